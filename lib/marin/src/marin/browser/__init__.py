@@ -1,4 +1,4 @@
-"""Experiment pages: runs below a storage root, their graphs, steps, logs and files, in a browser. Read-only.
+"""Experiment pages in a browser: runs below a storage root, their graphs, steps, logs and files. Read-only.
 
-`pages.page_set` is the set of pages (`rigging.web.pages`), `command.browse` serves it alone. Needs the extra `browser`.
+`pages.page_set` is the page set (`rigging.web.pages`), and `command.browse` serves it alone. Needs the extra `browser`.
 """

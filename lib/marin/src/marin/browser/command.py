@@ -33,8 +33,8 @@ def browser_app(site: Site, bound: Bound, key: bytes | None) -> Starlette:
 
     Args:
         site: The pages.
-        bound: Where it listens.
-        key: Signs sessions; None: they end with the process.
+        bound: The listening socket.
+        key: Signs sessions; None ends them with the process.
     """
     is_loopback = bound.host in (LOOPBACK, "localhost", "::1")
     settings = WebSettings(
@@ -53,9 +53,9 @@ def browse(site: Site, port: int, host: str, say: Callable[[str], object]) -> No
 
     Args:
         site: The pages.
-        port: The wished port; a free one is used when it is taken.
+        port: The requested port. If it is taken, a free one is used.
         host: The address to listen on.
-        say: Tells the user something.
+        say: Prints a message for the user.
     """
     bound = bind(port, host)
     app = browser_app(site, bound, _key(say))
@@ -79,7 +79,7 @@ def _links_on_enter(link: Callable[[], None]) -> None:
 
 
 def _key(say: Callable[[str], object]) -> bytes | None:
-    """Return the key that this user's sessions are signed with, so that they outlive the program."""
+    """Return the signing key of this user's sessions, so that they outlive the program."""
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "marin"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

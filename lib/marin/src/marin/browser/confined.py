@@ -1,4 +1,4 @@
-"""Files below one storage root, and nothing else: names that lead elsewhere are refused, symbolic links included."""
+"""Access confined to files below one storage root. Names that lead elsewhere are refused, including symbolic links."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.
 
 @contextlib.contextmanager
 def _local_errors(name: str, root: str) -> Iterator[None]:
-    """Context manager: errors of a disk become ours, with the name in place of the path.
+    """Context manager: convert disk errors to marin's, with the name instead of the path.
 
     Raises:
-        NotFound: Nothing is at the name.
+        NotFound: The name does not exist.
         Denied: This process may not read it, or it is a socket or device.
         Unavailable: The disk failed.
     """
@@ -44,10 +44,10 @@ def _local_errors(name: str, root: str) -> Iterator[None]:
 
 
 class Confined:
-    """A storage root, read by names that are relative to it.
+    """A storage root, read by relative names.
 
     Args:
-        root: The directory or URL, absolute, without a slash at its end.
+        root: The directory or URL, absolute, without a trailing slash.
     """
 
     def __init__(self, root: str) -> None:
@@ -59,11 +59,11 @@ class Confined:
 
     @property
     def is_local(self) -> bool:
-        """True if it is on a disk of this machine."""
+        """Return whether it is on a disk of this machine."""
         return self._local is not None
 
     def name_of(self, path: str) -> str | None:
-        """Return the name of a path below the root; None for any other path."""
+        """Return the relative name of a path below the root; None for any other path."""
         for root in self._spellings:
             if path.startswith(f"{root}/"):
                 name = path[len(root) + 1 :].rstrip("/")
@@ -71,11 +71,11 @@ class Confined:
         return None
 
     def path(self, name: str) -> str:
-        """Return the path of a name, which may not lead out of the root.
+        """Return the path of a name, which must not lead out of the root.
 
         Raises:
-            InvalidRequest: It is no plain relative name.
-            Denied: It leads out by a symbolic link.
+            InvalidRequest: It is not a plain relative name.
+            Denied: A symbolic link leads out of the root.
         """
         if name and not _is_plain(name):
             raise InvalidRequest(f"path {name[:100]!r}: give a name below the prefix, without empty parts, . and ..")
@@ -91,10 +91,10 @@ class Confined:
             raise Denied(f"path {name[:100]!r} leads out of the prefix")
 
     def entry(self, name: str) -> Entry:
-        """Return what is at a name.
+        """Return the entry of a name.
 
         Raises:
-            NotFound: Nothing is.
+            NotFound: The name does not exist.
         """
         path = self.path(name)
         with _local_errors(name, self.root):
@@ -106,7 +106,7 @@ class Confined:
                 return _remote_entry(name, fs.info(remote))
 
     def size(self, name: str) -> int | None:
-        """Return the size of a file now; None when there is none."""
+        """Return the current size of a file; None if there is none."""
         try:
             found = self.entry(name)
         except NotFound:
@@ -114,10 +114,10 @@ class Confined:
         return None if found.is_dir else found.size
 
     def entries(self, name: str) -> Listing:
-        """Return what a directory has; links that lead out, or nowhere, are left out.
+        """Return the entries of a directory, without links that lead out of the root or nowhere.
 
         Raises:
-            NotFound: There is no such directory.
+            NotFound: The directory does not exist.
         """
         path = self.path(name)
         with _local_errors(name, self.root):
@@ -129,7 +129,9 @@ class Confined:
             return Listing(found, lambda base, is_dir: self._look(_joined(name, base), is_dir))
 
     def _kind(self, name: str, item: os.DirEntry[str]) -> bool | None:
-        """Return whether an item of a directory is a directory itself; None for a link that leads out or nowhere."""
+        """Return whether an entry of a directory is a directory; None for a link that leads out of the root or
+        nowhere.
+        """
         try:
             if not item.is_symlink():
                 return item.is_dir()
@@ -148,7 +150,7 @@ class Confined:
             return None
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of a file from `start` up to `end`, or to where it ends.
+        """Return the bytes of a file from `start` to `end`, or to its end.
 
         Args:
             name: The file, below the prefix.
@@ -156,7 +158,7 @@ class Confined:
             end: The byte after the last.
 
         Raises:
-            NotFound: There is no such file.
+            NotFound: The file does not exist.
         """
         if self._local is None:
             path = self.path(name)
@@ -169,11 +171,11 @@ class Confined:
             return file.read(max(0, end - start))
 
     def open(self, name: str) -> BinaryIO:
-        """Open a regular file to read; the check is made on the open file, not on its name.
+        """Open a regular file for reading. The checks apply to the open file, not its name.
 
         Raises:
-            NotFound: There is no such file.
-            Denied: It is no regular file, may not be read, or leads out of the root.
+            NotFound: The file does not exist.
+            Denied: It is not a regular file, may not be read, or is outside of the root.
         """
         path = self.path(name)
         with _local_errors(name, self.root):
@@ -198,7 +200,7 @@ class Confined:
             raise
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield a file piece by piece; it is never in memory as a whole."""
+        """Yield a file piece by piece, never holding all of it in memory."""
         with self.open(name) as file:
             while piece := file.read(_CHUNK):
                 yield piece

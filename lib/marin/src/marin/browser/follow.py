@@ -1,7 +1,7 @@
-"""Files that grow, told to a page as they do. The id of an event is a place in the file: nothing is lost or told twice,
-also when the server was started again meanwhile.
+"""Follow growing files and send events about them to a page. An event's id is a position in the file, so nothing is
+lost or repeated, even if the server restarts meanwhile.
 
-Storage tells nobody that a file has grown, so its size is looked at: on a disk that costs some microseconds.
+Storage does not announce that a file has grown, so its size is polled; on a disk that costs some microseconds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MOST_BYTES: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often things are looked at, in seconds.
+    """Polling intervals in seconds.
 
     Attributes:
-        look: Between two looks at a file's size; None: as its storage allows.
-        alive: Between signs of life to the page.
+        look: Between two checks of a file's size; None for the storage's default.
+        alive: Between keep-alives to the page.
     """
 
     look: float | None = None
@@ -39,7 +39,7 @@ class Pace:
 
 
 def start_of_id(last_id: str | None, otherwise: int) -> int:
-    """Return the place in a file that an event's id names; `otherwise` when it names none."""
+    """Return the position in a file that an event's id names; `otherwise` if it names none."""
     if last_id and last_id.isascii() and last_id.isdigit() and len(last_id) < 16:
         return int(last_id)
     return otherwise
@@ -55,16 +55,16 @@ async def follow_file(
     is_over: Callable[[], Awaitable[bool]],
     is_stopping: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield what a file has from a place on, as events; `reset` when it was begun anew, `over` when no more will come.
+    """Yield a file's content from a position on as events: `reset` if the file was restarted, `over` at its end.
 
     Args:
         place: The storage root.
-        name: The file, which may not be there yet.
-        start: From where on.
-        encode: Takes new content and its place; returns events, and the place after what they tell.
-        pace: How often it is looked at.
-        is_over: Whether no more is written; asked when nothing is new.
-        is_stopping: Whether the server stops.
+        name: The file, which may not exist yet.
+        start: The start position.
+        encode: Converts new content at a position to events, and returns the position after them.
+        pace: The polling intervals.
+        is_over: Returns whether the file is complete. It is called when there is no new content.
+        is_stopping: Returns whether the server is stopping.
     """
     look = pace.look or (LOCAL_SECONDS if place.is_local else REMOTE_SECONDS)
     yield b"retry: 1000\n\n" + encode_event("hello", str(pace.alive), str(start))
@@ -94,7 +94,7 @@ async def follow_file(
 
 
 def encode_log(content: bytes, start: int) -> tuple[bytes, int]:
-    """Return a piece of a log as an event, whole characters only."""
+    """Return a piece of a log as an event, in whole characters."""
     content = whole_characters(content) or content
     text = content.decode("utf-8", "replace")
     end = start + len(content)
@@ -102,10 +102,10 @@ def encode_log(content: bytes, start: int) -> tuple[bytes, int]:
 
 
 def encode_run_events(numbers: Mapping[str, int]) -> Callable[[bytes, int], tuple[bytes, int]]:
-    """Return a function that makes the page's events of lines of an event log.
+    """Return a function that converts lines of an event log to the page's events.
 
     Args:
-        numbers: The place of each step on the page, by output path.
+        numbers: The index of each step on the page, by output path.
     """
 
     def encode(content: bytes, start: int) -> tuple[bytes, int]:
@@ -149,7 +149,7 @@ _STATUSES: Final = {
 
 
 def _change(event: Mapping[str, Any]) -> list[Any] | None:
-    """Return status, seconds and a note of a step as an event changes them."""
+    """Return a step's new status, seconds and note after an event."""
     kind = str(event.get("event"))
     if kind == "step_ended":
         seconds = event.get("seconds")

@@ -1,4 +1,4 @@
-"""The list of runs below a storage root: kept in memory, brought up to date when it is asked for."""
+"""The list of runs below a storage root: cached in memory, and refreshed on request."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RunIndex:
 
     Args:
         place: The directory.
-        host: This machine's name, as runs give it.
-        now: Returns the time, in seconds.
+        host: This machine's name, as in run records.
+        now: Returns the current time in seconds.
     """
 
     def __init__(self, place: Confined, host: str | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +40,7 @@ class RunIndex:
         self._ended: dict[str, RunSummary] = {}
 
     def runs(self) -> list[RunFiles]:
-        """Return all runs, the newest first."""
+        """Return all runs, newest first."""
         with self._lock:
             mark = self._mark()
             if mark != self._seen:
@@ -52,7 +52,7 @@ class RunIndex:
             return self._runs
 
     def _mark(self) -> object:
-        """Return what changes when a run comes: on disks the directory's time, else the clock."""
+        """Return a value that changes when a run is added: on disks the directory's time, else the clock."""
         if not self.place.is_local:
             return int(self._now() / _REMOTE_SECONDS)
         try:
@@ -73,11 +73,11 @@ class RunIndex:
         return [item.name for item in found if not item.is_symlink()]
 
     def find(self, word: str) -> RunFiles:
-        """Return the run that a word means; see `find_run`."""
+        """Return the run that a name refers to (see `find_run`)."""
         return find_run(self.runs(), word, self.place.root)
 
     def summaries(self, runs: Sequence[RunFiles]) -> list[RunSummary]:
-        """Return the summaries of runs; those of ended runs are read once."""
+        """Return the summaries of runs. Those of ended runs are read once."""
         with self._lock:
             known = dict(self._ended)
         new = [run for run in runs if known.get(run.id) is None or known[run.id].files != run]
@@ -90,10 +90,10 @@ class RunIndex:
         return [known[run.id] for run in runs]
 
     def matching(self, text: str, state: str) -> list[RunFiles]:
-        """Return the runs that a search finds, the newest first.
+        """Return the runs that match a search, newest first.
 
         Args:
-            text: Words that are all in the run's name, user, host or description, in any case.
+            text: Words that must all occur in the run's name, user, host or description, ignoring case.
             state: Their state; "" for any.
         """
         runs = self.runs()

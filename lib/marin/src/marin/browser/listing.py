@@ -1,4 +1,4 @@
-"""Listing of a directory: names first, sizes and times only of those that are shown. A directory may have very many."""
+"""Listings of directories: all names, but sizes and times only for shown entries, because a directory may be huge."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Entry:
     Attributes:
         name: Its name below the root; "" for the root.
         is_dir: Whether it is a directory.
-        size: Bytes; 0 for a directory.
-        modified: When it was written, in seconds since the epoch; None when storage does not tell.
+        size: Size in bytes; 0 for a directory.
+        modified: Modification time in seconds since the epoch; None if storage does not report it.
     """
 
     name: str
@@ -29,11 +29,11 @@ class Entry:
 
 
 class Listing:
-    """The names in a directory, directories first, hidden ones last among their kind.
+    """The names in a directory, directories first, with hidden names last in each group.
 
     Args:
         found: The last part of each name, and whether it is a directory.
-        look: Returns the entry of a name; None when it is gone meanwhile.
+        look: Returns the entry of a name; None if it is gone.
     """
 
     def __init__(self, found: Iterable[tuple[str, bool]], look: Callable[[str, bool], Entry | None]) -> None:
@@ -48,7 +48,7 @@ class Listing:
         return any(base == known for _, known in self._ranked)
 
     def matching(self, text: str) -> Listing:
-        """Return the names that have a text in them, in any case.
+        """Return the names that contain a text, ignoring case.
 
         Args:
             text: The text; "" for all.
@@ -59,6 +59,6 @@ class Listing:
         return Listing(((base, rank < 2) for rank, base in self._ranked if wanted in base.lower()), self._look)
 
     def part(self, start: int, end: int) -> list[Entry]:
-        """Return the entries from a place up to another; those that are gone meanwhile are left out."""
+        """Return the entries in a range, without those that are gone."""
         found = [self._look(base, rank < 2) for rank, base in self._ranked[start:end]]
         return [entry for entry in found if entry is not None]

@@ -1,4 +1,4 @@
-"""The experiment pages as a set that any application can show: the entry point `rigging.web.pages: marin`."""
+"""The experiment pages as a page set for any application: the entry point `rigging.web.pages: marin`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def page_set(options: Mapping[str, str]) -> PageSet:
     """Return the experiment pages.
 
     Args:
-        options: `prefix`: the storage root (default: MARIN_PREFIX); `runs`: where its runs are recorded (default:
-            `PREFIX/experiments`); `jobs_url`: where the page of a job is, up to its name, such as `/job?name=`.
+        options: `prefix`: the storage root (default: MARIN_PREFIX); `runs`: the directory of run records (default:
+            `PREFIX/experiments`); `jobs_url`: the URL of job pages up to a job's name, such as `/job?name=`.
     """
     root = storage_root(options.get("prefix") or None)
     site = make_site(root, runs_directory(root, options.get("runs") or None), options.get("jobs_url", ""))
@@ -84,7 +84,7 @@ def pages_of(site: Site) -> PageSet:
 
 
 async def _warm_up(site: Site) -> None:
-    """Read the summaries of all runs; never raises: the application's other pages would end with this task."""
+    """Read the summaries of all runs. Never raise, because the application's other pages would end with this task."""
     try:
         await _read_summaries(site)
     except (OSError, MarinError) as error:
@@ -94,7 +94,7 @@ async def _warm_up(site: Site) -> None:
 
 
 async def _read_summaries(site: Site) -> None:
-    """Read the summaries little by little: pages, and a controller that shows them, come first."""
+    """Read the summaries gradually, giving priority to pages and to a controller that serves them."""
     runs_found = await anyio.to_thread.run_sync(site.index.runs, abandon_on_cancel=True)
     await anyio.sleep(_WARM_DELAY_SECONDS)
     for start in range(0, len(runs_found), _WARM_BATCH):

@@ -1,4 +1,4 @@
-"""The graph of a run as an SVG for its page: nodes are links, states are classes, so that a script may change them."""
+"""The graph of a run as an SVG for its page. Nodes are links and states are classes, which a script can change."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Picture:
     """A picture.
 
     Attributes:
-        svg: Its text, which is safe in a page.
-        nodes: How many nodes it has.
+        svg: The SVG text, which is safe to embed in a page.
+        nodes: The number of nodes.
     """
 
     svg: str
@@ -42,7 +42,7 @@ class Picture:
 
 @functools.lru_cache(maxsize=32)
 def _placed(steps: tuple[tuple[str, str, tuple[str, ...]], ...], grouping: str) -> tuple[list[Node], dict[str, float]]:
-    """Nodes and their rows: the same as long as only states change."""
+    """Return nodes and their rows, cached while only states change."""
     plain = [RunStep(name, path, needs) for path, name, needs in steps]
     fold = {"none": 0, "folder": _LEAST_FOLDER}.get(grouping, FOLDED)
     nodes = graph_of(plain, fold, name_prefix if grouping == "folder" else like_name)
@@ -56,7 +56,7 @@ def picture_of(steps: Sequence[RunStep], grouping: str, link: Callable[[Node], s
     Args:
         steps: The steps.
         grouping: A key of `GROUPINGS`.
-        link: Returns where a node leads.
+        link: Returns the link of a node.
     """
     nodes, rows = _placed(tuple((step.path, step.name, step.dependencies) for step in steps), grouping)
     numbers = {step.path: number for number, step in enumerate(steps)}
@@ -90,13 +90,13 @@ def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], add
 
 
 def worst_status(steps: Sequence[RunStep]) -> str:
-    """Return the status that most needs a look, as a class: `none` for none."""
+    """Return the status that most needs attention, as a class: `none` for none."""
     found = worst(step.status or "-" for step in steps)
     return found if found in STATUSES and found != "-" else "none"
 
 
 def states_text(steps: Sequence[RunStep]) -> str:
-    """Return how many steps have which status: `3 succeeded, 1 failed`; of a single one its status."""
+    """Return the number of steps per status: `3 succeeded, 1 failed`; for a single step its status."""
     statuses = [step.status or "-" for step in steps]
     if len(statuses) == 1:
         return statuses[0]

@@ -1,4 +1,4 @@
-"""A run as its page shows it: read from its files, kept in memory while they do not change."""
+"""A run as shown on its page, read from its files and cached while they do not change."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class RunView:
 
     Attributes:
         files: Its files.
-        head: What its info file says of the run itself; {} when it has none.
-        problem: Why the info file cannot be shown; None when it can.
+        head: The run's own fields in its info file; {} if it has none.
+        problem: Why the info file cannot be shown; None if it can.
         steps: Its steps, in the order of the info file.
-        position: So many bytes of its event log are in `steps`.
+        position: The number of bytes of its event log that `steps` includes.
     """
 
     files: RunFiles
@@ -40,25 +40,25 @@ class RunView:
 
     @functools.cached_property
     def counts(self) -> Counter[str]:
-        """How many steps have which status; `-` for those without."""
+        """Return the number of steps per status; `-` for those without one."""
         return Counter(step.status or "-" for step in self.steps)
 
     @functools.cached_property
     def numbers(self) -> dict[str, int]:
-        """The place of each step in `steps`, by output path."""
+        """Return the index of each step in `steps`, by output path."""
         return {step.path: number for number, step in enumerate(self.steps)}
 
     def step(self, path: str) -> RunStep | None:
-        """Return the step of an output path."""
+        """Return the step with an output path."""
         number = self.numbers.get(path)
         return None if number is None else self.steps[number]
 
 
 class RunViews:
-    """Reads runs, and keeps the last ones. Threads may share it.
+    """Read runs and cache the last ones. Threads may share it.
 
     Args:
-        place: The directory in which runs are recorded.
+        place: The directory of run records.
     """
 
     def __init__(self, place: Confined) -> None:
@@ -67,11 +67,12 @@ class RunViews:
         self._kept: OrderedDict[tuple[object, ...], RunView] = OrderedDict()
 
     def read(self, run: RunFiles, state: RunState | None = None) -> RunView:
-        """Return a run as its files are now.
+        """Return a run from the current content of its files.
 
         Args:
             run: The run.
-            state: How it stands: of a run that is over no step goes on. None: only its steps' names and places count.
+            state: Its state: in a run that is over, no step is running. None if only the steps' names and positions
+                matter.
         """
         sizes = [self._signature(name) for name in (run.info, run.events)]
         key = (run, state, *sizes)
@@ -138,7 +139,7 @@ class RunViews:
 
 
 def parse_events(content: bytes) -> list[dict[str, Any]]:
-    """Return the events in whole lines of an event log; lines that cannot be read are left out."""
+    """Return the events in whole lines of an event log. Unreadable lines are skipped."""
     found = []
     for line in content.splitlines():
         try:

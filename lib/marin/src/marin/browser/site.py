@@ -1,4 +1,4 @@
-"""Common parts of the experiment pages: the storage root, its runs, and the addresses of pages."""
+"""Common parts of the experiment pages: the storage root, its runs, and page addresses."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Site:
 
     Attributes:
         outputs: The storage root.
-        index: The runs that are recorded.
-        views: Reads them.
-        jobs_url: Where the page of a job is, up to its name; "" when no jobs can be looked at.
-        pace: How often files are looked at.
-        is_stopping: Set when the server stops, so that streams end.
+        index: The recorded runs.
+        views: Reads the runs.
+        jobs_url: The URL of job pages up to a job's name; "" if there are none.
+        pace: The polling intervals of files.
+        is_stopping: Set when the server stops, to end streams.
     """
 
     outputs: Confined
@@ -40,7 +40,7 @@ class Site:
     is_stopping: bool = False
 
     def run(self, word: str) -> tuple[RunSummary, RunView]:
-        """Return the run that a word means, in short and with its steps; see `find_run` for the errors."""
+        """Return the summary and the steps of the run that a name refers to. Raise like `find_run`."""
         [summary] = self.index.summaries([self.index.find(word)])
         return summary, self.views.read(summary.files, summary.state)
 
@@ -53,33 +53,33 @@ def make_site(root: str, runs_at: str, jobs_url: str = "", pace: Pace | None = N
     """Return the site of a storage root.
 
     Args:
-        root: The storage root, absolute, without a slash at its end.
-        runs_at: The directory in which its runs are recorded.
-        jobs_url: As `Site` has it.
-        pace: As `Site` has it.
+        root: The storage root, absolute, without a trailing slash.
+        runs_at: The directory of its run records.
+        jobs_url: As in `Site`.
+        pace: As in `Site`.
     """
     runs = Confined(runs_at)
     return Site(Confined(root), RunIndex(runs), RunViews(runs), jobs_url, pace or Pace())
 
 
 def address(page: str, /, **query: object) -> str:
-    """Return the address of a page; what is empty or None is left out.
+    """Return the address of a page. Empty parameters and None are omitted.
 
     Args:
         page: The page's name.
-        query: What it is about.
+        query: The query parameters.
     """
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{BASE}/{page}" + (f"?{urlencode(given, errors='surrogateescape')}" if given else "")
 
 
 def asked_path(request: Request) -> str:
-    """Return the path that a request names, "" when it names none: the way back from `address`.
+    """Return the path in a request, the inverse of `address`; "" if there is none.
 
-    Names of files on a disk are bytes, and need be no UTF-8: those of others are kept as `os.fsdecode` has them.
+    File names on a disk are bytes and may not be UTF-8. Those are kept in the form of `os.fsdecode`.
 
     Raises:
-        InvalidRequest: It is longer than a path can be, or has a NUL character.
+        InvalidRequest: It is longer than any path, or has a NUL character.
     """
     query_text(request, "path")
     text: str = request.scope.get("query_string", b"").decode("latin-1")
@@ -88,11 +88,11 @@ def asked_path(request: Request) -> str:
 
 
 def job_address(jobs_url: str, log: str | None) -> str | None:
-    """Return the address of the job that ran a step; None when there is no page of it.
+    """Return the address of the job that ran a step; None if it has no page.
 
     Args:
-        jobs_url: As `Site` has it.
-        log: Where the step's log is, as its run says: `job NAME`.
+        jobs_url: As in `Site`.
+        log: The location of the step's log according to its run: `job NAME`.
     """
     if not jobs_url or not log or not log.startswith(_JOB):
         return None

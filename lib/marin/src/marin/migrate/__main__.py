@@ -19,7 +19,7 @@ _FAILED_EXIT_CODE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code: 0, 1 when `check` found something, 2 when it could not be done."""
+    """Run the command line and return the exit code: 0, 1 if `check` found something, 2 if it failed."""
     parser = argparse.ArgumentParser(prog="python -m marin.migrate", description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     check = commands.add_parser("check", help="read scripts without running them; say line by line what will not work")

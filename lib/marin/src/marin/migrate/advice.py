@@ -1,4 +1,4 @@
-"""Replacements for names of the ancestor that are not here."""
+"""Replacements for names of the predecessor that do not exist here."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LIBRARIES: Final[Mapping[str, str]] = {
 
 
 def instead_of(name: str) -> str | None:
-    """Return what to write instead of a dotted name; None when nothing is known."""
+    """Return the replacement for a dotted name; None if unknown."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         found = INSTEAD.get(".".join(parts[:length]))

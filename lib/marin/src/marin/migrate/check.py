@@ -1,4 +1,4 @@
-"""Reading of scripts without running them: what in them will not work here."""
+"""Inspect scripts without running them: what will not work here."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SKIPPED_DIRECTORIES: Final = frozenset({"__pycache__", "node_modules", "venv"})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that will not work.
+    """A problem in a script.
 
     Attributes:
         path: The script.
-        line: Its line, from 1.
+        line: The line, from 1.
         problem: What is wrong.
-        instead: What to write.
+        instead: The replacement.
     """
 
     path: str
@@ -47,14 +47,14 @@ class Finding:
 
 
 def check_paths(paths: Sequence[str]) -> tuple[int, list[Finding]]:
-    """Check scripts, and all in directories.
+    """Check scripts, and all scripts in directories.
 
     Returns:
-        How many files were read, and what was found in them.
+        The number of files read, and the findings.
 
     Raises:
         InvalidRequest: A path is empty, or is neither a file nor a directory.
-        NotFound: There is no such file or directory.
+        NotFound: The file or directory does not exist.
     """
     if "" in paths:
         raise InvalidRequest("a path is empty; give a script or a directory of scripts ('.' for this one)")
@@ -63,7 +63,7 @@ def check_paths(paths: Sequence[str]) -> tuple[int, list[Finding]]:
 
 
 def check_file(path: Path) -> list[Finding]:
-    """Return what in a script will not work here, by line; it is not run. A file that cannot be read is one finding."""
+    """Return the problems of a script by line, without running it. An unreadable file is one finding."""
 
     def unread(problem: str, instead: str, line: int = 1) -> list[Finding]:
         return [Finding(str(path), line, problem, instead)]
@@ -101,12 +101,12 @@ def _scripts(path: Path) -> Iterator[Path]:
 
 
 def _roots(path: Path) -> list[Path]:
-    """The directories that imports of a script may start from: those above it."""
+    """Return the directories above a script, where its imports may start."""
     return list(path.absolute().parents)
 
 
 def _bound_names(tree: ast.Module) -> frozenset[str]:
-    """The names that a script binds other than by imports: variables, parameters, functions and classes."""
+    """Return the names that a script binds other than by imports: variables, parameters, functions and classes."""
     found: set[str | None] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -129,7 +129,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 class _Reader(ast.NodeVisitor):
-    """Walks a script and notes what is wrong."""
+    """Walk through a script and record its problems."""
 
     def __init__(self, path: str, roots: Sequence[Path], rebound: frozenset[str]) -> None:
         self.findings: list[Finding] = []
@@ -259,14 +259,14 @@ class _Reader(ast.NodeVisitor):
                 )
 
     def _placeholder(self, value: ast.expr) -> str | None:
-        """Return the replacement for the text of a placeholder; None when `value` is not known to make one."""
+        """Return the replacement for a placeholder's text; None if `value` is not known to make one."""
         if not isinstance(value, ast.Call):
             return None
         name = self._dotted(value.func)
         return _NOT_TEXT.get(name.rpartition(".")[2]) if name and name.startswith("marin.execution") else None
 
     def _dotted(self, node: ast.AST) -> str | None:
-        """The dotted name that an expression means, as far as imports tell."""
+        """Return the dotted name of an expression, as far as imports determine it."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -279,7 +279,7 @@ class _Reader(ast.NodeVisitor):
         return ".".join([start, *reversed(parts)])
 
     def _is_known(self, node: ast.AST, name: str, module: str) -> bool:
-        """Whether a dotted name, of a module or in it, can be imported; notes it when it cannot."""
+        """Return whether a dotted name of or in a module can be imported, and record it if not."""
         package = name.partition(".")[0]
         if package in OURS:
             return self._is_ours(node, name, module)
@@ -307,7 +307,7 @@ class _Reader(ast.NodeVisitor):
         return True
 
     def _is_beside(self, name: str) -> bool:
-        """Whether a module lies in the script's own project."""
+        """Return whether a module belongs to the script's own project."""
         place = Path(*name.split("."))
         places = [root / source / place for root in self._roots for source in ("", "src")]
         return any(found.with_suffix(".py").is_file() or found.is_dir() for found in places)

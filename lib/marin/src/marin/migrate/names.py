@@ -1,4 +1,4 @@
-"""The modules that are here, their names, and the arguments of their functions."""
+"""The modules that exist here, their names, and the arguments of their functions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OURS: Final = ("fray", "iris", "marin", "rigging")
 
 
 class Missing(Exception):
-    """A name is not here; the message says which part, and the nearest that is."""
+    """A name does not exist here. The message says which part, and suggests the nearest name."""
 
 
 @functools.cache
 def is_installed(package: str) -> bool:
-    """True if a package can be imported; it is not."""
+    """Return whether a package can be imported, without importing it."""
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
@@ -29,7 +29,7 @@ def is_installed(package: str) -> bool:
 
 @functools.cache
 def resolve(name: str) -> Any:
-    """Return the module or member that a dotted name of this project means.
+    """Return the module or member of this project with a dotted name.
 
     Raises:
         Missing: There is none.
@@ -52,7 +52,7 @@ def resolve(name: str) -> Any:
 
 
 def star_names(module: str) -> list[str]:
-    """Return the names that `from module import *` binds; none for a module that is not here."""
+    """Return the names that `from module import *` binds; none for a module that does not exist here."""
     try:
         found = resolve(module)
     except Missing:
@@ -75,13 +75,13 @@ def _nearest(holder: Any, name: str) -> str:
 
 
 def call_problem(function: Any, positional: int, keywords: tuple[str, ...], *, is_whole: bool) -> str | None:
-    """Return why a call would be refused, in words; None when it would not, or that cannot be told.
+    """Return why a call would fail, in words; None if it would not, or that is unknown.
 
     Args:
         function: The function or class.
-        positional: How many arguments it gets by position.
-        keywords: Those that it gets by name.
-        is_whole: Whether these are all: no `*args` and `**kwargs` are unpacked in the call.
+        positional: The number of positional arguments.
+        keywords: The names of keyword arguments.
+        is_whole: Whether these are all arguments: the call unpacks no `*args` and `**kwargs`.
     """
     try:
         parameters = inspect.signature(function).parameters

@@ -10,10 +10,10 @@ from rigging.filesystem import url_to_fs
 
 
 def path_lines(explanations: Sequence[Explanation], prefix: str) -> list[str]:
-    """Return what becomes of a script's steps in a bucket, for people.
+    """Return how each step of a script relates to a bucket, in words.
 
     Args:
-        explanations: The script's steps, as `explain_steps` gives them.
+        explanations: The result of `explain_steps` for the script.
         prefix: The bucket.
     """
     lines: list[str] = []
@@ -33,18 +33,18 @@ def path_lines(explanations: Sequence[Explanation], prefix: str) -> list[str]:
 
 
 def any_output(explanations: Sequence[Explanation]) -> bool:
-    """Say whether there is an output of any of the steps, finished or not, or an earlier one of their names."""
+    """Return whether any of the steps has an output, finished or not, or an earlier one of its name."""
     return any(_word(step) != "new" or step.nearest is not None for step in explanations)
 
 
 def is_there(prefix: str) -> bool:
-    """Say whether anything lies at a storage root."""
+    """Return whether anything exists below a storage root."""
     fs, path = url_to_fs(prefix)
     return bool(fs.exists(path))
 
 
 def traceback_of_script(error: Exception) -> str:
-    """Return an error's traceback from the script's first line on, without what runs the script."""
+    """Return an error's traceback from the script's first line on, without the frames that run the script."""
     told = traceback.TracebackException.from_exception(error)
     runners = [index for index, frame in enumerate(told.stack) if "runpy" in frame.filename]
     del told.stack[: runners[-1] + 1 if runners else 0]

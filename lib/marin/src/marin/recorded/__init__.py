@@ -1,4 +1,4 @@
-"""Runs, outputs and leases as storage has them: read (`reading`) and interpreted (`deciding`).
+"""Runs, outputs and leases in storage: reading (`reading`) and interpretation (`deciding`).
 
-Shared by `marin.cli` and `marin.browser`; nothing here runs a step.
+`marin.cli` and `marin.browser` share this. Nothing here runs a step.
 """

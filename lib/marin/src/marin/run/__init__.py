@@ -1,4 +1,4 @@
-"""Work on Ray clusters (`python -m marin.run.ray_run`), and over many files on any backend (`map_files`)."""
+"""Tools for Ray clusters (`python -m marin.run.ray_run`), and `map_files` over many files on any backend."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""The cluster that a command is for: given by name, file or address, or by Ray's environment variables."""
+"""The target cluster of a command: given by name, file or address, or by Ray's environment variables."""
 
 import difflib
 import re
@@ -25,13 +25,13 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):\d{1,5}"
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """The cluster that a command is for.
+    """The target cluster of a command.
 
     Args:
-        address: URL of its Jobs API; empty when only its file is known, and a tunnel has to be opened.
-        origin: Where it was given, for messages.
+        address: The URL of its Jobs API; empty if only its file is known and a tunnel is needed.
+        origin: The source of the target, for messages.
         file: Its Ray cluster file.
-        bootstrap: Whether `address` is Ray's own kind (`host:6379`, `ray://`, `auto`), which Ray has to look up.
+        bootstrap: Whether `address` has Ray's own form (`host:6379`, `ray://`, `auto`), which Ray must resolve.
     """
 
     address: str
@@ -41,15 +41,15 @@ class ClusterTarget:
 
 
 def find_target(cluster: str | None, environ: Mapping[str, str], *, start: Path | None = None) -> ClusterTarget:
-    """Find what `--cluster` means, or without it RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or Ray's usual address.
+    """Return the target of `--cluster`, or without it of RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or Ray's default address.
 
     Args:
-        cluster: A name (`us-central2`: its file may be called `marin-us-central2.yaml`), a file, or a URL.
-        environ: Environment variables.
-        start: Where to look for the project root from.
+        cluster: A name (`us-central2`, whose file may be `marin-us-central2.yaml`), a file, or a URL.
+        environ: The environment variables.
+        start: Where to start looking for the project root.
 
     Raises:
-        NotFound: There is no such file or name; the message lists those there are.
+        NotFound: There is no such file or name. The message lists the known ones.
         InvalidRequest: The file is not a Ray cluster file, or the address is invalid.
     """
     if cluster:
@@ -65,7 +65,7 @@ def find_target(cluster: str | None, environ: Mapping[str, str], *, start: Path 
 
 
 def find_cluster_file(name: str, *, start: Path | None = None) -> Path:
-    """Return the Ray cluster file of a name or a path. Raises NotFound."""
+    """Return the Ray cluster file with a name or path. Raise NotFound."""
     path = Path(name).expanduser()
     looks_like_path = "/" in name or path.suffix in (".yaml", ".yml")
     if looks_like_path and path.is_file():
@@ -89,7 +89,7 @@ def known_clusters(*, start: Path | None = None) -> dict[str, Path]:
 
 
 def read_cluster_file(path: Path) -> dict[str, Any]:
-    """Return the content of a Ray cluster file. Raises InvalidRequest for a file that is none."""
+    """Return the content of a Ray cluster file. Raise InvalidRequest for any other file."""
     with yaml_errors(path):
         text = path.read_text(encoding="utf-8")
     return parse_cluster_file(text, str(path))
@@ -100,10 +100,10 @@ def parse_cluster_file(text: str, origin: str) -> dict[str, Any]:
 
     Args:
         text: The text.
-        origin: Where it is from, for errors.
+        origin: The source of the text, for errors.
 
     Raises:
-        InvalidRequest: It is not a Ray cluster file.
+        InvalidRequest: The text is not a Ray cluster file.
     """
     with yaml_errors(origin):
         found = yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""A connection to a cluster's Jobs API, through a tunnel where one is needed."""
+"""A connection to a cluster's Jobs API, through a tunnel if needed."""
 
 import contextlib
 import os
@@ -29,16 +29,16 @@ _WRAPPER: Final = Path(__file__).with_name("die_with_parent.py")
 def open_connection(
     target: ClusterTarget, *, seconds: float = TUNNEL_SECONDS, port: int | None = None
 ) -> Iterator[str]:
-    """Context manager: the URL of a cluster's Jobs API; for a cluster file through a tunnel of `ray dashboard`.
+    """Context manager: yield the URL of a cluster's Jobs API. For a cluster file, open a tunnel with `ray dashboard`.
 
     Args:
         target: The cluster.
-        seconds: How long to wait for the tunnel.
-        port: The tunnel's local port; a free one by default.
+        seconds: Timeout for the tunnel.
+        port: The tunnel's local port. Defaults to a free one.
 
     Raises:
-        Unavailable: Ray cannot look the address up, or the tunnel does not open in time; the message has the end of
-            Ray's output.
+        Unavailable: Ray cannot resolve the address, or the tunnel does not open in time. The message ends with Ray's
+            last output.
     """
     if target.file is not None:
         with _tunnel(target.file, seconds, port) as url:
@@ -93,7 +93,7 @@ def _tunnel(file: Path, seconds: float, wanted: int | None) -> Iterator[str]:
 
 
 def find_ray() -> str:
-    """Return the `ray` program of this environment, else of PATH. Raises MissingExtra."""
+    """Return the `ray` program of this environment, or else of PATH. Raise MissingExtra."""
     ray = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if ray is None:
         raise MissingExtra(f"clusters known by a file need the `ray` command: {install_extra('ray')}")
@@ -103,7 +103,7 @@ def find_ray() -> str:
 def _without_shared_connections(folder: Path) -> dict[str, str]:
     """Return an environment in which ssh ends with the process that started it.
 
-    Ray has ssh share one connection, which goes on in the background for a while, with the tunnel through it.
+    By default Ray makes ssh share one connection, which stays in the background for a while and keeps the tunnel open.
     """
     ssh = shutil.which("ssh")
     if ssh is None:
@@ -127,7 +127,7 @@ def _await_tunnel(process: subprocess.Popen[bytes], port: int, file: Path, outpu
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the tunnel with all that it started, also when this is interrupted."""
+    """End the tunnel and its child processes, even if interrupted."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):

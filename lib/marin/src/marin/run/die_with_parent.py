@@ -1,7 +1,7 @@
 """Run a command that ends with its parent process, even if that is killed: `python die_with_parent.py COMMAND...`.
 
-The parent holds the other end of this program's standard input. When it ends, this program's process group is killed.
-It imports the standard library alone.
+The parent holds the other end of this program's standard input. When the parent ends, this program's process group is
+killed. Imports only the standard library.
 """
 
 import os
@@ -12,7 +12,7 @@ import threading
 
 
 def main(words: list[str]) -> int:
-    """Run the command; return its exit code."""
+    """Run the command and return its exit code."""
     # Signals for the group are the command's to answer. (What is ignored here, it would ignore, too.)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)

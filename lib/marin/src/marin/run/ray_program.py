@@ -1,7 +1,7 @@
-"""Make Ray's own command line send the user's token; run by marin_ray_token.pth when the program `ray` starts.
+"""Make Ray's own command line send the user's token. Run by marin_ray_token.pth when the program `ray` starts.
 
-To an address that is given, Ray sends the token of a file only with RAY_AUTH_MODE=token, and reports otherwise that
-there is no token: `ray job submit --address ...` would fail against a cluster whose token the user has.
+For an explicit address Ray sends the token of a file only with RAY_AUTH_MODE=token, and otherwise reports that there is
+no token: `ray job submit --address ...` would fail although the user has the cluster's token.
 """
 
 import os
@@ -23,11 +23,11 @@ def use_token() -> None:
 
 
 def set_auth_mode(words: Sequence[str], environ: MutableMapping[str, str], home: Path) -> None:
-    """Set RAY_AUTH_MODE=token if the command asks a dashboard, there is a token, and no mode is set.
+    """Set RAY_AUTH_MODE=token if the command contacts a dashboard, there is a token, and no mode is set.
 
     Args:
-        words: The command line, without `ray`.
-        environ: The environment to change.
+        words: The arguments of `ray`.
+        environ: The environment to modify.
         home: The user's home directory.
     """
     if MODE_VARIABLE in environ or not words or words[0] not in _COMMANDS:

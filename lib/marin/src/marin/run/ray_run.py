@@ -1,9 +1,9 @@
-"""Submit a command as a job to a Ray cluster, show what it prints, end as it ends.
+"""Submit a command as a job to a Ray cluster, show its output, and exit like it.
 
 python -m marin.run.ray_run [OPTIONS] -- python experiments/hello_world.py
 
 The job gets the files of the current directory that git sees, the dependencies of its pyproject.toml, and the variables
-that -e names; its code is imported from the directory itself, from the workspace's projects and from submodules/*.
+named by -e. Its code is imported from the directory itself, the workspace's projects and submodules/*.
 """
 
 import json
@@ -40,7 +40,7 @@ _EPILOG: Final = (
 
 
 class RayRunCommand(click.Command):
-    """A command line that is split at the first "--", so that a mistyped option cannot become part of the command."""
+    """A command that is split off at the first "--", so that a mistyped option cannot become part of it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         before = args[: args.index("--")] if "--" in args else args
@@ -90,7 +90,7 @@ def command_line(ctx: click.Context, /, **given: Any) -> None:  # noqa: D103 - i
 
 
 def run(options: RunOptions, environ: Mapping[str, str]) -> int:
-    """Submit the job and follow it; return the exit code. Raises MarinError."""
+    """Submit the job, follow it, and return the exit code. Raise MarinError."""
     with needing("ray", "ray_run"):
         from marin.run.submit.run_job import submit_and_follow
 
@@ -98,7 +98,7 @@ def run(options: RunOptions, environ: Mapping[str, str]) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line and return the exit code."""
     if words is None:
         leave_process_list()
     try:
@@ -119,7 +119,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def leave_process_list() -> None:
-    """Start anew without the secrets among the words of -e, which every user of this machine could read there."""
+    """Exec this program again without the secrets in -e arguments, which every user of this machine could see."""
     words, secret_variables = withhold_secrets(sys.argv[1:])
     if secret_variables:
         before = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]

@@ -1,4 +1,4 @@
-"""`in_subprocess`: a function whose calls have processes of their own, which leave nothing in the caller's."""
+"""`in_subprocess`: a function whose calls run in separate processes, leaving nothing in the caller's."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _KILL_AFTER_SECONDS: Final = 5.0
 
 
 def in_subprocess(fn: Callable[P, R]) -> Callable[P, R]:
-    """Run each call of `fn` in a new Python process; return what it returns, or raise what it raises.
+    """Run each call of `fn` in a new Python process. Return its result or raise its exception.
 
-    For work with TPUs on Ray, whose worker processes live on and would keep the devices: libtpu is loaded, and gone,
-    with the call's process. It is for below `@ray.remote`. The process has the variables, directory and import path of
-    this one, and writes to its stdout and stderr. It ends, with what it has started, when this one ends, however that
-    ends, and when the call is interrupted. Arguments and results must be picklable.
+    This is for TPU work on Ray, whose long-lived worker processes would otherwise keep the devices: libtpu is loaded in
+    the call's process and disappears with it. Put it below `@ray.remote`. The process has this one's variables,
+    directory and import path, and writes to its stdout and stderr. It ends with its children when this process ends in
+    any way, or when the call is interrupted. Arguments and results must be picklable.
 
     Raises:
-        InvalidRequest: `fn` is a generator or coroutine function, or none; or something cannot be sent.
-        JobFailed: The process died without a result; `exit_code` tells how.
+        InvalidRequest: `fn` is not a function, or is a generator or coroutine function; or something cannot be pickled.
+        JobFailed: The process died without a result. See `exit_code`.
     """
     if not callable(fn) or isinstance(fn, staticmethod):
         raise InvalidRequest(
@@ -77,7 +77,7 @@ def _call_apart(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _run(command: list[str]) -> int:
-    """Run a program in a group of its own to its end, or to ours."""
+    """Run a program in a separate process group to its end, or until this process ends."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -111,7 +111,7 @@ def _name(fn: Any) -> str:
 
 
 def run_child(call: str, result: str) -> int:
-    """In the child: make the call whose pickle is in one file, and write what came of it to another."""
+    """In the child: run the pickled call from one file, and write its outcome to another."""
     with open(call, "rb") as file:
         import_path, payload = pickle.load(file)  # noqa: S301 - of our own parent
     sys.path[:] = import_path

@@ -1,4 +1,4 @@
-"""The process of a call of `in_subprocess`. usage: python -m marin.run.subprocess_child CALL RESULT"""
+"""The process of an `in_subprocess` call. usage: python -m marin.run.subprocess_child CALL RESULT"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""libtpu's lock file, which outlives its process: removed when a function, a generator or a block ends."""
+"""libtpu's lock file, which outlives its process: remove it when a function, a generator or a block ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TPU_LOCKFILE: Final = "/tmp/libtpu_lockfile"
 
 
 class LockfileRemoval(ContextDecorator):
-    """Removes the lock file at the end of a `with` block, or of each call of what it decorates."""
+    """Remove the lock file at the end of a `with` block, or of each call of the decorated function."""
 
     def __init__(self, lockfile: str = TPU_LOCKFILE) -> None:
         self._lockfile = lockfile
@@ -35,7 +35,7 @@ class LockfileRemoval(ContextDecorator):
             logger.warning("could not remove %s, so the device may look busy: %s", self._lockfile, error)
 
     def __call__(self, fn: Callable[..., Any]) -> Any:
-        """Decorate a function of any kind, also one that is under `@ray.remote` or `@staticmethod` already."""
+        """Decorate any function, also one that is already under `@ray.remote` or `@staticmethod`."""
         if isinstance(fn, type) or hasattr(fn, "__ray_metadata__"):
             name = getattr(fn, "__name__", None) or type(fn).__name__
             raise InvalidRequest(
@@ -52,7 +52,7 @@ class LockfileRemoval(ContextDecorator):
         return self._around(fn)
 
     def _under_ray(self, remote: Any) -> Any:
-        """The same remote function around what is wrapped: its body runs elsewhere, where the lock file is, too."""
+        """Return the same remote function around the wrapped one. Its body runs elsewhere, where the lock file is."""
         # Ray has no public way to ask for what a function's decorator was given.
         options = getattr(remote, "_default_options", None)
         if options is None:

@@ -1,4 +1,4 @@
-"""Helpers that experiments written for the ancestor import, one module each, thin.
+"""Thin helper modules for experiments written for marin's predecessor.
 
-Nothing in marin imports these; new code does not go here.
+Nothing in marin imports these. New code does not belong here.
 """

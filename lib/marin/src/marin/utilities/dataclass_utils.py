@@ -9,10 +9,10 @@ from rigging.errors import InvalidRequest
 
 
 def asdict_without_nones(obj: Any) -> dict[str, Any]:
-    """Return a dataclass as a dict, and those in it, without the fields that are None.
+    """Return a dataclass and the dataclasses in it as dicts, without fields that are None.
 
     Raises:
-        InvalidRequest: `obj` is no dataclass instance.
+        InvalidRequest: `obj` is not a dataclass instance.
     """
     if not dataclasses.is_dataclass(obj) or isinstance(obj, type):
         raise InvalidRequest(f"asdict_without_nones({obj!r}): expected an instance of a dataclass")

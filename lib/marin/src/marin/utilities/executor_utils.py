@@ -1,4 +1,4 @@
-"""Names made from the paths of checkpoints."""
+"""Names derived from checkpoint paths."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _CHECKPOINTS = re.compile(r"(?:^|/)checkpoints/[^/]+/checkpoints(?:/|$)")
 
 
 def ckpt_path_to_step_name(path: object) -> str:
-    """Return a short name for what is made of a checkpoint.
+    """Return a short name for steps that use a checkpoint.
 
     Args:
-        path: `org/model` gives "model", `.../{run}/checkpoints/step-{n}` gives "{run}-{n}", another path its last part.
-            An input gives the last part of its step's name, with "-{n}" when it is the checkpoint of a step, or the
-            last part of the input's own path.
+        path: `org/model` gives "model", `.../{run}/checkpoints/step-{n}` gives "{run}-{n}", any other path its last
+            part. An input gives the last part of its step's name, with "-{n}" if it is a checkpoint of a step, or the
+            last part of its own path.
 
     Raises:
-        InvalidRequest: It is a run's checkpoints without the step, or neither a path nor an input.
+        InvalidRequest: It is a run's checkpoints without the step number, or neither a path nor an input.
     """
     if isinstance(path, str):
         return _name_of_path(path)

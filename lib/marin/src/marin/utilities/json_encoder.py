@@ -1,4 +1,4 @@
-"""JSON of what it has no form for, as versions encode it."""
+"""JSON for values that it does not support, encoded like versions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ logger = logging.getLogger(__name__)
 
 
 class CustomJsonEncoder(json.JSONEncoder):
-    """Encodes times, paths, enums and dataclasses as versions do; anything else as its text, with a warning."""
+    """Encode times, paths, enums and dataclasses like versions, and anything else as text with a warning."""
 
     def default(self, o: Any) -> Any:
-        """Return what stands for `o`."""
+        """Return the encoding of `o`."""
         if isinstance(o, datetime.timedelta):
             return {"days": o.days, "seconds": o.seconds, "microseconds": o.microseconds}
         if isinstance(o, os.PathLike):

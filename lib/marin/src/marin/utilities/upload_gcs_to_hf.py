@@ -1,4 +1,4 @@
-"""Checkpoints of a training run to a repository on Hugging Face; `huggingface_hub` is imported when something is sent.
+"""Upload checkpoints of a training run to Hugging Face. `huggingface_hub` is imported on use.
 
 python -m marin.utilities.upload_gcs_to_hf --repo-id ORG/MODEL --directories gs://bucket/checkpoints/run/hf/ [--dry-run]
 """
@@ -23,13 +23,13 @@ _STEP = re.compile(r"step-(\d+)")
 
 @dataclass
 class UploadConfig:
-    """A repository, and the directories of checkpoints that are sent there.
+    """A repository, and the checkpoint directories to upload.
 
     Attributes:
         hf_repo_id: The repository, `org/model`.
-        gcs_directories: Directories of a run, each with directories `step-{n}`; any storage, not only GCS.
-        dry_run: Only log what would be sent.
-        wait_for_completion: Not used: a call returns when all is sent.
+        gcs_directories: Directories of a run, each with directories `step-{n}`, on any storage.
+        dry_run: Only log what would be uploaded.
+        wait_for_completion: Ignored: a call returns when the upload is complete.
     """
 
     hf_repo_id: str
@@ -40,7 +40,7 @@ class UploadConfig:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint: where it is, its step, and the name of its run, which becomes a tag."""
+    """A checkpoint: its location, its step, and the name of its run, which becomes a tag."""
 
     path: str
     step: int
@@ -48,7 +48,7 @@ class Checkpoint:
 
 
 def list_checkpoints(directory: str) -> list[Checkpoint]:
-    """Return the checkpoints of a run's directory (`.../{run}/hf/`), by step."""
+    """Return the checkpoints in a run's directory (`.../{run}/hf/`), by step."""
     fs, path = url_to_fs(directory.rstrip("/"))
     scheme = directory.partition("://")[0] + "://" if "://" in directory else ""
     version = (path.rstrip("/").split("/")[-2:-1] or [""])[0]
@@ -61,7 +61,7 @@ def list_checkpoints(directory: str) -> list[Checkpoint]:
 
 
 def upload_gcs_to_hf(cfg: UploadConfig) -> None:
-    """Send the checkpoints that the repository does not have, oldest first, each tagged with its run's name.
+    """Upload the checkpoints that the repository lacks, oldest first, each tagged with its run's name.
 
     Raises:
         InvalidRequest: No directory is given.
@@ -106,7 +106,7 @@ def _tag(api: Any, repo_id: str, tag: str) -> None:
 
 
 def main() -> None:
-    """Read the command line and send."""
+    """Parse the command line and upload."""
     parser = argparse.ArgumentParser(description="Send checkpoints to Hugging Face")
     parser.add_argument("--repo-id", required=True, help="the repository, org/model")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")

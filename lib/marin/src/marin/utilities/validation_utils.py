@@ -16,7 +16,7 @@ from rigging.filesystem.location import path_in
 
 @dataclass
 class DocumentSummary:
-    """Bytes of a document as JSON, and of its text."""
+    """The size of a document in bytes, as JSON and as text."""
 
     document_bytes: int
     text_bytes: int
@@ -24,7 +24,7 @@ class DocumentSummary:
 
 @dataclass
 class SummaryStatistics:
-    """How many there are, their mean and standard deviation."""
+    """Count, mean and standard deviation."""
 
     count: int
     mean: float
@@ -32,7 +32,7 @@ class SummaryStatistics:
 
 
 def get_size_bytes(blob: str) -> int:
-    """Return the bytes of a text in UTF-8."""
+    """Return the number of bytes of a text in UTF-8."""
     return len(blob.encode())
 
 
@@ -40,7 +40,7 @@ def summarize_document(doc: Mapping[str, Any]) -> DocumentSummary:
     """Return the sizes of a document.
 
     Raises:
-        InvalidRequest: It lacks one of the texts `id`, `source` and `text`.
+        InvalidRequest: One of the texts `id`, `source` and `text` is missing.
     """
     for name in ("id", "source", "text"):
         if not isinstance(doc.get(name), str):
@@ -49,7 +49,7 @@ def summarize_document(doc: Mapping[str, Any]) -> DocumentSummary:
 
 
 def write_provenance_json(output_path: str, metadata: dict[str, Any]) -> None:
-    """Write `{output_path}/provenance.json`: `metadata` with the time as `access_time`, which is put into it, too."""
+    """Write `{output_path}/provenance.json`: `metadata` with the time added as `access_time`."""
     metadata["access_time"] = datetime.datetime.now(datetime.UTC).isoformat()
     content = json.dumps(metadata, indent=4, sort_keys=True)
     write_bytes_atomic(path_in(output_path, "provenance.json"), content.encode())
@@ -58,12 +58,12 @@ def write_provenance_json(output_path: str, metadata: dict[str, Any]) -> None:
 def compute_global_mean_std(
     shard_num_examples: Sequence[int], shard_means: Sequence[float], shard_stds: Sequence[float]
 ) -> SummaryStatistics:
-    """Return the statistics of all examples from those of their shards, in the same order.
+    """Return the statistics of all examples, computed from those of their shards.
 
     Args:
-        shard_num_examples: How many examples each shard has.
-        shard_means: The mean of each.
-        shard_stds: The standard deviation of each.
+        shard_num_examples: The number of examples of each shard.
+        shard_means: The mean of each shard.
+        shard_stds: The standard deviation of each shard.
 
     Raises:
         InvalidRequest: There are no examples.

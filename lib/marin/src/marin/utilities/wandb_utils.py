@@ -1,4 +1,4 @@
-"""Runs on Weights & Biases; `wandb` is imported when a run begins."""
+"""Runs on Weights & Biases. `wandb` is imported when a run starts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def init_wandb(
     entity: str = WANDB_ENTITY,
     project: str = WANDB_PROJECT,
 ) -> Any:
-    """Begin a run and return it; None, with a line in the log, when WANDB_API_KEY is not set.
+    """Start a run and return it; None, with a log line, if WANDB_API_KEY is not set.
 
     Args:
-        run_name: Its name; WANDB_RUN_NAME, or else the time, by default.
+        run_name: Its name. Defaults to WANDB_RUN_NAME, or else the time.
         tags: Its tags.
-        config: What is shown as its config.
-        entity: Whose it is.
-        project: Which project it belongs to.
+        config: Its config.
+        entity: Its owner.
+        project: Its project.
     """
     if not os.environ.get("WANDB_API_KEY"):
         logger.info("WANDB_API_KEY is not set: nothing of this run is sent to Weights & Biases")

@@ -1,4 +1,4 @@
-"""The experiment pages: each takes the site and a request, and returns a response.
+"""The handlers of the experiment pages. Each takes the site and a request, and returns a response.
 
-One file a kind of page. Reading storage is `marin.recorded`.
+There is one file per kind of page. Storage is read in `marin.recorded`.
 """

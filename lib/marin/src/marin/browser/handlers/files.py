@@ -1,4 +1,4 @@
-"""Directories and files below the prefix: lists, previews, downloads."""
+"""Directories and files below the prefix: listings, previews, downloads."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def _file_page(site: Site, request: Request, entry: Entry) -> Response:
 
 
 def _parents(name: str) -> list[tuple[str, str]]:
-    """Return the last part and the whole name of each directory that a name is in."""
+    """Return the last part and the full name of each parent directory of a name."""
     parts = name.split("/")[:-1] if name else []
     return [(part, "/".join(parts[: number + 1])) for number, part in enumerate(parts)]
 
 
 def raw_file(site: Site, request: Request) -> Response:
-    """Send a file: what a page shows in a frame or as an image in a sandbox, anything else as a download."""
+    """Send a file: inline, in a sandbox, if a page shows it in a frame or as an image; otherwise as a download."""
     name = asked_path(request)
     entry = site.outputs.entry(name)
     if entry.is_dir:

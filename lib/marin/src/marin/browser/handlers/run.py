@@ -1,4 +1,4 @@
-"""The page of a run: facts, graph, steps, all of it live."""
+"""The page of a run: facts, graph and steps, updated live."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run_page(site: Site, request: Request) -> Response:
 
 
 def _may_change(site: Site, summary: RunSummary) -> bool:
-    """True if more may be recorded of a run: a bucket has a log of events half a minute after the info file."""
+    """Return whether more may be recorded of a run: a bucket gets a log of events half a minute after the info file."""
     if summary.files.events is not None:
         return summary.state in _LIVE
     try:
@@ -106,7 +106,7 @@ def _script(stem: str) -> str:
 
 
 def _is_meant(step: RunStep, text: str) -> bool:
-    """True if a step's name or path has all words; `*` and `?` stand for anything."""
+    """Return whether a step's name or path contains all words. `*` and `?` are wildcards."""
     told = f"{step.name} {step.path}".lower()
     for word in text.lower().split():
         if "*" in word or "?" in word:
@@ -128,7 +128,7 @@ def _job(site: Site, step: RunStep) -> str | None:
 
 
 def _node_address(site: Site, run: str, grouping: str, node: Node) -> str:
-    """Return where a node leads: to its step, or of a family to the list of its steps."""
+    """Return the link of a node: its step, or for a family the list of its steps."""
     if len(node.paths) == 1:
         name = site.outputs.name_of(node.paths[0])
         if name is not None:
@@ -138,7 +138,7 @@ def _node_address(site: Site, run: str, grouping: str, node: Node) -> str:
 
 
 async def run_events(site: Site, request: Request) -> Response:
-    """Tell the page of a run what its event log says from a place on."""
+    """Stream the events of a run's log from a position on to its page."""
     run = await anyio.to_thread.run_sync(site.index.find, query_text(request, "run", 300))
     if run.events is None:
         return event_response(_until_it_has_events(site, run))
@@ -162,7 +162,7 @@ async def run_events(site: Site, request: Request) -> Response:
 
 
 async def _until_it_has_events(site: Site, run: RunFiles) -> AsyncIterator[bytes]:
-    """Tell the page of a run without an event log to load itself again once there is one."""
+    """Make the page of a run without an event log reload once there is one."""
     yield b"retry: 1000\n\n" + encode_event("hello", str(site.pace.alive))
     quiet = 0.0
     while not site.is_stopping:
@@ -178,12 +178,12 @@ async def _until_it_has_events(site: Site, run: RunFiles) -> AsyncIterator[bytes
 
 
 def _look(site: Site) -> float:
-    """Return the seconds between two looks at the list of runs."""
+    """Return the polling interval of the list of runs, in seconds."""
     return site.pace.look or (0.3 if site.index.place.is_local else 15.0)
 
 
 async def list_events(site: Site, request: Request) -> Response:
-    """Tell the list of runs when a run came or went."""
+    """Notify the list of runs when a run was added or removed."""
     del request
     look = _look(site)
 

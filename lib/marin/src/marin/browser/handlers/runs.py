@@ -20,7 +20,7 @@ _MOST_CHANGED = 200
 
 
 def runs_page(site: Site, request: Request) -> Response:
-    """List runs, the newest first."""
+    """List runs, newest first."""
     text, state = query_text(request, "q", 300), query_text(request, "state", 40)
     if state and state not in {str(known) for known in RunState}:
         raise InvalidRequest(f"state {state!r}: must be one of {', '.join(RunState)}")
@@ -43,12 +43,12 @@ def runs_page(site: Site, request: Request) -> Response:
 
 
 def ends_of(run: RunSummary) -> list[tuple[str, int]]:
-    """Return how the steps of a run ended, those that occur."""
+    """Return how the steps of a run ended, for the outcomes that occur."""
     return [(end, run.ends[end]) for end in STEP_ENDS if run.ends and run.ends.get(end)]
 
 
 def compare_page(site: Site, request: Request) -> Response:
-    """Show what differs between two runs."""
+    """Show the differences between two runs."""
     before, after = query_text(request, "before", 300).strip(), query_text(request, "after", 300).strip()
     shown: dict[str, Any] = {
         "before": before,
@@ -81,7 +81,7 @@ def _step_linker(site: Site) -> object:
 
 
 def from_info_file(site: Site, request: Request) -> Response:
-    """Lead from a run's info file, as `get_experiment_url` names it, to its page."""
+    """Redirect from a run's info file, the target of `get_experiment_url`, to its page."""
     path = query_text(request, "path")
     name = site.index.place.name_of(path)
     if name is None:

@@ -40,9 +40,9 @@ class LogPart:
 
     Attributes:
         text: Its text.
-        start: Where it begins, in bytes.
-        end: Where it ends.
-        size: The log's size.
+        start: The offset of its start in bytes.
+        end: The offset of its end.
+        size: The log's total size.
     """
 
     text: str
@@ -101,13 +101,13 @@ def step_page(site: Site, request: Request) -> Response:
 
 
 def _recorded(site: Site, view: RunView | None, path: str) -> Mapping[str, Any]:
-    """Return what a run's info file says of a step, for outputs that have no info file yet."""
+    """Return what a run's info file says about a step, for outputs without an info file."""
     steps: Sequence[Any] = () if view is None or view.problem else site.views.info(view.files)["steps"]
     return next((step for step in steps if isinstance(step, dict) and step.get("output_path") == path), {})
 
 
 def read_object(place: Confined, name: str) -> tuple[Mapping[str, Any], str | None]:
-    """Return the JSON object in a file, and what is wrong with it; ({}, None) when there is no such file."""
+    """Return the JSON object in a file, and what is wrong with it; ({}, None) if the file does not exist."""
     try:
         content = place.read(name, 0, _MOST_INFO_BYTES)
     except NotFound:
@@ -129,7 +129,7 @@ def _text(place: Confined, name: str, most: int) -> str | None:
 
 
 def _word(status: str | None) -> str | None:
-    """Return the word in a status file, whichever form it has."""
+    """Return the status word in a status file of either format."""
     from marin.execution.lease.status_words import parse_status
 
     return None if status is None else parse_status(status.encode())
@@ -143,7 +143,7 @@ def _holder(place: Confined, name: str) -> str | None:
 
 
 def _is_held(place: Confined, name: str) -> bool:
-    """True unless the holder of an output's lease is known to have ended, or has not renewed it for long."""
+    """Return True unless the holder of an output's lease is known to have ended, or has not renewed it for long."""
     from rigging.lease.identity import HolderState, holder_state
     from rigging.lease.record import Lease
 
@@ -169,7 +169,7 @@ def _json(value: Any) -> str | None:
 
 
 def _own_version(version: Any) -> Any:
-    """Return the versioned values of the step itself, and the names of what it depends on."""
+    """Return the step's own versioned values, and the names of its dependencies."""
     if not isinstance(version, dict):
         return version
     waits = version.get("dependencies")
@@ -186,7 +186,7 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
 def _dependencies(
     site: Site, view: RunView | None, info: Mapping[str, Any]
 ) -> list[tuple[str, str | None, str | None]]:
-    """Return path, status in the run and address of each step that this one waited for."""
+    """Return the path, the status in the run and the link of each dependency."""
     paths = info.get("dependencies")
     found = []
     for path in paths if isinstance(paths, list) else ():
@@ -215,13 +215,13 @@ def _attempt_value(name: str, value: Any) -> Any:
 
 
 def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES) -> LogPart | None:
-    """Return the part of a log that ends at a place, whole lines as far as that is possible; None when there is no log.
+    """Return the part of a log that ends at a position, in whole lines if possible; None if there is no log.
 
     Args:
         place: The storage root.
         name: The log.
-        end: Where the part ends, in bytes; None for the log's end.
-        most: Bytes at most.
+        end: The end of the part in bytes; None for the log's end.
+        most: Maximum number of bytes.
     """
     size = place.size(name)
     if size is None:
@@ -238,7 +238,7 @@ def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES)
 
 
 def log_page(site: Site, request: Request) -> Response:
-    """Show a part of a step's log; the part before another one, for a page that asks for it."""
+    """Show a part of a step's log, or the part before another one if a page requests it."""
     name = asked_path(request)
     end = start_of_id(request.query_params.get("end"), -1)
     part = log_part(site.outputs, f"{name}/{LOG_FILE}", None if end < 0 else end)
@@ -249,7 +249,7 @@ def log_page(site: Site, request: Request) -> Response:
 
 
 async def log_events(site: Site, request: Request) -> Response:
-    """Tell a page what comes to a step's log from a place on."""
+    """Stream additions to a step's log from a position on."""
     import anyio.to_thread
 
     name = asked_path(request)

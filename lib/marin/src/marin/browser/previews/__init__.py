@@ -1,4 +1,4 @@
-"""Previews of files: the first part, never more than fits in memory.
+"""Previews of files: the first part, bounded in memory.
 
-One file a file type; nothing here knows runs or steps.
+There is one file per file type. Nothing here knows runs or steps.
 """

@@ -1,4 +1,4 @@
-"""Makes the preview of a file: reads as little of it as is shown."""
+"""Create the preview of a file, reading only what is shown."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ MOST_SHOWN: Final = 64 << 20
 
 
 def make_preview(place: Confined, entry: Entry, start: int) -> Preview:
-    """Return the preview of a file. What is damaged is said in it.
+    """Return the preview of a file. It mentions damage.
 
     Args:
         place: The storage root.
         entry: The file.
-        start: Where the shown part begins: a byte of the (uncompressed) text, or a row group of a table.
+        start: The start of the shown part: a byte offset in the (uncompressed) text, or a row group of a table.
 
     Raises:
-        InvalidRequest: It cannot be shown; the message says why.
+        InvalidRequest: It cannot be shown. The message says why.
     """
     kind, compression = kind_of(entry.name)
     if kind is Kind.TABLE:
@@ -66,7 +66,7 @@ _OPENERS: Final[dict[str, Callable[[BinaryIO], Any]]] = {
 
 
 def _decompressed(place: Confined, name: str, compression: str, start: int) -> tuple[bytes, bool]:
-    """Return a part of what a compressed file holds, and whether more follows. Never more than a part is in memory."""
+    """Return a part of a compressed file's content, and whether more follows. Only that part is in memory."""
     if start > _MOST_SKIPPED:
         raise InvalidRequest(f"start {start}: of compressed files the first {_MOST_SKIPPED} bytes can be shown")
     with place.open(name) as file:
@@ -104,7 +104,7 @@ def _filled(reader: Any, size: int) -> bytes:
 
 
 def _json_lines(content: bytes, start: int, before: int | None, after: int | None) -> Preview:
-    """Return a table when the lines are objects with few keys, else the records one below the other."""
+    """Return a table if the lines are objects with few keys, else the records below each other."""
     lines = content.split(b"\n")
     if lines and not lines[-1]:
         lines.pop()

@@ -1,4 +1,4 @@
-"""The kind of a file, by its name and its first bytes; what a preview holds. Pure."""
+"""The kind of a file, by its name and first bytes, and the content of a preview. Pure."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Preview:
 
     Attributes:
         kind: How it is shown.
-        facts: Names and values about it.
+        facts: Names and values of facts about it.
         text: Its text, for `TEXT` and `BINARY`.
         columns: Headers, for tables, arrays and JSON lines.
-        rows: Cells.
-        note: What was left out.
-        before: Where the part before this one begins; None when this is the first.
-        after: Where the next part begins; None when there is none.
+        rows: The cells.
+        note: What was omitted.
+        before: The start of the previous part; None if this is the first.
+        after: The start of the next part; None if this is the last.
     """
 
     kind: Kind
@@ -79,7 +79,7 @@ class Preview:
 
 
 def kind_of(name: str) -> tuple[Kind | None, str | None]:
-    """Return the kind of a file and its compression, by its name; None for what its content must tell.
+    """Return the kind and compression of a file by its name; None if its content must decide.
 
     Args:
         name: The file's name.
@@ -93,7 +93,9 @@ def kind_of(name: str) -> tuple[Kind | None, str | None]:
 
 
 def is_text(head: bytes) -> bool:
-    """True if the beginning of a file looks like text, perhaps in another encoding or with a few damaged bytes."""
+    """Return whether the beginning of a file looks like text, perhaps in another encoding or with a few damaged
+    bytes.
+    """
     if b"\0" in head:
         return False
     controls = len(head) - len(head.translate(None, _CONTROLS))
@@ -103,7 +105,7 @@ def is_text(head: bytes) -> bool:
 
 
 def whole_characters(content: bytes) -> bytes:
-    """Return content without the beginning of a character at its end, of which the rest is not there."""
+    """Return content without an incomplete character at its end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(content)
     rest, _ = decoder.getstate()
@@ -119,7 +121,7 @@ def cell(value: Any, longest: int = 200) -> str:
 
 
 def hex_lines(content: bytes) -> str:
-    """Return bytes as lines of sixteen, in hexadecimal and as far as they are letters."""
+    """Return bytes as lines of sixteen, in hexadecimal and as printable characters."""
     lines = []
     for start in range(0, len(content), 16):
         part = content[start : start + 16]

@@ -1,4 +1,4 @@
-"""Previews of Parquet tables and NumPy arrays; both libraries are imported when a file needs them."""
+"""Previews of Parquet tables and NumPy arrays. Both libraries are imported on use."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def table_preview(place: Confined, entry: Entry, group: int) -> Preview:
     Args:
         place: The storage root.
         entry: The file.
-        group: The row group; the last one when there are not so many.
+        group: The row group; the last one if there are fewer.
 
     Raises:
-        InvalidRequest: It is damaged.
+        InvalidRequest: The file is damaged.
         MissingExtra: pyarrow is not installed.
     """
     with needing("previews", "what is in a table"):
@@ -105,7 +105,7 @@ def _value(column: Any, row: int) -> Any:
 
 
 def _written(column: Any, row: int) -> str:
-    """Return a value as Arrow itself writes it."""
+    """Return a value in Arrow's own format."""
     if not column[row].is_valid:
         return ""
     text: str = column.slice(row, 1).to_string(indent=0)
@@ -116,7 +116,7 @@ def array_preview(place: Confined, entry: Entry) -> Preview:
     """Return the shape, type and first values of a `.npy` file.
 
     Raises:
-        InvalidRequest: It is damaged, or holds pickled objects.
+        InvalidRequest: The file is damaged, or contains pickled objects.
         MissingExtra: numpy is not installed.
     """
     with needing("previews", "what is in an array"):

@@ -1,4 +1,4 @@
 """Interpretation of records: names and states of runs, differences, the graph, garbage.
 
-Pure: no storage.
+Pure, without access to storage.
 """

@@ -1,4 +1,4 @@
-"""The graph of a run's steps: layers, families of like steps folded into one node, and a tree for a terminal."""
+"""The graph of a run's steps: layers, families of similar steps folded into one node, and a tree for a terminal."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ FOLDED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A step, or a family of like steps.
+    """A step, or a family of similar steps.
 
     Attributes:
         id: The output path of the step, or of the family's first one.
-        label: The step's name; of a family the name with `*` for numbers, and how many there are.
-        layer: The length of the longest way to it from a step without dependencies.
-        status: The status, or the worst of the family.
-        statuses: How many of its steps have which status.
+        label: The step's name. For a family: the name with `*` for numbers, and the number of steps.
+        layer: The length of the longest path to it from a step without dependencies.
+        status: The status, or the worst one of the family.
+        statuses: The number of its steps per status.
         paths: The output paths of its steps.
-        needs: Ids of the nodes it depends on, all in earlier layers.
-        seconds: How long its functions took together; None when that is not recorded.
+        needs: Ids of its dependencies, all in earlier layers.
+        seconds: The total duration of its functions; None if that is not recorded.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Node:
     seconds: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the node as `marin graph --json` lists it."""
+        """Return the node as an entry of `marin graph --json`."""
         return {
             "id": self.id,
             "label": self.label,
@@ -72,24 +72,25 @@ STATUSES: Final = (
 
 
 def like_name(name: str) -> str:
-    """Return a step's name with `*` for its numbers: those of like steps are equal."""
+    """Return a step's name with `*` for numbers. It is equal for similar steps."""
     return _DIGITS.sub("*", name)
 
 
 def name_prefix(name: str) -> str:
-    """Return the part of a step's name up to its last slash, and `*`; a name without one as `like_name`."""
+    """Return a step's name up to its last slash, followed by `*`; a name without a slash like `like_name`."""
     folder, slash, _ = name.rpartition("/")
     return f"{like_name(folder)}/*" if slash else like_name(name)
 
 
 def graph_of(steps: Sequence[RunStep], fold: int = FOLDED, family: Callable[[str], str] = like_name) -> list[Node]:
-    """Return the nodes of a run's graph, those of earlier layers first.
+    """Return the nodes of a run's graph, earlier layers first.
 
-    Steps of one layer are a family when `family` says so of their names: by default when they differ only in numbers.
+    Steps of one layer form a family if `family` maps their names to the same text: by default if they differ only in
+    numbers.
 
     Args:
         steps: The steps.
-        fold: Families of so many steps or more are one node; 0: every step is a node of its own.
+        fold: Fold families of this size or larger into one node; 0 gives every step a node.
         family: Returns the family of a name.
     """
     by_path = {step.path: step for step in steps}
@@ -129,15 +130,15 @@ def _node(
 
 
 def worst(statuses: Iterable[str]) -> str:
-    """Return the status that most needs a look."""
+    """Return the status that most needs attention."""
     order = {status: number for number, status in enumerate(STATUSES)}
     return min(statuses, key=lambda status: order.get(status, order["-"]), default="-")
 
 
 def tree_lines(nodes: Sequence[Node]) -> list[tuple[str, str]]:
-    """Return the graph as lines of a tree, and the status of each: what nothing depends on first, below each its needs.
+    """Return the lines of a tree with the status of each: final steps first, and dependencies below each.
 
-    Each node's needs are listed once; where it comes again, a mark says so.
+    Each node's dependencies are listed once. Later occurrences are marked.
     """
     by_id = {node.id: node for node in nodes}
     used = {need for node in nodes for need in node.needs}

@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a run's graph go in an SVG, and what they are called."""
+"""The layout and labels of the boxes and lines in a run's SVG graph."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ROW: Final = 26
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Place of a node, in pixels from the top left corner.
+    """The position of a node, in pixels from the top left corner.
 
     Attributes:
-        text: Its label, cut to what fits.
-        x: Of its left side.
-        y: Of its upper side.
-        width: As wide as its text.
+        text: Its label, truncated to fit.
+        x: Its left edge.
+        y: Its upper edge.
+        width: Its width, which fits the text.
     """
 
     text: str
@@ -35,12 +35,12 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A graph with a place for each node.
+    """A graph with a position for each node.
 
     Attributes:
-        boxes: By the nodes' ids.
-        width: Of all, with margins; may be less than nothing for no nodes.
-        height: The same.
+        boxes: The boxes by node id.
+        width: The total width with margins. It may be negative if there are no nodes.
+        height: The total height, likewise.
     """
 
     boxes: Mapping[str, Box]
@@ -48,7 +48,7 @@ class Drawing:
     height: float
 
     def edges(self, nodes: Sequence[Node]) -> Iterator[str]:
-        """Yield the lines from what nodes need, as elements."""
+        """Yield the lines from dependencies, as SVG elements."""
         for node in nodes:
             for need in node.needs:
                 start, end = self.boxes[need], self.boxes[node.id]
@@ -63,15 +63,15 @@ class Drawing:
 def draw(
     nodes: Sequence[Node], rows: Mapping[str, float], *, longest: int, gap: int, margin: int, header: int = 0
 ) -> Drawing:
-    """Return the places of nodes: layers are columns, each as wide as its longest label.
+    """Return the positions of nodes. Layers are columns, each as wide as its longest label.
 
     Args:
-        nodes: The nodes, those of earlier layers first.
-        rows: The row of each, by id.
-        longest: Characters of a label, at most.
+        nodes: The nodes, earlier layers first.
+        rows: The row of each node, by id.
+        longest: Maximum number of characters in a label.
         gap: Pixels between two columns.
-        margin: Pixels around all.
-        header: Pixels above all that are left free.
+        margin: Pixels around the drawing.
+        header: Pixels reserved at the top.
     """
     texts = {node.id: _cut(printable_line(node.label), longest) for node in nodes}
     widths: dict[int, float] = {}
@@ -95,7 +95,7 @@ def _width(text: str) -> float:
 
 
 def _cut(text: str, longest: int) -> str:
-    """The end of a name says more than its middle."""
+    """Return a truncated name that keeps its end, which is more informative than its middle."""
     if len(text) <= longest:
         return text
     half = (longest - 1) // 2

@@ -1,4 +1,4 @@
-"""Which outputs no run refers to; whatever is not certain is kept, with the reason."""
+"""Which outputs no run refers to. Doubtful ones are kept, with the reason."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LONGEST: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class OutputFiles:
-    """An output by its files.
+    """The files of an output.
 
     Attributes:
         name: Its path below the storage root.
-        size: Bytes of all its files.
-        count: How many they are.
-        modified: When the newest was written, in seconds since the epoch; None when storage does not tell of one.
-        is_leased: There is a lock file.
+        size: The total size of its files in bytes.
+        count: The number of its files.
+        modified: The newest modification time, in seconds since the epoch; None if storage does not report one.
+        is_leased: Whether there is a lock file.
     """
 
     name: str
@@ -36,12 +36,12 @@ class OutputFiles:
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """An output, and what its files say.
+    """An output, and the content of its files.
 
     Attributes:
         files: Its files.
-        status: Its status; None when there is none.
-        info: Its `.executor_info`; None when that is damaged.
+        status: Its status; None if there is none.
+        info: Its `.executor_info`; None if that is damaged.
     """
 
     files: OutputFiles
@@ -51,18 +51,18 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on an output.
+    """The verdict on an output.
 
     Attributes:
         output: The output.
-        kept: Why it is kept; None when no run refers to it.
+        kept: Why it is kept; None if no run refers to it.
     """
 
     output: OutputFacts
     kept: str | None
 
     def to_json(self, root: str) -> dict[str, Any]:
-        """Return the output as `marin gc --json` lists it."""
+        """Return the output as an entry of `marin gc --json`."""
         files = self.output.files
         return {
             "path": f"{root}/{files.name}",
@@ -75,11 +75,11 @@ class Verdict:
 
 
 def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[OutputFiles]:
-    """Return the outputs that files belong to: the directories with an info file. One may lie within another.
+    """Return the outputs that files belong to: the directories with an info file. They may be nested.
 
     Args:
         files: All files below the storage root.
-        skipped: Directories that hold no outputs (temporary data, the records of runs).
+        skipped: Directories without outputs (temporary data, run records).
     """
     sizes: dict[str, tuple[int, int, float | None]] = {}
     marked: set[str] = set()
@@ -110,10 +110,10 @@ def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[Outp
 
 
 def references(value: Any, root: str) -> set[str]:
-    """Return all that texts in a JSON value may refer to below a storage root, with the directories above it.
+    """Return every path below a storage root that a text in a JSON value may refer to, and its parents.
 
-    Too much rather than too little: relative paths count, paths in command lines, and paths in other buckets, which
-    may be read through a mirror.
+    It errs on the side of too many: relative paths count, paths in command lines, and paths in other buckets, which a
+    mirror may read.
 
     Args:
         value: The content of an info file.
@@ -129,7 +129,7 @@ def references(value: Any, root: str) -> set[str]:
 
 
 def relative(path: str, root: str) -> str:
-    """Return a path as it would be below a storage root: without the root, or its own bucket."""
+    """Return a path relative to a storage root: without the root, or without its own bucket."""
     for start in (f"{root}/", f"file://{root}/"):
         if path.startswith(start):
             return path.removeprefix(start).strip("/")
@@ -143,15 +143,15 @@ def relative(path: str, root: str) -> str:
 def judge_outputs(
     outputs: Sequence[OutputFacts], referred: set[str], root: str, written_before: float
 ) -> list[Verdict]:
-    """Say of each output whether it is kept.
+    """Return for each output whether it is kept.
 
-    What a kept output's own info file refers to is kept, too.
+    Everything in a kept output's own info file is kept, too.
 
     Args:
         outputs: All outputs below the storage root.
-        referred: What runs refer to (`references`).
+        referred: The paths that runs refer to (`references`).
         root: The storage root.
-        written_before: Younger outputs are kept, in seconds since the epoch.
+        written_before: Keep outputs written after this time, in seconds since the epoch.
     """
     known = set(referred)
     kept: dict[str, str] = {}

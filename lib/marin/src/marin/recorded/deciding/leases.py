@@ -13,7 +13,7 @@ from rigging.text.tables import duration
 
 
 class LeaseState(StrEnum):
-    """How a lease stands, seen from this machine."""
+    """The state of a lease, seen from this machine."""
 
     ALIVE = "alive"
     """Its holder is a process of this machine that runs."""
@@ -34,14 +34,14 @@ CLEARABLE: Final = frozenset({LeaseState.STALE, LeaseState.GONE, LeaseState.UNRE
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """A lease as one look found it.
+    """A lease, as observed once.
 
     Attributes:
         path: The lock file.
         stored: Its content.
-        state: How it stands.
-        holder: The holder's id; None when that is unreadable.
-        age: Seconds since it was last renewed, by this machine's clock; None when that is unreadable.
+        state: Its state.
+        holder: The holder's id; None if unreadable.
+        age: Seconds since the last renewal, by this machine's clock; None if unreadable.
     """
 
     path: str
@@ -51,7 +51,7 @@ class LeaseSeen:
     age: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the lease as `marin locks list --json` lists it."""
+        """Return the lease as an entry of `marin locks list --json`."""
         return {
             "lock": self.path,
             "state": str(self.state),
@@ -62,14 +62,14 @@ class LeaseSeen:
 
 
 def judge(path: str, stored: StoredLease, holder: HolderState, now: float, unchanged_seconds: float = 0.0) -> LeaseSeen:
-    """Say how a lease stands.
+    """Return the state of a lease.
 
     Args:
         path: The lock file.
         stored: Its content.
         holder: What this machine knows of the holder's process.
-        now: The time, in seconds since the epoch.
-        unchanged_seconds: For how long the lock file has been seen to stand still.
+        now: The current time, in seconds since the epoch.
+        unchanged_seconds: How long the lock file has been observed without a change.
     """
     lease = Lease.from_bytes(stored.content)
     if lease is None:
@@ -88,10 +88,10 @@ def judge(path: str, stored: StoredLease, holder: HolderState, now: float, uncha
 
 
 def why_gone(seen: LeaseSeen | None) -> str | None:
-    """Return why nobody is at work on an output whose status says so; None as long as somebody may be.
+    """Return why nobody runs an output whose status says so; None while somebody may.
 
     Args:
-        seen: Its lease; None when there is none.
+        seen: Its lease; None if there is none.
     """
     if seen is None:
         return "its run is gone: nobody holds its lease"
@@ -108,7 +108,7 @@ def why_gone(seen: LeaseSeen | None) -> str | None:
 
 
 def how_held(seen: LeaseSeen) -> str:
-    """Return who holds a lease, for people, and that it is not renewed where that is so."""
+    """Return who holds a lease, in words, and whether it is not renewed."""
     held = seen.holder or "-"
     if seen.state is LeaseState.STOPPED:
         return f"{held}, a process that is stopped"

@@ -1,4 +1,4 @@
-"""Where to read on in a log that grows, or is begun anew by another attempt."""
+"""The read position in a log that grows, or is restarted by another attempt."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import codecs
 
 
 class LogCursor:
-    """The part of a log that has been read, and the bytes of a character of which the rest is still to come.
+    """The part of a log that was read, and the bytes of an incomplete character.
 
     Args:
-        lines: How many last lines to begin with; None for all.
+        lines: How many of the last lines to start with; None for all.
     """
 
     def __init__(self, lines: int | None) -> None:
@@ -18,19 +18,19 @@ class LogCursor:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def begin(self, size: int) -> int:
-        """Return where to read on in a log of so many bytes: at its beginning when it is shorter than it was."""
+        """Return where to continue in a log of the given size: at its start if it has become shorter."""
         if size < self._position:
             self._position = 0
             self._decoder.reset()
         return self._position
 
     def take(self, content: bytes) -> str:
-        """Note what was read from there on; return its text."""
+        """Record the bytes read from there, and return their text."""
         self._position += len(content)
         return self._decoder.decode(content)
 
     def first_lines(self, text: str) -> str:
-        """Return the part of a text that is to be shown: of the first one, the last lines."""
+        """Return the part of a text to show: for the first text, its last lines."""
         if self._lines is None or not text:
             return text
         kept = text.splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""The differences between two runs: steps, versioned fields, what does not count, code."""
+"""The differences between two runs: steps, versioned fields, unversioned values, code."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SHOWN_INPUTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class StepDiff:
-    """One step that differs.
+    """A step that differs.
 
     Attributes:
         name: Its name.
         before: Its output path in the earlier run.
-        after: In the later one.
-        fields: Its own versioned fields that differ.
-        inputs: Differences of the versions of what it depends on.
-        unversioned: Values that do not count.
-        code: The parts of its function.
+        after: Its output path in the later run.
+        fields: The differences of its own versioned fields.
+        inputs: The differences of its dependencies' versions.
+        unversioned: The differences of unversioned values.
+        code: The differences of its function's parts.
     """
 
     name: str
@@ -38,11 +38,11 @@ class StepDiff:
 
     @property
     def differs(self) -> bool:
-        """True if anything does."""
+        """Return whether anything differs."""
         return bool(self.before != self.after or self.fields or self.inputs or self.unversioned or self.code)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step as `marin diff --json` lists it."""
+        """Return the step as an entry of `marin diff --json`."""
         found = {name: getattr(self, name) for name in ("fields", "inputs", "unversioned", "code")}
         return {
             "name": self.name,
@@ -52,7 +52,7 @@ class StepDiff:
         }
 
     def lines(self) -> list[str]:
-        """Return the differences for people."""
+        """Return the differences as readable lines."""
         shown = [f"  {item}" for item in self.fields]
         shown += [f"  {item}" for item in self.inputs[:_SHOWN_INPUTS]]
         if len(self.inputs) > _SHOWN_INPUTS:
@@ -67,11 +67,11 @@ class RunDiff:
     """The differences between two runs.
 
     Attributes:
-        head: What differs in where, when and by whom they were made.
+        head: The differences in where, when and by whom they were run.
         added: Name and output path of the steps that only the later run has.
-        removed: Those that only the earlier one has.
-        changed: Steps of both that differ.
-        equal: How many do not.
+        removed: Name and output path of the steps that only the earlier run has.
+        changed: Steps of both runs that differ.
+        equal: The number of equal steps.
     """
 
     head: tuple[Difference, ...]
@@ -82,11 +82,11 @@ class RunDiff:
 
     @property
     def differs(self) -> bool:
-        """True if steps do."""
+        """Return whether any steps differ."""
         return bool(self.added or self.removed or self.changed)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the differences as `marin diff --json` prints them."""
+        """Return the differences in the form of `marin diff --json`."""
         return {
             "head": [_as_json(item) for item in self.head],
             "added": [{"name": name, "path": path} for name, path in self.added],
@@ -103,11 +103,11 @@ def _as_json(item: Difference) -> dict[str, Any]:
 def diff_runs(before: Mapping[str, Any], after: Mapping[str, Any]) -> RunDiff:
     """Compare two runs by their info files.
 
-    Steps are paired by output path, then by name; several of one name in the order in which the runs have them.
+    Steps are paired by output path, then by name. Several of one name are paired in order.
 
     Args:
         before: The earlier run's info file.
-        after: The later one's.
+        after: The later run's info file.
     """
     old, new = _by_path(before), _by_path(after)
     pairs = [(old[path], new[path]) for path in old if path in new]
@@ -160,7 +160,7 @@ def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> StepDiff:
 
 
 def diff_lines(diff: RunDiff) -> list[tuple[str, str | None]]:
-    """Return the differences as lines for people, each with its colour."""
+    """Return the differences as readable lines with colours."""
     lines: list[tuple[str, str | None]] = [(f"{item}", None) for item in diff.head]
     lines += [(f"+ {name}  {path}", "green") for name, path in diff.added]
     lines += [(f"- {name}  {path}", "red") for name, path in diff.removed]

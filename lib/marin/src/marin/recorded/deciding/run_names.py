@@ -1,4 +1,4 @@
-"""The names of runs, from the names of their files; which run is meant by a word."""
+"""The names of runs, derived from their files, and lookups by name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class RunFiles:
     """The files of one run.
 
     Attributes:
-        id: Its name: that of its event log without the ending; of its info file when it has no event log.
-        stem: `{script}-{6 hex}`: runs of equal steps share it, and the info file.
-        info: Name of the info file; None when it is not there.
-        events: Name of the event log; None for a run of a release that wrote none.
-        started: When it began, in seconds since the epoch; None without an event log.
-        pid: Its process, on whichever machine; None without an event log.
+        id: Its name: that of its event log without the extension, or of its info file if there is no event log.
+        stem: `{script}-{6 hex}`, which runs of equal steps share, like the info file.
+        info: The name of the info file; None if it is missing.
+        events: The name of the event log; None for a run of a release without event logs.
+        started: Its start, in seconds since the epoch; None without an event log.
+        pid: Its process id on its machine; None without an event log.
     """
 
     id: str
@@ -38,10 +38,10 @@ class RunFiles:
 
 
 def runs_of(names: Iterable[str]) -> list[RunFiles]:
-    """Return the runs that a directory's files belong to, the newest first, those without a time last.
+    """Return the runs of a directory's files, newest first, and those without a time last.
 
     Args:
-        names: The names of the files; others than those of runs are left out.
+        names: The names of the files. Other files are ignored.
     """
     infos: dict[str, str] = {}
     logs: list[tuple[re.Match[str], str]] = []
@@ -76,16 +76,16 @@ def _seconds(text: str) -> float:
 
 
 def find_run(runs: Sequence[RunFiles], word: str, where: str) -> RunFiles:
-    """Return the run that a word means: its name; its stem, for the newest of equal steps; or the beginning of one.
+    """Return the run with a name; with a stem, the newest run of equal steps; or with the beginning of either.
 
     Args:
-        runs: All runs, the newest first.
-        word: The word.
+        runs: All runs, newest first.
+        word: The name.
         where: The directory of the runs, for messages.
 
     Raises:
-        NotFound: No run has such a name; the nearest are named.
-        InvalidRequest: The word is the beginning of runs of different steps.
+        NotFound: No run has such a name. The message suggests the nearest ones.
+        InvalidRequest: The name is the beginning of runs of different steps.
     """
     word = word.rpartition("/")[2].removesuffix(".events.jsonl").removesuffix(".json")
     for run in runs:
@@ -109,5 +109,5 @@ def find_run(runs: Sequence[RunFiles], word: str, where: str) -> RunFiles:
 
 
 def nearest_names(word: str, names: Iterable[str]) -> list[str]:
-    """Return at most three names that are like a word."""
+    """Return at most three names that are similar to a word."""
     return difflib.get_close_matches(word, list(dict.fromkeys(names)), n=3)

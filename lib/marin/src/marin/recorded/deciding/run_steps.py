@@ -1,4 +1,4 @@
-"""The steps of a run, from its info file and its events."""
+"""The steps of a run, from its info file and events."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class RunStep:
     Attributes:
         name: The step's name.
         path: Its output path.
-        dependencies: The output paths of the steps it waited for.
-        status: How it stands or ended in the run: the end's word, `queued`, `running` or `retrying`, `died` or
-            `stopped` when the run did meanwhile; None when that is not recorded.
-        seconds: How long its function took.
+        dependencies: The output paths of its dependencies.
+        status: Its status in the run: its outcome, `queued`, `running` or `retrying`, or `died` or `stopped` if the run
+            ended meanwhile; None if that is not recorded.
+        seconds: The duration of its function.
         queued_seconds: How long its job was queued.
-        error: Why it failed.
-        log: Where its log was, as the run said.
-        attempts: Its attempts in the run, with what each used, as `step_ended` of the event log has them.
-        started: Since when it runs, in seconds since the epoch; None unless it does.
+        error: Its error.
+        log: The location of its log according to the run.
+        attempts: Its attempts in the run with their resource use, as in the event `step_ended`.
+        started: The start of a running step, in seconds since the epoch; otherwise None.
     """
 
     name: str
@@ -42,13 +42,13 @@ class RunStep:
 
     @property
     def cpu_seconds(self) -> float | None:
-        """The processor time of all attempts; None when it is not recorded."""
+        """The processor time of all attempts; None if it is not recorded."""
         known = self._known("cpu_seconds")
         return sum(known) if known else None
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory of an attempt; None when it is not recorded."""
+        """The highest memory of an attempt; None if it is not recorded."""
         known = self._known("peak_bytes")
         return int(max(known)) if known else None
 
@@ -57,14 +57,14 @@ class RunStep:
         return [float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
     def note(self) -> str:
-        """Return what is worth a line below the step: why it failed, and its attempts when there were several."""
+        """Return a note to show below the step: its error, and its attempts if there were several."""
         lines = [(self.error or "").partition("\n")[0]]
         if len(self.attempts) > 1:
             lines.append("; ".join(f"attempt {n} {_outcome(each)}" for n, each in enumerate(self.attempts, 1)))
         return " - ".join(filter(None, lines))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step as `marin show --json` lists it."""
+        """Return the step as an entry of `marin show --json`."""
         return {
             "name": self.name,
             "path": self.path,
@@ -97,9 +97,9 @@ def steps_of_run(
     """Return the steps of a run in the order of its info file, then those that only its events name.
 
     Args:
-        info: The run's info file; {} when it is lost.
-        events: Its events, as far as they could be read.
-        state: How the run stands, as far as that is known.
+        info: The run's info file; {} if it is lost.
+        events: The readable events.
+        state: The run's state, if known.
     """
     after = None if state is None else _ENDED_WITH.get(state)
     last: dict[str, dict[str, Any]] = {}

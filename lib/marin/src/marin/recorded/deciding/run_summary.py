@@ -1,4 +1,4 @@
-"""Summary of a run from its files: when, whose, how it ended."""
+"""The summary of a run from its files: time, user, outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEPS_KEY: Final = b'\n  "steps": ['
 
 
 class RunState(StrEnum):
-    """How a run stands."""
+    """The state of a run."""
 
     RUNNING = "running"
     """Its process runs on this machine."""
@@ -38,7 +38,7 @@ class RunState(StrEnum):
 
 
 class ProcessState(StrEnum):
-    """State of the process of a run, as far as it is known."""
+    """The state of a run's process, if known."""
 
     RUNS = "runs"
     GONE = "gone"
@@ -47,12 +47,12 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventsRead:
-    """An event log as it was read.
+    """An event log, as far as it was read.
 
     Attributes:
-        head: Its beginning, with the first line if that is not very long.
-        tail: Its end, with the last line if that is not very long.
-        is_whole: `head` is all of it.
+        head: Its beginning, including the first line unless that is very long.
+        tail: Its end, including the last line unless that is very long.
+        is_whole: Whether `head` is the whole log.
     """
 
     head: bytes
@@ -62,21 +62,21 @@ class EventsRead:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run in short.
+    """The summary of a run.
 
     Attributes:
         files: Its files.
-        state: How it stands.
-        seconds: How long it took; None when it has not ended, or that is not recorded.
-        steps: How many steps it has; None when that is not recorded.
-        ends: How many of its steps ended how; None when that is not known.
-        user: Who ran it; None when that is not known.
-        host: The machine it ran on, likewise.
-        description: What it is for.
-        created: When its info file was written, ISO 8601; None when a later run of equal steps has written its own.
-        git_commit: The commit it ran from, likewise.
+        state: Its state.
+        seconds: Its duration; None if it has not ended, or that is not recorded.
+        steps: The number of its steps; None if that is not recorded.
+        ends: The number of its steps per outcome; None if unknown.
+        user: Its user; None if unknown.
+        host: Its machine; None if unknown.
+        description: Its purpose.
+        created: When its info file was written, ISO 8601; None if a later run of equal steps has replaced it.
+        git_commit: Its commit; None likewise.
         error: What ended it early.
-        damage: Which of its files cannot be read, and why.
+        damage: Which of its files are unreadable, and why.
         command: The script and its words; None when that is not recorded.
     """
 
@@ -95,7 +95,7 @@ class RunSummary:
     command: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the run as `marin runs --json` lists it."""
+        """Return the run as an entry of `marin runs --json`."""
         return {
             "run": self.files.id,
             "steps_id": self.files.stem,
@@ -115,10 +115,10 @@ class RunSummary:
 
 
 def info_head(content: bytes) -> dict[str, Any] | None:
-    """Return what the beginning of a run's info file says of the run; None when it is not there or damaged.
+    """Return the run's own fields at the beginning of its info file; None if they are missing or damaged.
 
     Args:
-        content: The file, or a part of it from its beginning.
+        content: The file, or its beginning.
     """
     before, found, _ = content.partition(_STEPS_KEY)
     text = before.rstrip().rstrip(b",") + b"}" if found else content
@@ -130,24 +130,24 @@ def info_head(content: bytes) -> dict[str, Any] | None:
 
 
 def start_of(events: EventsRead | None) -> dict[str, Any]:
-    """Return the `run_started` of an event log; {} when it cannot be read."""
+    """Return the event `run_started` of an event log; {} if unreadable."""
     return {} if events is None else _event(events.head.partition(b"\n")[0])
 
 
 def own_head(files: RunFiles, head: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return what an info file says of a run; {} when a later run of equal steps has replaced it by its own."""
+    """Return the fields of a run's own info file; {} if a later run of equal steps has replaced it."""
     worker = str((head or {}).get("worker_id", "")).rsplit("-", 2)
     is_own = files.pid is None or (len(worker) == 3 and worker[1] == str(files.pid))
     return head if head is not None and is_own else {}
 
 
 def host_of(files: RunFiles, started: Mapping[str, Any], head: Mapping[str, Any] | None) -> str | None:
-    """Return the machine on which a run began; None when that is not recorded.
+    """Return the machine where a run started; None if that is not recorded.
 
     Args:
-        files: Of the run.
-        started: The event with which it began.
-        head: Of its info file; None: it has none.
+        files: The run's files.
+        started: The run's first event.
+        head: The fields of its info file; None if it has none.
     """
     worker = _text(own_head(files, head).get("worker_id"))
     return _text(started.get("host")) or (worker.rsplit("-", 2)[0] if worker is not None else None)
@@ -160,14 +160,14 @@ def summarize(
     process: ProcessState,
     damage: str | None,
 ) -> RunSummary:
-    """Put a run's summary together.
+    """Return the summary of a run.
 
     Args:
         files: Its files.
-        events: Its event log; None when there is none, or it cannot be read.
-        head: What its info file says; None likewise.
-        process: What is known of its process.
-        damage: Which of its files cannot be read, and why.
+        events: Its event log; None if it is missing or unreadable.
+        head: The fields of its info file; None likewise.
+        process: The state of its process.
+        damage: Which of its files are unreadable, and why.
     """
     said, started = own_head(files, head), start_of(events)
     last = _event(events.tail.rstrip(b"\n").rpartition(b"\n")[2]) if events is not None else {}
@@ -206,7 +206,7 @@ def _state(
 
 
 def _ends(events: EventsRead | None, ended: Mapping[str, Any] | None) -> dict[str, int] | None:
-    """Return how the steps ended: as the run's end says, else counted in a log that was read whole."""
+    """Return the steps' outcomes: from the run's end, else counted in a completely read log."""
     told = (ended or {}).get("ends")
     if isinstance(told, dict):
         return {end: count for end, count in told.items() if end in _COUNTED and type(count) is int}

@@ -1,4 +1,4 @@
-"""The attempts at a step in a run, by the run's events."""
+"""The attempts of a step in a run, from the run's events."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ OPEN_OUTCOMES: Final = ("queued", "running")
 
 @dataclass(frozen=True, slots=True)
 class StepAttempt:
-    """One attempt at a step.
+    """One attempt of a step.
 
     Attributes:
         run: The run's name.
         attempt: Its number in the run, from 1.
-        outcome: How it ended: `succeeded`, `failed`, `timed out`, `preempted`, `lost its lease`, `was stopped`; when no
-            end is recorded, `queued` or `running`, or `died` with its run (`was stopped` with it).
-        seconds: How long the function ran.
+        outcome: How it ended: `succeeded`, `failed`, `timed out`, `preempted`, `lost its lease`, `was stopped`. If no
+            end is recorded: `queued` or `running`, or `died` (or `was stopped`) with its run.
+        seconds: The duration of the function.
         queued_seconds: How long its job was queued.
-        cpu_seconds: Processor time.
-        peak_bytes: Memory at most.
-        error: Why it failed.
+        cpu_seconds: Its processor time.
+        peak_bytes: Its peak memory.
+        error: Its error.
     """
 
     run: str
@@ -37,11 +37,11 @@ class StepAttempt:
 
 
 def attempts_in(run: str, events: Iterable[Mapping[str, Any]], path: str) -> list[StepAttempt]:
-    """Return the attempts at a step in one run, the first one first; [] when the run did not begin it.
+    """Return the attempts of a step in one run, first one first; [] if the run did not start it.
 
     Args:
         run: The run's name.
-        events: Its events, as far as they could be read.
+        events: Its readable events.
         path: The step's output path.
     """
     found: list[StepAttempt] = []

@@ -1,4 +1,4 @@
-"""Which output a word means: an output path, or a step's name."""
+"""Lookup of outputs: by output path, or by a step's name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OUTPUT: Final = re.compile(r"(?P<stem>.+)(?:-[0-9a-f]{6}|_[0-9a-f]{8})", re.DOT
 
 
 def split_word(word: str, root: str) -> tuple[str, str]:
-    """Return the directory that a word for a step names, and the name in it.
+    """Return the directory in a word for a step, and the name in it.
 
     Args:
         word: An absolute path or URL, or a path below the storage root.
@@ -24,12 +24,14 @@ def split_word(word: str, root: str) -> tuple[str, str]:
 
 
 def stem_of(name: str) -> str | None:
-    """Return the step's name in the name of an output; None when it does not end in a version's digits."""
+    """Return the step's name in an output's name; None if that does not end in a version hash."""
     match = _OUTPUT.fullmatch(name)
     return None if match is None else match["stem"]
 
 
 def outputs_named(name: str, names: Iterable[str]) -> list[str]:
-    """Return the outputs of a directory that a word means: that of the very name, else all that a step of it made."""
+    """Return the outputs of a directory that match a word: the one with exactly that name, else all of a step's
+    outputs.
+    """
     found = sorted(names)
     return [name] if name in found else [other for other in found if stem_of(other) == name]

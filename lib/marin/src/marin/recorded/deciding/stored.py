@@ -10,9 +10,9 @@ class StoredFile:
     """A file below a directory.
 
     Attributes:
-        name: Its path, seen from that directory.
-        size: Bytes.
-        modified: When it was written, in seconds since the epoch; None when storage does not tell.
+        name: Its path relative to that directory.
+        size: Size in bytes.
+        modified: Modification time in seconds since the epoch; None if storage does not report it.
     """
 
     name: str

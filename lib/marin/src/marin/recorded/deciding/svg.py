@@ -1,4 +1,4 @@
-"""A run's graph as an SVG picture, for a browser: names as text, a tooltip with all that is known at each node."""
+"""A run's graph as an SVG picture for a browser, with names as text and a detailed tooltip on each node."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MOST_PATHS: Final = 20
 
 
 def svg_of(nodes: Sequence[Node], title: str) -> str:
-    """Return the picture, as one XML document.
+    """Return the picture as an XML document.
 
     Args:
-        nodes: The nodes, those of earlier layers first.
-        title: A line above them.
+        nodes: The nodes, earlier layers first.
+        title: A title above them.
     """
     places = place_nodes({node.id: node.layer for node in nodes}, {node.id: node.needs for node in nodes})
     rows = {node: place.row for node, place in places.items()}

@@ -1,4 +1,4 @@
 """Read runs, outputs and leases from storage.
 
-The edge: what records mean is decided in `deciding`.
+This is the edge: `deciding` interprets the records.
 """

@@ -1,4 +1,4 @@
-"""Leases below a storage root: found, read, and removed when that is asked for."""
+"""Leases below a storage root: find, read, and remove them."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ def find_leases(root: str, now: float) -> list[LeaseSeen]:
 
     Args:
         root: The directory.
-        now: The time, in seconds since the epoch.
+        now: The current time, in seconds since the epoch.
     """
     names = sorted(file.name for file in files_below(root) if file.name.endswith(_SUFFIX))
     return read_leases([below(root, name) for name in names], root, now)
 
 
 def read_leases(paths: Sequence[str], root: str, now: float) -> list[LeaseSeen]:
-    """Return the leases at these lock files; those that are gone meanwhile, and other files, are left out.
+    """Return the leases at these lock files. Missing and other files are skipped.
 
     Args:
         paths: The lock files.
         root: The directory that they are below.
-        now: Unix time in seconds.
+        now: The current time, in seconds since the epoch.
     """
     return [seen for seen in each(lambda path: read_lease(path, now), paths, root) if seen is not None]
 
 
 def read_lease(path: str, now: float) -> LeaseSeen | None:
-    """Return the lease at a lock file; None when there is none, or the file is something else."""
+    """Return the lease at a lock file; None if there is none, or the file is something else."""
     return _seen(path, store_of(path).read(), now, 0.0)
 
 
 class LeaseWatch:
-    """Looks at the lease of an output again and again: one that it sees stand still for long has expired.
+    """Observe the lease of an output repeatedly. One that stays unchanged for long has expired.
 
     Args:
         output_path: The output.
@@ -54,10 +54,10 @@ class LeaseWatch:
         self._since = 0.0
 
     def look(self, now: float) -> LeaseSeen | None:
-        """Return the lease as it is now; None when nobody holds one.
+        """Return the current lease; None if nobody holds one.
 
         Args:
-            now: The time, in seconds since the epoch.
+            now: The current time, in seconds since the epoch.
         """
         stored = store_of(self._path).read()
         if stored != self._last:
@@ -76,10 +76,10 @@ def _seen(path: str, stored: StoredLease | None, now: float, unchanged_seconds: 
 
 
 def clear_lease(seen: LeaseSeen) -> str | None:
-    """Remove a lease that is still as it was seen; reports of its holder are refused from then on.
+    """Remove a lease that has not changed since it was read. Its holder's later reports are refused.
 
     Returns:
-        Why it was left alone; None when it is gone.
+        Why it was left alone; None if it is gone.
     """
     store = store_of(seen.path)
     with store.exclusive(create=False) as present:

@@ -1,4 +1,4 @@
-"""All outputs below a storage root, what runs refer to, and the removal of an output."""
+"""All outputs below a storage root, the references of runs, and the removal of an output."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _FENCE = LOCK_FILE + ".fence"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Result of `find_garbage`.
+    """The result of `find_garbage`.
 
     Attributes:
-        verdicts: Of every output below the storage root.
-        runs: How many info files of runs there are.
-        damaged: Those that cannot be read: what they refer to is not known.
+        verdicts: The verdict on every output below the storage root.
+        runs: The number of runs' info files.
+        damaged: Unreadable info files, whose references are unknown.
     """
 
     verdicts: list[Verdict]
@@ -43,17 +43,17 @@ class Found:
 
     @property
     def garbage(self) -> list[Verdict]:
-        """The outputs that no run refers to."""
+        """Return the outputs that no run refers to."""
         return [verdict for verdict in self.verdicts if verdict.kept is None]
 
 
 def find_garbage(root: str, runs_at: Sequence[str], written_before: float) -> Found:
-    """Look at every output below a storage root.
+    """Judge every output below a storage root.
 
     Args:
         root: The storage root.
-        runs_at: The directories in which runs are recorded.
-        written_before: Younger outputs are kept, in seconds since the epoch.
+        runs_at: The directories of run records.
+        written_before: Keep outputs written after this time, in seconds since the epoch.
     """
     skipped = [TEMP_PATH_PREFIX, *(relative(place, root) for place in runs_at if place.startswith(f"{root}/"))]
     outputs = outputs_of(files_below(root), skipped)
@@ -80,13 +80,13 @@ def _facts(root: str, files: OutputFiles) -> OutputFacts:
 
 
 def remove_output(path: str) -> str | None:
-    """Remove an output under its lease, its status first: what is left of it never counts as an output.
+    """Remove an output under its lease, starting with its status, so that a partial removal never counts as an output.
 
     Args:
         path: The output path.
 
     Returns:
-        Why it was left alone; None when it is gone.
+        Why it was left alone; None if it is gone.
     """
     lock = create_lock(below(path, LOCK_FILE))
     if not lock.try_acquire():
@@ -114,7 +114,7 @@ def _remove_all(path: str) -> None:
 
 
 def _remove_directory(path: str) -> None:
-    """Remove what is left: the number of the lease, and on disks empty directories, unless a run has begun."""
+    """Remove what is left: the fencing number and, on disks, empty directories, unless a run has started."""
     local = local_path(path)
     if local is None:
         # Only this command's own lease has such a number here; those of runs are kept without one.

@@ -1,4 +1,4 @@
-"""The storage root that a command is about, and where its runs are recorded."""
+"""The storage root of a command, and the directory of its run records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rigging.errors import InvalidRequest
 
 
 def storage_root(prefix: str | None) -> str:
-    """Return the storage root that is meant, absolute and without a trailing slash.
+    """Return the chosen storage root, absolute and without a trailing slash.
 
     Raises:
         InvalidRequest: It is empty.
@@ -22,7 +22,7 @@ def storage_root(prefix: str | None) -> str:
 
 
 def runs_directory(root: str, runs_at: str | None) -> str:
-    """Return the directory in which the runs of a storage root are recorded."""
+    """Return the directory of a storage root's run records."""
     from rigging.filesystem.prefix import absolute_prefix
 
     return f"{root}/experiments" if runs_at is None else absolute_prefix(runs_at).rstrip("/")

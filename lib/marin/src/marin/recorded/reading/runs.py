@@ -1,4 +1,4 @@
-"""Runs, read from where they are recorded: info files and event logs."""
+"""Read runs from their info files and event logs."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ MOST_RUNS = 200
 
 
 def list_runs(directory: str) -> list[RunFiles]:
-    """Return the runs recorded in a directory, the newest first."""
+    """Return the runs recorded in a directory, newest first."""
     return runs_of(names_in(directory))
 
 
 def summaries(directory: str, runs: Sequence[RunFiles], host: str) -> list[RunSummary]:
-    """Read the summaries of runs; a damaged file is named in its run's summary.
+    """Return the summaries of runs. A damaged file is mentioned in its run's summary.
 
     Args:
-        directory: Where the runs are recorded.
+        directory: The directory of run records.
         runs: The runs.
         host: This machine's name.
     """
@@ -66,7 +66,7 @@ def _summary(
 
 
 def _head(directory: str, name: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return what an info file says of its run, or what is wrong with it."""
+    """Return the run's own fields in an info file, or what is wrong with it."""
     path = below(directory, name)
     try:
         read = read_ends(path, _HEAD_BYTES)
@@ -79,14 +79,16 @@ def _head(directory: str, name: str) -> tuple[dict[str, Any] | None, str | None]
 
 
 def _process(run: RunFiles, began_on: str | None, host: str) -> ProcessState:
-    """Say whether the process of a run runs; unknown when it is not one of this machine."""
+    """Return whether the process of a run is running; unknown if it is not on this machine."""
     if began_on != host or run.pid is None or run.started is None:
         return ProcessState.UNKNOWN
     return process_state(run.pid, run.started)
 
 
 def process_state(pid: int, before: float) -> ProcessState:
-    """Say whether a process of this machine, begun before a time (seconds since the epoch), still runs."""
+    """Return whether a process of this machine that started before a time (seconds since the epoch) is still
+    running.
+    """
     found = PROCESSES.status(pid)
     boot = _boot_time()
     if boot is None:
@@ -125,7 +127,7 @@ def read_info(directory: str, run: RunFiles) -> dict[str, Any]:
 
 
 def read_json(path: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the JSON object in a file, or else what is wrong with it; (None, None) when there is no such file."""
+    """Return the JSON object in a file, or what is wrong with it; (None, None) if the file does not exist."""
     content = read_bytes_or_none(path)
     if content is None:
         return None, None
@@ -137,20 +139,20 @@ def read_json(path: str) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def read_events(directory: str, run: RunFiles) -> list[dict[str, Any]]:
-    """Return a run's events; lines that cannot be read are left out, [] without an event log."""
+    """Return a run's events, without unreadable lines; [] without an event log."""
     content = None if run.events is None else read_bytes_or_none(below(directory, run.events))
     events = [_parsed(line) for line in (content or b"").splitlines()]
     return [event for event in events if event is not None]
 
 
 def attempts_at(directory: str, path: str, host: str, *, most_runs: int = MOST_RUNS) -> list[StepAttempt]:
-    """Return the attempts at a step in the last runs, those of the newest run first.
+    """Return the attempts of a step in the last runs, newest run first.
 
     Args:
-        directory: Where the runs are recorded.
+        directory: The directory of run records.
         path: The step's output path.
         host: This machine's name.
-        most_runs: So many of the newest runs are looked at.
+        most_runs: Maximum number of runs to check, newest first.
     """
     runs = [run for run in list_runs(directory) if run.events is not None][:most_runs]
     found = each(functools.partial(_attempts_in, directory, path, host), runs, directory)

@@ -1,4 +1,4 @@
-"""Outputs of steps, read from storage: status, info file, files, lease."""
+"""Read outputs of steps from storage: status, info file, files, lease."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """An output as storage has it.
+    """An output in storage.
 
     Attributes:
         path: The output path.
-        status: The word in its status file; None when there is none.
-        info: Its `.executor_info`; None when it is missing or damaged.
+        status: The word in its status file; None if there is none.
+        info: Its `.executor_info`; None if it is missing or damaged.
         damage: What is wrong with it.
         files: The names in the output path, with the sizes of files; None for a directory.
-        lease: Its lease; None when nobody holds one.
+        lease: Its lease; None if nobody holds one.
     """
 
     path: str
@@ -44,19 +44,19 @@ class StepRecord:
 
 
 def is_output(path: str) -> bool:
-    """True if a step's output, or the beginning of one, is at a path."""
+    """Return whether a path has a step's output, or the beginning of one."""
     return bool({INFO_FILE, STATUS_FILE, LOG_FILE} & set(names_in(path)))
 
 
 def find_step(root: str, word: str) -> str:
-    """Return the output path that a word means.
+    """Return the output path that a word refers to.
 
     Args:
         root: The storage root.
         word: An output path, absolute or below the root; or a step's name.
 
     Raises:
-        NotFound: There is no such output; the nearest names are told.
+        NotFound: There is no such output. The message suggests the nearest names.
         InvalidRequest: Several outputs have that name.
     """
     directory, name = split_word(word, root)
@@ -73,11 +73,11 @@ def find_step(root: str, word: str) -> str:
 
 
 def read_step(path: str, now: float) -> StepRecord:
-    """Read what an output path has.
+    """Return the content of an output path.
 
     Args:
         path: The output path.
-        now: The time, in seconds since the epoch.
+        now: The current time, in seconds since the epoch.
     """
     status = read_status(path)
     info, damage = read_json(below(path, INFO_FILE))
@@ -90,14 +90,14 @@ def read_step(path: str, now: float) -> StepRecord:
 
 
 def read_status(path: str) -> str | None:
-    """Return the status of an output; None when it has none."""
+    """Return the status of an output; None if it has none."""
     from marin.execution.lease.status_file import StatusFile
 
     return StatusFile(path).status
 
 
 def read_statuses(paths: Sequence[str]) -> dict[str, str | None]:
-    """Return the statuses of many outputs, in few requests."""
+    """Return the statuses of many outputs in few requests."""
     from marin.execution.record.output_state import read_statuses as read
 
     return read(paths)

@@ -1,4 +1,4 @@
-"""Directories and files of any storage, read as the commands need them; nothing here writes."""
+"""Read-only access to directories and files of any storage, for commands."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ R = TypeVar("R")
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Context manager: errors of storage libraries, which have many types, become ours.
+    """Context manager: convert errors of storage libraries, which have many types, to marin's.
 
     Args:
-        path: What is read, for messages.
+        path: The path being read, for messages.
 
     Raises:
         Unavailable: Storage could not be read.
@@ -38,7 +38,7 @@ def reading(path: str) -> Iterator[None]:
 
 
 def names_in(directory: str) -> list[str]:
-    """Return the names of the files and directories in a directory; [] when there is no such directory."""
+    """Return the names of the files and directories in a directory; [] if it does not exist."""
     local = local_path(directory)
     try:
         if local is not None:
@@ -53,7 +53,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def files_below(directory: str) -> Iterator[StoredFile]:
-    """Yield every file below a directory, in no order; none when there is no such directory."""
+    """Yield every file below a directory, in no particular order; none if it does not exist."""
     local = local_path(directory)
     if local is not None:
         yield from _local_files(local)
@@ -86,7 +86,7 @@ def _local_files(root: str) -> Iterator[StoredFile]:
 
 
 def modified_of(entry: dict[str, Any]) -> float | None:
-    """Return when storage says that a file was written, in seconds since the epoch; None when it does not say."""
+    """Return a file's modification time in seconds since the epoch; None if storage does not report it."""
     value = entry.get("LastModified") or entry.get("updated") or entry.get("mtime") or entry.get("created")
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
@@ -98,7 +98,7 @@ def modified_of(entry: dict[str, Any]) -> float | None:
 
 
 def size_of(path: str) -> int | None:
-    """Return the size of a file, as storage has it now; None when there is none."""
+    """Return the current size of a file; None if it does not exist."""
     local = local_path(path)
     try:
         if local is not None:
@@ -112,7 +112,7 @@ def size_of(path: str) -> int | None:
 
 
 def read_part(path: str, start: int, end: int) -> bytes:
-    """Return the bytes of a file from `start` up to `end`, or to where it ends; b"" when there are none.
+    """Return the bytes of a file from `start` to `end`, or to its end; b"" if there are none.
 
     Args:
         path: The file.
@@ -120,7 +120,7 @@ def read_part(path: str, start: int, end: int) -> bytes:
         end: The byte after the last.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
     """
     if start >= end:
         return b""
@@ -136,7 +136,7 @@ def read_part(path: str, start: int, end: int) -> bytes:
 
 
 def read_ends(path: str, most: int) -> tuple[bytes, bytes, int] | None:
-    """Return the first and the last `most` bytes of a file, and its size; None when there is none."""
+    """Return the first and the last `most` bytes of a file, and its size; None if it does not exist."""
     local = local_path(path)
     if local is None:
         size = size_of(path)
@@ -159,12 +159,12 @@ def read_ends(path: str, most: int) -> tuple[bytes, bytes, int] | None:
 
 
 def each(read: Callable[[T], R], items: Sequence[T], root: str) -> list[R]:
-    """Call `read` for each item: one by one on local disks, many at once where each is a round trip.
+    """Call `read` for each item: one by one on local disks, concurrently where each is a round trip.
 
     Args:
         read: The function.
         items: Its arguments.
-        root: Where the items are.
+        root: The location of the items.
     """
     if local_path(root) is not None:
         return [read(item) for item in items]
@@ -172,5 +172,5 @@ def each(read: Callable[[T], R], items: Sequence[T], root: str) -> list[R]:
 
 
 def below(directory: str, name: str) -> str:
-    """Return the path of what a directory has under a name."""
+    """Return the path of a name in a directory."""
     return path_in(directory, name)

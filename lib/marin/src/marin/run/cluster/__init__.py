@@ -1,4 +1,4 @@
 """Ray clusters: their files, and their operation by `python -m marin.run.cluster`.
 
-Jobs on a cluster are submitted in `marin.run.submit`.
+Job submission is in `marin.run.submit`.
 """

@@ -1,4 +1,4 @@
-"""Calls of the `ray` program: in the user's terminal, or to get the output of a command on the head."""
+"""Call the `ray` program in the user's terminal, or to get a command's output from the head."""
 
 import contextlib
 import os
@@ -16,14 +16,14 @@ _KEPT: Final = 4000
 
 
 def run(command: RayCommand) -> None:
-    """Run `ray` in the user's terminal. Raises Conflict when it fails, with its exit code."""
+    """Run `ray` in the user's terminal. Raise Conflict with its exit code if it fails."""
     code = run_in_terminal(command)
     if code:
         raise Conflict(f"`{command}` failed with exit code {code}")
 
 
 def run_in_terminal(command: RayCommand) -> int:
-    """Run `ray` in the user's terminal; return its exit code, 128 + n when signal n ended it."""
+    """Run `ray` in the user's terminal. Return its exit code, or 128 + n if signal n ended it."""
     process = subprocess.Popen([find_ray(), *command.words], env={**os.environ, **dict(command.variables)})
     while True:
         try:
@@ -38,15 +38,15 @@ def run_in_terminal(command: RayCommand) -> int:
 
 
 def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
-    """Run a shell command on the head; return its own exit code, which `ray exec` does not pass on.
+    """Run a shell command on the head and return its own exit code, which `ray exec` does not pass on.
 
     Args:
         file: The cluster's file.
         text: The shell command.
-        on_output: Called with each line that the command prints, with its line break; Ray's own output is left out.
+        on_output: Called with each line of the command's output, with its line break. Ray's own output is omitted.
 
     Raises:
-        Unavailable: Ray could not run the command; the message has the end of Ray's output.
+        Unavailable: Ray could not run the command. The message ends with Ray's last output.
     """
     mark = f"marin-{secrets.token_hex(8)}"
     command = execute(file, marked(text, mark))
@@ -72,20 +72,20 @@ def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
 
 
 def _words(said: str) -> str:
-    """Return what Ray said; of a traceback its last line, which has the error."""
+    """Return Ray's message; for a traceback its last line, which has the error."""
     said = said.strip()
     return said.rpartition("\n")[2] if "Traceback (most recent call last):" in said else said[-_KEPT:]
 
 
 def read_on_head(file: str, text: str) -> tuple[int, str]:
-    """Run a shell command on the head; return its exit code and its output. Raises Unavailable."""
+    """Run a shell command on the head and return its exit code and output. Raise Unavailable."""
     lines: list[str] = []
     code = run_on_head(file, text, lines.append)
     return code, "".join(lines)
 
 
 def marked(text: str, mark: str) -> str:
-    """Return a shell command that prints marks around its output, and its exit code after them."""
+    """Return a shell command that prints marks around its output, followed by its exit code."""
     # In a shell of its own, so that `exit` in it does not end this one.
     return f"echo {mark}-begin\n(\n{text}\n)\necho {mark}-end $?"
 

@@ -1,4 +1,4 @@
-"""The files that clusters were started with: remembered here, and on their heads."""
+"""The files that clusters were started with, remembered here and on their heads."""
 
 import hashlib
 import os
@@ -21,24 +21,24 @@ def state_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 
 class LaunchedFiles:
-    """For each cluster file of this user, how it was when its cluster was started last."""
+    """The content of each cluster file when this user last started its cluster."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "launched"
 
     def remember(self, file: Path) -> None:
-        """Note the file as that of the cluster that runs."""
+        """Record the file as that of the running cluster."""
         self._folder.mkdir(parents=True, exist_ok=True)
         note = self._note(file)
         note.with_suffix(".new").write_bytes(file.read_bytes())
         os.replace(note.with_suffix(".new"), note)
 
     def forget(self, file: Path) -> None:
-        """Note that the cluster is gone."""
+        """Record that the cluster is gone."""
         self._note(file).unlink(missing_ok=True)
 
     def find(self, file: Path) -> dict[str, Any] | None:
-        """Return the file's content as noted at its cluster's start; None if nothing was noted."""
+        """Return the file's recorded content; None if there is none."""
         try:
             found = yaml.safe_load(self._note(file).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError):
@@ -50,9 +50,9 @@ class LaunchedFiles:
 
 
 def names_on_head(shown: str) -> dict[str, Any] | None:
-    """Return the names by which the running cluster's nodes are found, from its head; None if there is no head.
+    """Return the names that identify the running cluster's nodes, read from its head; None if there is no head.
 
-    Ray fills a file out before it puts it there: only the names are as they were written.
+    Ray completes a file before it stores it there, so only the names are unchanged.
     """
     try:
         code, text = read_on_head(shown, f"cat {CONFIG_FILE}")

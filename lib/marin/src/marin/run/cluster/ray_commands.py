@@ -1,4 +1,4 @@
-"""The `ray` command of each operation; pure, so that --dry-run prints what would be run."""
+"""The `ray` command for each operation. Pure, so that --dry-run can print it."""
 
 import json
 import os
@@ -25,8 +25,8 @@ class RayCommand:
     """A call of the `ray` program.
 
     Args:
-        words: What follows `ray`.
-        variables: What is set for it besides the environment.
+        words: The arguments of `ray`.
+        variables: Extra environment variables.
     """
 
     words: tuple[str, ...]
@@ -38,12 +38,12 @@ class RayCommand:
 
 
 def shown_file(file: Path, here: Path) -> str:
-    """Return a path as people would write it: relative to the current directory when it is below it."""
+    """Return a path as people write it: relative if it is below the current directory."""
     return os.path.relpath(file, here) if file.is_relative_to(here) else str(file)
 
 
 def up(file: str, *, keep_running: bool = False) -> RayCommand:
-    """Return the command that starts a cluster; with `keep_running`, that applies a changed file to a running one."""
+    """Return the command that starts a cluster or, with `keep_running`, applies a changed file to a running one."""
     return RayCommand(("up", "-y", *(["--no-restart"] if keep_running else []), file), (AUTOSCALER,))
 
 
@@ -53,7 +53,7 @@ def down(file: str, *, workers_only: bool = False) -> RayCommand:
 
 
 def attach(file: str) -> RayCommand:
-    """Return the command for a shell on the head."""
+    """Return the command that opens a shell on the head."""
     return RayCommand(("attach", file))
 
 
@@ -68,7 +68,7 @@ def monitor(file: str, lines: int) -> RayCommand:
 
 
 def dashboard(file: str, port: int) -> RayCommand:
-    """Return the command for a tunnel to the dashboard."""
+    """Return the command that opens a tunnel to the dashboard."""
     return RayCommand(("dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), file))
 
 
@@ -78,13 +78,13 @@ def fetch_unpacked(file: str, package: str, folder: str) -> RayCommand:
     Args:
         file: The cluster's file.
         package: The name of the working directory's package.
-        folder: Where to copy it.
+        folder: The destination folder.
     """
     return RayCommand(("rsync-down", file, f"{_UNPACKED}/{package.removesuffix('.zip')}/", folder))
 
 
 def parse_counts(words: tuple[str, ...], types: Mapping[str, Mapping[str, float]]) -> dict[str, int]:
-    """Read TYPE=COUNT of `add-worker`; a count is 1 if left out. Raises InvalidRequest that names the types."""
+    """Parse TYPE=COUNT of `add-worker`. A missing count is 1. Raise InvalidRequest that names the types."""
     counts = {}
     for word in words:
         name, separator, text = word.partition("=")
@@ -99,15 +99,15 @@ def parse_counts(words: tuple[str, ...], types: Mapping[str, Mapping[str, float]
 
 
 def request_workers(file: str, counts: Mapping[str, int], types: Mapping[str, Mapping[str, float]]) -> RayCommand:
-    """Return the command that makes the autoscaler keep workers, with or without work; replaces earlier requests.
+    """Return the command that makes the autoscaler keep workers, with or without work. It replaces earlier requests.
 
     Args:
         file: The cluster's file.
         counts: The number of workers of each type.
-        types: The worker types of the cluster's file.
+        types: The worker types in the cluster's file.
 
     Raises:
-        InvalidRequest: A type has no resource that other types lack, so it cannot be requested.
+        InvalidRequest: A type has no resource that distinguishes it from the others, so it cannot be requested.
     """
     bundles: list[dict[str, float]] = []
     for name, count in counts.items():

@@ -12,14 +12,14 @@ _ASKED = "RAY_AUTH_MODE=token"
 
 
 def wants_token(config: Mapping[str, Any]) -> bool:
-    """True if the cluster of a file asks for a token."""
+    """Return whether the cluster of a file requires a token."""
     docker = config.get("docker") or {}
     texts = [*(docker.get("run_options") or ()), *(docker.get("head_run_options") or ())]
     return any(_ASKED in str(text) for text in [*texts, *(config.get("head_start_ray_commands") or ())])
 
 
 def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
-    """Write a token into the user's token file. Another cluster's token is kept beside it, with the ending `.before`.
+    """Write a token into the user's token file. Another cluster's token is kept beside it as `.before`.
 
     Args:
         value: The token.
@@ -27,7 +27,7 @@ def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
         home: The user's home directory.
 
     Returns:
-        A message for the user; empty when the token was there already.
+        A message for the user; empty if the file already had the token.
 
     Raises:
         InvalidRequest: The token is empty.

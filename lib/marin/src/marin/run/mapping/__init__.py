@@ -1,4 +1,4 @@
-"""`map_files`: a function over many files, as few long-lived jobs that pull batches from one queue.
+"""`map_files`: a function over many files, run by a few long-lived jobs that pull batches from one queue.
 
-`state` decides (pure); jobs go through fray.
+Decisions are in `state` (pure). Jobs are submitted through fray.
 """

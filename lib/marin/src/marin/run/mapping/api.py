@@ -1,4 +1,4 @@
-"""`map_files`, and the check of what it is asked."""
+"""`map_files`, and the validation of its arguments."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ def map_files(
     on_progress: Callable[[MapFilesResult], object] | None = None,
     raise_on_failure: bool = True,
 ) -> MapFilesResult:
-    """Call `fn(input, path)` for each input whose output is not there yet, on the workers of any fray backend.
+    """Call `fn(input, path)` for each input whose output does not exist, on the workers of any fray backend.
 
-    The function writes to `path`, a file of its machine, which becomes the output once it has returned: whole, and only
-    then; on object stores by one put. So what exists is done, and a run that was killed goes on where it was when it is
-    started again. Short calls are given out in batches, by the time they take.
+    The function writes to `path`, a local file. When the function returns, the file becomes the output, atomically; on
+    object stores by one put. So an existing output is complete, and a killed run continues where it was when it is
+    started again. Short calls are batched by duration.
 
     Args:
-        fn: Raises, or returns False, when it fails. What it prints is in its worker's log.
-        inputs: Paths or URLs, in any number (a generator, too): they are taken as they are needed.
-        outputs: As many, in the same order; or a function that tells the output of an input.
+        fn: The function. It fails by raising or by returning False. Its output is in its worker's log.
+        inputs: Paths or URLs in any number, also from a generator. They are read on demand.
+        outputs: The same number of outputs, in the same order, or a function from input to output.
         manifest: Where to write a JSON line for each file with its input, output, status (succeeded, existed, failed)
-            and error: as they finish with `.partial` at its name's end, at the end under this name.
-        max_workers: Jobs that work at the same time.
-        resources: What each of them needs.
-        environment: What they find around them; None for the submitter's own.
-        max_retries_failure: How often a file is tried again after the function failed or its process died.
-        max_retries_preemption: How often a file is tried again after its machine was taken away.
-        batch_seconds: How long the work that a worker gets at once is to take.
-        name: Begins the names of the workers' jobs.
-        client: None for `current_client()`.
-        on_progress: Called with what is done so far, several times a second; it must be quick.
-        raise_on_failure: Raise FilesFailed at the end when files have failed, instead of returning the result.
+            and error. During the run the name ends with `.partial`.
+        max_workers: Maximum number of concurrent jobs.
+        resources: The resources of each job.
+        environment: The environment of each job; None for the submitter's own.
+        max_retries_failure: How often a file is retried after the function failed or its process died.
+        max_retries_preemption: How often a file is retried after its machine was preempted.
+        batch_seconds: Target duration of the work that a worker gets at once.
+        name: Prefix of the workers' job names.
+        client: The client; None for `current_client()`.
+        on_progress: Called with the progress several times a second. It must be fast.
+        raise_on_failure: Raise FilesFailed at the end if files have failed, instead of returning the result.
 
     Raises:
-        InvalidRequest: An output is that of two inputs, or cannot be one; an input or output is the manifest; those of
-            lists are checked before anything is started. So are the other arguments.
-        Conflict: Another run writes this manifest.
-        FilesFailed: Files have failed for good, after all others were tried; it names inputs and errors.
-        JobFailed: The workers do not come up.
+        InvalidRequest: Two inputs share an output, an output is invalid, or an input or output is the manifest. Lists
+            are checked before anything starts, like all other arguments.
+        Conflict: Another run is writing this manifest.
+        FilesFailed: Files failed for good, after all others were tried. The message names inputs and errors.
+        JobFailed: The workers do not start.
     """
     rules = QueueRules(max_workers, max_retries_failure, max_retries_preemption, batch_seconds)
     _check(rules, fn)
@@ -94,7 +94,7 @@ def _check(rules: QueueRules, fn: FileFunction) -> None:
 
 
 def _work(run: MapRun) -> None:
-    """Work to the end, and leave neither workers nor half a manifest behind, however that comes."""
+    """Run to the end. Leave neither workers nor an incomplete manifest behind, however it ends."""
     try:
         run.work()
         run.stop(at_once=False)

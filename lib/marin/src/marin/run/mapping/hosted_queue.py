@@ -1,4 +1,4 @@
-"""The queue as an actor, which workers reach from wherever they run."""
+"""The queue as an actor that workers can reach from anywhere."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ _CLOSED = Assignment(stop=True)
 
 
 class QueueActor:
-    """Queues by name; calls are served one after the other."""
+    """Queues by name. Calls are served one after another."""
 
     def __init__(self) -> None:
         self._queues: dict[str, FileQueue] = {}
 
     def open(self, name: str, rules: QueueRules) -> None:
-        """Begin a queue."""
+        """Open a queue."""
         self._queues[name] = FileQueue(rules)
 
     def close(self, name: str) -> tuple[str, ...]:
-        """End a queue: its workers are told to stop; returns those that have asked for work."""
+        """Close a queue: its workers are told to stop. Return those that have asked for work."""
         queue = self._queues.pop(name, None)
         return () if queue is None else queue.workers
 
     def exchange(self, name: str, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
-        """Call `FileQueue.exchange` of the queue `name`; arguments as there."""
+        """Call `FileQueue.exchange` of the queue `name`, with the same arguments."""
         queue = self._queues.get(name)
         return _CLOSED if queue is None else queue.exchange(worker, life, reports, seconds)
 
     def sync(
         self, name: str, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker]
     ) -> QueueUpdate | None:
-        """Call `FileQueue.sync` of the queue `name`; None when a restarted actor has no such queue."""
+        """Call `FileQueue.sync` of the queue `name`; return None if a restarted actor has no such queue."""
         queue = self._queues.get(name)
         return None if queue is None else queue.sync(tasks, exhausted, ended)
 
 
 class HostedQueue:
-    """A queue in this process where the backend can have it there, else in a small process of this one's.
+    """A queue in this process if the backend supports that, else in a small separate process.
 
     Raises:
-        ActorLost: (all methods but `close`) That process is gone, and what the queue knew.
+        ActorLost: (all methods but `close`) The process is gone, and the queue's state with it.
     """
 
     def __init__(self, client: Client, name: str, rules: QueueRules) -> None:
@@ -59,14 +59,14 @@ class HostedQueue:
         self._ask(typed_method(self.handle, QueueActor.open).remote(name, rules))
 
     def sync(self, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker]) -> QueueUpdate:
-        """Call `FileQueue.sync`, arguments as there."""
+        """Call `FileQueue.sync`, with the same arguments."""
         update = self._ask(typed_method(self.handle, QueueActor.sync).remote(self.name, tasks, exhausted, ended))
         if update is None:
             raise ActorLost(f"the queue {self.name} is gone: its process was started again")
         return update
 
     def close(self) -> frozenset[str]:
-        """End it, and workers when they ask for more; returns the workers that have ever asked."""
+        """Close the queue; workers end when they ask for more. Return the workers that have ever asked."""
         try:
             return frozenset(self._ask(typed_method(self.handle, QueueActor.close).remote(self.name)))
         except ActorLost:

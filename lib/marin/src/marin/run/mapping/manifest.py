@@ -1,4 +1,4 @@
-"""The manifest: a JSON line for each file, written as it goes and whole at the end."""
+"""The manifest: a JSON line for each file, written during the run and completed at the end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UPLOAD_SHARE = 20
 
 
 class Manifest:
-    """Lines of `{"input", "output", "status", "error"}`, in the order in which the files were finished.
+    """Lines of `{"input", "output", "status", "error"}`, in the order in which the files finished.
 
-    Until `close` they are in a file beside it with `.partial` at its name's end. That grows as it goes where the
-    manifest is local; elsewhere it is replaced now and then, so that sending takes a small part of the time.
+    Until `close` they are in a file beside it that ends with `.partial`. A local file grows continuously. A remote one
+    is replaced now and then, so that uploads take a small part of the time.
 
     Raises:
-        InvalidRequest: (when it is made) It names no file, or cannot be put there.
-        Conflict: (when it is made) Another process writes it.
+        InvalidRequest: (on creation) It names no file, or cannot be created.
+        Conflict: (on creation) Another process is writing it.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -58,7 +58,7 @@ class Manifest:
             self._send()
 
     def close(self) -> None:
-        """Put the whole manifest in its place."""
+        """Give the complete manifest its final name."""
         self._stream.flush()
         if self._path is not None:
             os.replace(self._path + UNFINISHED, self._path)
@@ -70,7 +70,7 @@ class Manifest:
         self._stream.close()
 
     def abandon(self) -> None:
-        """Leave what there is under the name of the unfinished one."""
+        """Leave the incomplete file under its temporary name."""
         if self._stream.closed:
             return
         if self._path is None:
@@ -95,7 +95,7 @@ def _checked(url: str | os.PathLike[str]) -> str:
 
 
 def _open_alone(path: str, url: str) -> IO[str]:
-    """Open a file for writing that no other process has open so; it is emptied."""
+    """Open and truncate a file for writing that no other process has open for writing."""
     stream = open(path, "a", encoding="utf-8")  # noqa: SIM115
     try:
         # Not flock: that is held by all that this process forks.

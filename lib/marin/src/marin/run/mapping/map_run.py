@@ -1,4 +1,4 @@
-"""One call of `map_files` at work."""
+"""One running call of `map_files`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _MOST_REASON_CHARACTERS = 300
 
 @dataclass(slots=True)
 class MapRun:
-    """One call of `map_files`: feeds the queue, keeps workers up, notes what is finished.
+    """Run one call of `map_files`: feed the queue, keep workers running, record finished files.
 
     Attributes:
-        open_queue: Starts a queue, by its name.
-        shortest_wait: The first pause between two looks at the queue, in seconds; it grows.
-        ending_seconds: How long workers have to end by themselves.
+        open_queue: Opens a queue by name.
+        shortest_wait: The first polling interval of the queue in seconds. It grows.
+        ending_seconds: Seconds that workers have to end by themselves.
     """
 
     client: Client
@@ -73,7 +73,7 @@ class MapRun:
     ending_seconds: float = 5.0
 
     def work(self) -> None:
-        """Work until all files are finished."""
+        """Run until all files are finished."""
         self._take(2 * self.rules.workers)
         while self.unfinished or not self.exhausted:
             try:
@@ -88,7 +88,7 @@ class MapRun:
                 self._wait()
 
     def stop(self, at_once: bool) -> None:
-        """End the workers, and the queue; those that work end by themselves, unless it is to be at once."""
+        """End the workers and the queue. Workers finish their files unless it must be immediate."""
         came = self.queue.close() if self.queue is not None else frozenset()
         self.queue = None
         deadline = time.monotonic() + (0.0 if at_once else self.ending_seconds)
@@ -103,7 +103,7 @@ class MapRun:
         self.workers.clear()
 
     def _take(self, wanted: int) -> None:
-        """Take so many more from the inputs, or what comes within a moment: workers wait for it."""
+        """Take up to that many inputs, or those that arrive within a moment, because workers are waiting."""
         if self.exhausted or wanted <= 0:
             return
         deadline = time.monotonic() + _TAKING_SECONDS
@@ -117,7 +117,7 @@ class MapRun:
         self.exhausted = len(self.to_send) < wanted
 
     def _clear_folder(self, task: FileTask) -> None:
-        """Remove what workers of a killed run have left beside a local output, before one of this run writes there."""
+        """Remove what a killed run's workers left beside a local output, before this run writes there."""
         path = local_path(task.output)
         folder = "" if path is None else os.path.dirname(path)
         if folder and folder not in self.folders:
@@ -183,7 +183,9 @@ class MapRun:
         self.ended.put(worker)
 
     def _wait(self) -> None:
-        """Until a worker's job ends, or a little longer each time; children get what this job holds meanwhile."""
+        """Wait until a worker's job ends, or for a growing interval. This job lends its resources to its children
+        meanwhile.
+        """
         self.pause = min(1.5 * self.pause, _LONGEST_WAIT)
         block = wait_hook()
         with wait_context():
@@ -196,7 +198,7 @@ class MapRun:
                 return
 
     def _start_over(self, error: ActorLost) -> None:
-        """The queue is lost, and its workers end; another one gets all that is not known to be finished."""
+        """Replace a lost queue, whose workers end: the new one gets all files that are not known to be finished."""
         self.lost_queues += 1
         if self.lost_queues > _MOST_LOST_QUEUES:
             raise error
@@ -207,7 +209,7 @@ class MapRun:
 
 
 def _cause_of(handle: JobHandle) -> BaseException:
-    """Return why a worker's job has failed."""
+    """Return why a worker's job failed."""
     try:
         handle.wait()
     except Exception as error:

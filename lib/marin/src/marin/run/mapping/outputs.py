@@ -1,4 +1,4 @@
-"""Outputs that appear whole or not at all, written by functions that take a path."""
+"""Atomic outputs of functions that take a path."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SCRATCH: Final = "marin-map-files-"
 
 
 class OutputWriter:
-    """Gives functions local paths to write to, and moves what they wrote into place.
+    """Give functions local paths to write to, and move the results into place.
 
-    A local output is written in a folder of the writer's own beside it, and gets its name when it is whole; any other
-    in a temporary folder of this machine, and sent by one put. The file has the output's own name there, whose
+    A local output is written in a private folder beside it and renamed when complete. Any other is written in a
+    temporary folder on this machine and uploaded by one put. The temporary file keeps the output's name, whose
     extension may matter.
     """
 
@@ -39,7 +39,7 @@ class OutputWriter:
             shutil.rmtree(folder, ignore_errors=True)
 
     def exists(self, output: str) -> bool:
-        """True if the output is there already."""
+        """Return whether the output exists."""
         path = local_path(output)
         if path is not None:
             return os.path.isfile(path)
@@ -48,9 +48,10 @@ class OutputWriter:
 
     @contextlib.contextmanager
     def writing(self, output: str) -> Iterator[str]:
-        """A path to write to; the file is in its place after the block, and nowhere if that raises.
+        """Context manager: yield a path to write to. The file is moved into place after the block, and discarded if the
+        block raises.
 
-        What else is left in its folder is removed.
+        Other files in its folder are removed.
 
         Raises:
             JobFailed: No file was written to that path.
@@ -89,7 +90,7 @@ class OutputWriter:
 
 
 def remove_abandoned(folder: str) -> None:
-    """Remove what killed writers have left in a local folder of outputs; those that are writing keep theirs."""
+    """Remove what killed writers left in a local output folder. Running writers are unaffected."""
     _remove_unlocked(folder, _FOLDER)
 
 
@@ -105,7 +106,9 @@ def _remove_unlocked(parent: str, prefix: str) -> None:
 
 
 def _lock(folder: str) -> int | None:
-    """Lock a folder until the descriptor is closed or its process is gone; None if another has it, or it cannot be."""
+    """Lock a folder until the descriptor is closed or its process ends. Return None if another has it, or locks are not
+    supported.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -119,7 +122,7 @@ def _lock(folder: str) -> int | None:
 
 
 def _put_in_place(place: str, path: str) -> None:
-    """Give a whole file its name; an output that is there by now, of a worker that was thought gone, stays as it is."""
+    """Give a complete file its name. An output that exists by now, from a worker considered gone, is left as it is."""
     try:
         os.link(place, path)
         return
@@ -133,7 +136,7 @@ def _put_in_place(place: str, path: str) -> None:
 
 
 def _empty(folder: str) -> None:
-    """Remove what a function has left there, files and folders."""
+    """Remove everything that a function left there, files and folders."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

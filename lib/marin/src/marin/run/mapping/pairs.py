@@ -1,4 +1,4 @@
-"""Which inputs and outputs belong together; what cannot be right is refused by name."""
+"""Pair inputs with outputs. Invalid pairs are refused by name."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def file_tasks(
     *,
     processes: bool = False,
 ) -> Iterator[FileTask]:
-    """Return the files to make, in order, one by one.
+    """Yield the files to make, in order.
 
-    What is given as sequences is checked at once, before the first is yielded.
+    Sequences are checked completely before the first is yielded.
 
     Args:
         inputs: Paths or URLs.
-        outputs: As many, or a function that tells the output of an input.
-        manifest: Where the manifest is written, if it is.
-        processes: Whether workers have processes of their own.
+        outputs: The same number of outputs, or a function from input to output.
+        manifest: The path of the manifest, if there is one.
+        processes: Whether workers have separate processes.
 
     Raises:
-        InvalidRequest: An output is not a path, is the output of two inputs, or is its own input, or would be lost with
-            its worker's memory; an input or output is the manifest, which would take its place; or there are more of
-            the one than of the other.
+        InvalidRequest: An output is not a path, is shared by two inputs, equals its own input, or would be lost with
+            its worker's memory; an input or output is the manifest, which would replace it; or the numbers of inputs
+            and outputs differ.
     """
     for name, value in (("inputs", inputs), ("outputs", outputs)):
         if isinstance(value, (str, bytes)) or not (isinstance(value, Iterable) or callable(value)):
@@ -110,7 +110,7 @@ def _path(what: str, value: object, source: str | None = None) -> str:
 
 
 def _written_for(manifest: str | os.PathLike[str] | None) -> frozenset[str]:
-    """Return the files that the manifest takes; one reached over links goes by both of its names."""
+    """Return the manifest's files. One that is reached through links has both names."""
     if not isinstance(manifest, str | os.PathLike) or not os.fspath(manifest):
         return frozenset()
     url = os.fspath(manifest)
@@ -127,13 +127,13 @@ def _normal(path: str) -> str:
 
 
 class _Seen:
-    """Texts that were seen, by 8 bytes of their digests: some 70 bytes each."""
+    """Texts already seen, by 8 bytes of their digests: some 70 bytes each."""
 
     def __init__(self) -> None:
         self._digests: set[int] = set()
 
     def add(self, text: str) -> bool:
-        """True if it is new."""
+        """Add a text and return whether it is new."""
         digest = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
         before = len(self._digests)
         self._digests.add(digest)

@@ -13,7 +13,7 @@ _TOLD_FAILURES = 3
 
 
 class FailedFile(NamedTuple):
-    """A file whose output was not made, and why."""
+    """A file whose output was not made, and the reason."""
 
     input: str
     output: str
@@ -22,10 +22,10 @@ class FailedFile(NamedTuple):
 
 @dataclass(slots=True)
 class MapFilesResult:
-    """How many files ended how; of those that failed the first 100 (the manifest has all).
+    """How many files ended in each way, and the first 100 failed ones (the manifest has all).
 
     Args:
-        total: Files so far; at the end all.
+        total: The number of files so far.
         succeeded: Outputs that this run made.
         existed: Outputs that were there before.
         failed: Outputs that were not made.
@@ -40,11 +40,11 @@ class MapFilesResult:
 
     @property
     def finished(self) -> int:
-        """Files that are done, in whatever way."""
+        """The number of finished files."""
         return self.succeeded + self.existed + self.failed
 
     def count(self, file: FinishedFile) -> None:
-        """Count one more that is done."""
+        """Count one more finished file."""
         if file.status is FileStatus.SUCCEEDED:
             self.succeeded += 1
         elif file.status is FileStatus.EXISTED:
@@ -62,7 +62,7 @@ class MapFilesResult:
 
 
 class FilesFailed(JobFailed):
-    """Some outputs were not made; `result` tells which."""
+    """Some outputs were not made. `result` has the details."""
 
     def __init__(self, message: str, result: MapFilesResult) -> None:
         super().__init__(message)

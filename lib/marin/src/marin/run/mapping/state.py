@@ -1,4 +1,4 @@
-"""The queue of files as pure state: waiting files, files given to workers, results. Callers pass the time in."""
+"""The queue of files as pure state: pending files, assigned files, results. Callers pass in the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_HELD = 10_000
 class FileStatus(StrEnum):
     """How one file ended.
 
-    `existed`: its output was there before, so it was not made.
+    `existed` means that the output was already there and was not made.
     """
 
     SUCCEEDED = "succeeded"
@@ -24,7 +24,7 @@ class FileStatus(StrEnum):
 
 
 class FileTask(NamedTuple):
-    """One output to make, with its place in the inputs."""
+    """An output to make, with the index of its input."""
 
     number: int
     input: str
@@ -32,7 +32,7 @@ class FileTask(NamedTuple):
 
 
 class FileReport(NamedTuple):
-    """The result of one try; `error` is a line for people, `trace` its traceback."""
+    """The result of one attempt. `error` is a readable line, `trace` its traceback."""
 
     number: int
     status: FileStatus
@@ -41,7 +41,7 @@ class FileReport(NamedTuple):
 
 
 class FinishedFile(NamedTuple):
-    """The final word on one file."""
+    """The final result of one file."""
 
     task: FileTask
     status: FileStatus
@@ -53,8 +53,8 @@ class EndedWorker(NamedTuple):
     """A worker whose job has ended.
 
     Args:
-        preempted: From outside, so that its files are not to blame.
-        reason: How it failed, for people.
+        preempted: Whether the cause was external, so that its files are not blamed.
+        reason: The reason, for messages.
     """
 
     name: str
@@ -63,20 +63,20 @@ class EndedWorker(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """A worker's assignment: files to make, or to ask again later, or to end."""
+    """What a worker should do: make files, ask again later, or end."""
 
     tasks: tuple[FileTask, ...] = ()
     stop: bool = False
 
 
 class QueueUpdate(NamedTuple):
-    """The news of the queue for the driver.
+    """News from the queue for the driver.
 
     Args:
-        finished: Files that are done since the last update.
-        wanted: How many more files the queue has room for.
+        finished: Files finished since the last update.
+        wanted: How many more files the queue can take.
         pending: Files that no worker has.
-        stillborn: Workers among those just told ended that never asked for work.
+        stillborn: Workers among the reported ended ones that never asked for work.
     """
 
     finished: tuple[FinishedFile, ...]
@@ -87,14 +87,15 @@ class QueueUpdate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """How the queue deals with workers.
+    """The queue's rules for workers.
 
     Args:
-        workers: How many there are at most.
-        max_retries_failure: How often a file is tried again after the function failed, or the worker that had it alone.
-        max_retries_preemption: How often a file is tried again after its worker was taken away.
-        batch_seconds: How long the work that is given at once is to take.
-        batch_files: How many files are given at once at most.
+        workers: Maximum number of workers.
+        max_retries_failure: How often a file is retried after the function failed, or after a worker that had only this
+            file failed.
+        max_retries_preemption: How often a file is retried after its worker was preempted.
+        batch_seconds: Target duration of one assignment.
+        batch_files: Maximum number of files in one assignment.
     """
 
     workers: int
@@ -115,10 +116,10 @@ class _Entry:
 
 @dataclass(slots=True)
 class FileQueue:
-    """Hands out files to workers and takes their reports; each file is finished once.
+    """Assign files to workers and collect their reports. Each file is finished once.
 
-    A worker is a job, by name; each time its process starts anew it has another `life`. Files whose worker has crashed
-    while it had several are given out alone from then on, so that the one to blame is found and no other is charged.
+    A worker is a job, identified by name. Each start of its process is another `life`. Files whose worker crashed while
+    it had several are assigned one by one afterwards, so that only the guilty one is charged.
     """
 
     rules: QueueRules
@@ -135,27 +136,27 @@ class FileQueue:
 
     @property
     def held(self) -> int:
-        """Files that are not finished."""
+        """The number of files that are not finished."""
         return len(self._entries)
 
     @property
     def pending(self) -> int:
-        """Files that no worker has."""
+        """The number of files that no worker has."""
         return len(self._pending) + len(self._alone)
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Workers that have asked for work and are not known to have ended."""
+        """The workers that have asked for work and are not known to have ended."""
         return tuple(self._lives)
 
     def exchange(self, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
-        """Take a worker's reports and give it more to do; files it had and does not report were not begun.
+        """Take a worker's reports and assign it more files. Files that it had and does not report were not begun.
 
         Args:
             worker: The worker's name.
-            life: Its process.
-            reports: How the files of the last assignment went.
-            seconds: How long these took together.
+            life: The life of its process.
+            reports: The results of the last assignment.
+            seconds: The total time of these.
         """
         if not self._admit(worker, life):
             for report in reports:
@@ -176,12 +177,12 @@ class FileQueue:
         return Assignment(stop=self._exhausted)
 
     def sync(self, tasks: Sequence[FileTask], exhausted: bool, ended: Sequence[EndedWorker] = ()) -> QueueUpdate:
-        """Add the driver's files and ended workers; return the news since the last call, each finished file once.
+        """Add the driver's files and ended workers. Return the news since the last call, with each finished file once.
 
         Args:
-            tasks: More files, with numbers that were not used before.
-            exhausted: No more will come.
-            ended: Workers whose jobs have ended; their files are free again, their names are not.
+            tasks: More files, with unused numbers.
+            exhausted: No more files will follow.
+            ended: Workers whose jobs have ended. Their files become free; their names do not.
         """
         for task in tasks:
             self._entries[task.number] = _Entry(task)
@@ -214,7 +215,7 @@ class FileQueue:
         self._file_seconds = file_seconds if known is None else (known + file_seconds) / 2
 
     def _take_back(self, life: str, reports: Sequence[FileReport]) -> None:
-        """Free what this process had: reported files by their report, others as not begun."""
+        """Free the files of this process: apply the reports, and treat the other files as not begun."""
         held = self._leases.pop(life, ())
         for report in reports:
             if report.status is not FileStatus.FAILED:
@@ -230,7 +231,7 @@ class FileQueue:
                 self._pending.appendleft(number)
 
     def _release(self, life: str, preempted: bool, reason: str = "") -> None:
-        """A process is gone, with whatever it had."""
+        """Handle the end of a process with everything it had."""
         self._past.add(life)
         numbers = self._leases.pop(life, ())
         entries = [e for n in numbers if (e := self._entries.get(n)) is not None and e.holder == life]
@@ -247,7 +248,7 @@ class FileQueue:
                 self._alone.append(entry.task.number)
 
     def _retry(self, entry: _Entry, waiting: deque[int], end: FileReport | str) -> None:
-        """Hand the file out once more, or end it where a budget is used up, by a report or for a reason."""
+        """Assign the file again, or finish it if a budget is used up, by a report or for a reason."""
         rules, number = self.rules, entry.task.number
         entry.holder = None
         if entry.failures <= rules.max_retries_failure and entry.preemptions <= rules.max_retries_preemption:
@@ -266,7 +267,7 @@ class FileQueue:
         self._finished.append(FinishedFile(entry.task, status, report.error, report.trace))
 
     def _batch_limit(self) -> int:
-        """How many files take about as long as a batch is to take."""
+        """Return how many files fill one assignment's target duration."""
         if self._file_seconds is None:
             return 1
         files = self.rules.batch_seconds / max(self._file_seconds, _LEAST_BATCH_SECONDS)
@@ -287,6 +288,6 @@ class FileQueue:
         return tuple(batch)
 
     def _is_free(self, number: int) -> bool:
-        """False for what was finished by a process that was thought gone."""
+        """Return False for a file that a process considered gone has finished."""
         entry = self._entries.get(number)
         return entry is not None and entry.holder is None

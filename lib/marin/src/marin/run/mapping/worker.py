@@ -1,4 +1,4 @@
-"""A worker of `map_files`: asks the queue for files, makes their outputs, reports."""
+"""A worker of `map_files`: it gets files from the queue, makes their outputs, and reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_PAUSE = 0.5
 
 
 class WorkerOptions(NamedTuple):
-    """The options of a worker; it returns files that it has not begun to the queue after `batch_seconds`."""
+    """The options of a worker. It returns unstarted files to the queue after `batch_seconds`."""
 
     queue: str
     name: str
@@ -32,7 +32,7 @@ class WorkerOptions(NamedTuple):
 
 
 def run_worker(queue: ActorHandle, options: WorkerOptions, fn: FileFunction) -> None:
-    """Make files until the queue ends the worker, or is gone.
+    """Make files until the queue ends the worker or is gone.
 
     Args:
         queue: The queue.
@@ -40,7 +40,7 @@ def run_worker(queue: ActorHandle, options: WorkerOptions, fn: FileFunction) -> 
         fn: The function that makes a file.
 
     Raises:
-        Unavailable: The queue has never answered.
+        Unavailable: The queue never answered.
     """
     life = uuid.uuid4().hex
     reports: list[FileReport] = []
@@ -77,7 +77,7 @@ def _work_off(tasks: Sequence[FileTask], deadline: float, fn: FileFunction, writ
 
 
 def make_file(task: FileTask, fn: FileFunction, writer: OutputWriter) -> FileReport:
-    """Make one output, unless it exists, and return the report.
+    """Make one output unless it exists, and return the report.
 
     Args:
         task: The file to make.

@@ -1,4 +1,4 @@
-"""A job from the command line of `ray_run` to its end: request, Jobs API, log, exit code.
+"""A job of `ray_run` from its command line to its end: request, Jobs API, log, exit code.
 
-Operation of clusters is `marin.run.cluster`.
+Operation of clusters is in `marin.run.cluster`.
 """

@@ -1,4 +1,4 @@
-"""The follower of a submitted job: its log to the last line, its status, and signals meanwhile."""
+"""Follow a submitted job: its complete log, its status, and signals meanwhile."""
 
 import asyncio
 import contextlib
@@ -28,18 +28,19 @@ _LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 
 @dataclass(frozen=True, slots=True)
 class FollowTimes:
-    """Times of a follower, in seconds.
+    """Timings of a follower, in seconds.
 
     Args:
-        poll: Between two looks at the job's status.
-        reconnect: Before the log is asked for again after it broke off.
-        silence: Without a new line, until the log is asked for anew: a stalled connection looks like a silent job.
-        grace: For the log to end by itself once the job has.
-        give_up: Without an answer of the cluster.
-        stopping: For a job that was asked to stop.
-        answer: For one answer about the job's status.
-        told: Without an answer, until that is told.
-        node: Between two looks at the job's node. node_gone: For the end of a job whose node is dead.
+        poll: Interval between two status requests.
+        reconnect: Delay before the log is requested again after it broke off.
+        silence: Time without a new line before the log is requested again: a stalled connection looks like a silent
+            job.
+        grace: Time for the log to end by itself after the job has.
+        give_up: Maximum time without an answer from the cluster.
+        stopping: Maximum time for a stopped job to end.
+        answer: Timeout of one status request.
+        told: Time without an answer before the user is told.
+        node: Interval between two checks of the job's node. node_gone: Maximum time for a job on a dead node to end.
     """
 
     poll: float = 1.0
@@ -56,7 +57,7 @@ class FollowTimes:
 
 @dataclass(slots=True)
 class _Silence:
-    """What a follower has told of a cluster that does not answer, and of a node that is dead."""
+    """What a follower has told the user about an unresponsive cluster or a dead node."""
 
     is_told: bool = False
     next_look: float = 0.0
@@ -64,12 +65,12 @@ class _Silence:
 
 
 class Follower:
-    """Follows one job.
+    """Follow one job.
 
     Args:
-        write: Takes the job's output as it comes.
-        say: Tells the user something, by lines.
-        auto_stop: Whether the job is stopped however this command ends; else by Ctrl-C alone.
+        write: Receives the job's output.
+        say: Prints messages for the user.
+        auto_stop: Whether the job is stopped however this command ends; otherwise only by Ctrl-C.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Follower:
         return f"`ray job stop --address {self._api.shown_address} {self._job_id}`"
 
     async def run(self) -> int:
-        """Follow the job to its end; return the exit code for this command."""
+        """Follow the job to its end and return this command's exit code."""
         self._main = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -144,7 +145,7 @@ class Follower:
         return exit_code(info, self._signal)
 
     async def _wait(self) -> JobInfo | None:
-        """Wait for the job's end; returns how it ended, None when that cannot be known."""
+        """Wait for the job's end and return how it ended; None if that is unknown."""
         loop = asyncio.get_running_loop()
         heard = loop.time()
         silence = _Silence()
@@ -194,7 +195,9 @@ class Follower:
                     await asyncio.wait_for(self._signalled.wait(), self._times.poll)
 
     async def _is_lost_with_its_node(self, info: JobInfo, silence: "_Silence") -> bool:
-        """Look, now and then, whether the job's node is alive; True: Ray has not told how the job ended for long."""
+        """Check now and then whether the job's node is alive. Return True if Ray has not reported the job's end for
+        long.
+        """
         now = asyncio.get_running_loop().time()
         if not info.node_id or now < silence.next_look:
             return False
@@ -214,7 +217,7 @@ class Follower:
         return True
 
     async def _ask_to_stop(self, deadline: float) -> None:
-        """Ask for it until the cluster has heard of it."""
+        """Request the stop until the cluster has received it."""
         loop = asyncio.get_running_loop()
         told = False
         while reason := await stop_quietly(self._api, self._job_id):
@@ -226,7 +229,7 @@ class Follower:
             await asyncio.sleep(self._times.reconnect)
 
     async def _tail(self) -> None:
-        """Show the log as it comes, whatever happens to the connection."""
+        """Show the log as it grows, across connection failures."""
         silence = self._times.silence
         silent = False
         pause = 0.0
@@ -267,7 +270,7 @@ class Follower:
             return False
 
     async def _complete_log(self) -> None:
-        """Compare what was shown with all that the cluster has, and show the rest."""
+        """Compare the shown output with all that the cluster has, and show the rest."""
         if self._tail_is_whole and self._shown.length > _LARGEST_CHECKED:
             return
         all_of_it = f"`ray job logs --address {self._api.shown_address} {self._job_id}`"
@@ -290,7 +293,7 @@ class Follower:
 
 
 def describe_end(job_id: str, info: JobInfo) -> str:
-    """Return how the job ended, for people: one line, or several for a job that never began."""
+    """Return how the job ended in words: one line, or several for a job that never started."""
     if info.status == "SUCCEEDED":
         return f"job {job_id} succeeded"
     if info.status == "STOPPED":
@@ -303,7 +306,7 @@ def describe_end(job_id: str, info: JobInfo) -> str:
 
 
 def exit_code(info: JobInfo, stopped_by: int = 0) -> int:
-    """Return the job's exit code; 128 + n when signal n ended the job or made this command stop it; 1 when unknown."""
+    """Return the job's exit code; 128 + n if signal n ended the job or made this command stop it; 1 if unknown."""
     if info.status == "SUCCEEDED":
         return 0
     if info.status == "STOPPED":
@@ -329,7 +332,7 @@ def _signal_name(number: int) -> str:
 
 
 def say(text: str) -> None:
-    """Tell the user something on stderr; a closed stderr does not end the command."""
+    """Print a note on stderr. A closed stderr does not end the command."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("".join(f"ray_run: {line}\n" for line in text.splitlines()))
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""A client of Ray's Jobs API, with timeouts, and errors that say what to do.
+"""A client of Ray's Jobs API with timeouts and errors that say what to do.
 
-Not `ray.job_submission`: its requests have no timeout, so that a head that hangs holds the command for ever; it gives
-no log with a byte that is no UTF-8; and importing Ray takes four times as long as all of this.
+It does not use `ray.job_submission`, whose requests have no timeout, so that a hanging head blocks the command forever.
+That client also fails on logs that are not UTF-8, and importing Ray takes four times as long as all of this.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ class JobInfo:
     """A job as the cluster describes it.
 
     Args:
-        exit_code: None until its process has ended by itself.
-        node_id: The node of its driver; empty: it has none yet. agent: The address of that node's agent.
+        exit_code: None unless its process has ended by itself.
+        node_id: The node of its driver; empty if it has none yet. agent: The address of that node's agent.
     """
 
     status: str
@@ -59,22 +59,22 @@ class JobInfo:
 
 
 class NotReady(Unavailable):
-    """The cluster answers, and cannot start jobs yet; nothing was submitted."""
+    """The cluster answers but cannot start jobs yet. Nothing was submitted."""
 
 
 class NotText(Conflict):
-    """The Jobs API cannot give a log: it has a byte that is no UTF-8."""
+    """The Jobs API cannot return a log, because it is not UTF-8."""
 
 
 class JobsApi:
-    """The Jobs API of one cluster; an async context manager.
+    """The Jobs API of one cluster. An async context manager.
 
     Args:
-        address: URL of the cluster's dashboard.
-        origin: Where the address was given, for messages.
-        connect_seconds: How long the server may take to be there.
-        later_address: Where it can be reached after this command, for messages; the same by default.
-        verbose: Errors have all that the cluster answered, not only its last words.
+        address: The URL of the cluster's dashboard.
+        origin: The source of the address, for messages.
+        connect_seconds: Timeout for the server to be reachable.
+        later_address: Where to reach it after this command, for messages. Defaults to `address`.
+        verbose: Whether errors include the cluster's complete answer, not only its last line.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class JobsApi:
             await self._session.close()
 
     async def check(self) -> str:
-        """Look whether a Ray cluster answers, and return its version of Ray.
+        """Check that a Ray cluster answers, and return its version of Ray.
 
         Raises:
-            Unavailable: Nothing answers in time, or what answers is no Ray cluster.
-            Denied: It wants a token, or another one.
+            Unavailable: Nothing answers in time, or it is not a Ray cluster.
+            Denied: The cluster requires a token, or a different one.
         """
         try:
             async with asyncio.timeout(2 * self._connect_seconds):
@@ -131,7 +131,7 @@ class JobsApi:
         return str(found["ray_version"])
 
     async def has_package(self, name: str) -> bool:
-        """True if the cluster has a package already, which it then keeps for a while."""
+        """Return whether the cluster already has a package, which it then keeps for a while."""
         try:
             await self._call("GET", f"/api/packages/gcs/{name}")
         except NotFound:
@@ -139,18 +139,18 @@ class JobsApi:
         return True
 
     async def upload_package(self, name: str, data: bytes) -> None:
-        """Give the cluster a package. Raises InvalidRequest when it is too large for it."""
+        """Upload a package. Raise InvalidRequest if it is too large for the cluster."""
         timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS, sock_connect=self._connect_seconds)
         await self._call("PUT", f"/api/packages/gcs/{name}", data=data, timeout=timeout)
 
     async def submit(self, body: Mapping[str, Any]) -> str:
-        """Submit a job; returns its id. Raises InvalidRequest when the cluster refuses it, NotReady as it starts."""
+        """Submit a job and return its id. Raise InvalidRequest if the cluster refuses it, NotReady while it starts."""
         timeout = aiohttp.ClientTimeout(total=2 * ANSWER_SECONDS, sock_connect=self._connect_seconds)
         found = await self._call("POST", "/api/jobs/", json=body, timeout=timeout)
         return str(found.get("submission_id") or found.get("job_id"))
 
     async def info(self, job_id: str, seconds: float = ANSWER_SECONDS) -> JobInfo:
-        """How a job is, by an answer within so many seconds. Raises NotFound."""
+        """Return a job's description, with a timeout in seconds. Raise NotFound."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_seconds)
         found = await self._call("GET", f"/api/jobs/{job_id}", timeout=timeout)
         code = found.get("driver_exit_code")
@@ -164,7 +164,7 @@ class JobsApi:
         )
 
     async def who_is_silent(self) -> str:
-        """The part of a cluster that does not answer, where questions of jobs have no answer."""
+        """Return which part of a cluster does not answer requests about jobs."""
         try:
             await self.check()
         except MarinError:
@@ -172,7 +172,7 @@ class JobsApi:
         return "its head's GCS, which knows of jobs and nodes (the dashboard answers),"
 
     async def is_node_dead(self, node_id: str, seconds: float) -> bool:
-        """True if the cluster says that a node is dead: its raylet has not answered for a while."""
+        """Return whether the cluster considers a node dead, because its raylet has not answered for a while."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_seconds)
         with contextlib.suppress(MarinError):
             found = await self._call("GET", f"/nodes/{node_id}", timeout=timeout)
@@ -181,18 +181,18 @@ class JobsApi:
         return False
 
     async def jobs(self) -> list[dict[str, Any]]:
-        """Return all jobs that the cluster remembers, each as Ray describes it."""
+        """Return all jobs that the cluster remembers, as Ray describes them."""
         found = await self._call("GET", "/api/jobs/")
         return [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
 
     async def nodes(self) -> list[dict[str, Any]]:
-        """Return what the dashboard tells of each node. Raises NotFound when it has no such page."""
+        """Return what the dashboard knows of each node. Raise NotFound if it has no such page."""
         found = await self._call("GET", "/nodes?view=summary")
         summaries = (found.get("data") or {}).get("summary") if isinstance(found, dict) else None
         return [each for each in summaries or () if isinstance(each, dict)]
 
     def remove(self, job_id: str) -> None:
-        """Stop a job, and delete it from the cluster's list; this context ends once that is done, or takes too long."""
+        """Stop a job and delete it from the cluster's list. This context ends when that is done or takes too long."""
         self._removals.append(asyncio.create_task(self._remove(job_id)))
 
     async def _remove(self, job_id: str) -> None:
@@ -205,15 +205,15 @@ class JobsApi:
                 await self._call("DELETE", f"/api/jobs/{job_id}")
 
     async def stop(self, job_id: str) -> bool:
-        """Ask for a job to be stopped; returns whether it was running. Raises NotFound."""
+        """Request the stop of a job, and return whether it was running. Raise NotFound."""
         found = await self._call("POST", f"/api/jobs/{job_id}/stop")
         return bool(found.get("stopped"))
 
     async def logs(self, job_id: str) -> str:
-        """Return all that a job has printed; bytes that are no UTF-8 as U+FFFD.
+        """Return a job's complete output. Bytes that are not UTF-8 become U+FFFD.
 
         Raises:
-            NotFound: There is no such job. NotText: Neither the Jobs API can give it nor the file on its node.
+            NotFound: The job does not exist. NotText: Neither the Jobs API nor the file on its node can be read.
         """
         timeout = aiohttp.ClientTimeout(total=UPLOAD_SECONDS, sock_connect=self._connect_seconds)
         if job_id not in self._by_file:
@@ -229,7 +229,7 @@ class JobsApi:
             raise NotText(f"it has bytes that are no UTF-8, which Ray's Jobs API cannot give; {error}") from None
 
     async def needs_file(self, job_id: str) -> bool:
-        """Look whether a job's log is to be read from its file; `tail` and `logs` do so from now on."""
+        """Return whether a job's log must be read from its file, as `tail` and `logs` then do."""
         if job_id in self._by_file:
             return False
         with contextlib.suppress(MarinError):
@@ -237,7 +237,7 @@ class JobsApi:
         return job_id in self._by_file
 
     async def log_place(self, job_id: str) -> str:
-        """Where the file of a job's log is, for people."""
+        """Return a readable location of the job's log file."""
         agent = ""
         with contextlib.suppress(MarinError):
             agent = (await self.info(job_id)).agent
@@ -245,7 +245,7 @@ class JobsApi:
         return f"session_latest/logs/job-driver-{job_id}.log of Ray's folder (usually /tmp/ray) on {node}"
 
     async def _file(self, job_id: str, kind: str, silence: float) -> AsyncGenerator[str, None]:
-        """Yield the text of the log's file as the node has it; of a "stream" also what is added until the job ends."""
+        """Yield the text of the log's file on the node. A "stream" also yields additions until the job ends."""
         assert self._session is not None
         try:
             node = (await self.info(job_id)).node_id
@@ -267,10 +267,10 @@ class JobsApi:
         return False
 
     async def tail(self, job_id: str, silence: float) -> AsyncIterator[str]:
-        """Yield all that a job has printed, and what it goes on to print, until the server ends it.
+        """Yield a job's output so far and its further output, until the server ends it.
 
         Raises:
-            TailBroken: The connection was lost, could not be had, or nothing came for `silence` seconds.
+            TailBroken: The connection failed, or nothing arrived for `silence` seconds.
         """
         assert self._session is not None
         if job_id in self._by_file:
@@ -359,7 +359,7 @@ class JobsApi:
 
 
 async def stop_quietly(api: JobsApi, job_id: str) -> str:
-    """Ask for a job to be stopped; returns why that could not be asked for, empty when it was."""
+    """Request the stop of a job. Return why that failed; empty on success."""
     with contextlib.suppress(NotFound):
         try:
             await api.stop(job_id)
@@ -373,7 +373,7 @@ def _bearer(token: AuthToken) -> dict[str, str]:
 
 
 def _last_words(text: str) -> str:
-    """Return the last line of an answer that has words, where a traceback has its error, without markup."""
+    """Return the last non-empty line of an answer without markup, which is the error of a traceback."""
     lines = [line.strip() for line in text.splitlines() if _WORD.search(line)]
     if not lines or "<html" in text[:200].lower():
         return ""
@@ -381,6 +381,6 @@ def _last_words(text: str) -> str:
 
 
 def _taken(text: str) -> str:
-    """What Ray says of a submission id that is taken."""
+    """Return Ray's message for a submission id that is taken."""
     line = next(line for line in text.splitlines() if _TAKEN in line)
     return redact_string(line.strip().removeprefix("ValueError: ")[:_SHOWN])

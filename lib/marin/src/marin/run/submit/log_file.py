@@ -1,4 +1,4 @@
-"""The file of a job's log, as its node has it: any bytes, read through the cluster's dashboard."""
+"""A job's log file on its node, with any bytes, read through the cluster's dashboard."""
 
 import asyncio
 import codecs
@@ -13,7 +13,7 @@ _LOOK_SECONDS: Final = 1.0
 
 
 class TailBroken(Exception):
-    """A log that was followed broke off, or was silent for longer than it was to be waited for."""
+    """A followed log broke off, or was silent for too long."""
 
     def __init__(self, reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
@@ -25,15 +25,15 @@ async def read_log_file(
     quiet_seconds: float,
     is_over: Callable[[], Awaitable[bool]] | None,
 ) -> AsyncGenerator[str, None]:
-    """Yield the text of a log; bytes that are no UTF-8 are U+FFFD, ends of lines are line feeds, as Ray has it.
+    """Yield the text of a log. Bytes that are not UTF-8 become U+FFFD and line ends become line feeds, as in Ray.
 
     Args:
-        request: Asks for it.
-        quiet_seconds: Without a byte, until it is broken.
-        is_over: Whether nothing is added to it any more; None: it ends by itself.
+        request: Requests the file.
+        quiet_seconds: Seconds without a byte after which it counts as broken.
+        is_over: Returns whether the file is complete; None if it ends by itself.
 
     Raises:
-        TailBroken: It cannot be had, or not to its end.
+        TailBroken: The file cannot be read, or not to its end.
     """
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
     quiet = 0.0
@@ -62,7 +62,7 @@ async def read_log_file(
 
 
 def reason_of(error: BaseException) -> str:
-    """The words of an error of the network."""
+    """Return a network error in words."""
     cause = error.__cause__ or error.__context__
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error

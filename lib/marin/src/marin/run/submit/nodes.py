@@ -1,4 +1,4 @@
-"""What a cluster's nodes are, asked before a job is submitted: whether this machine, and what their Python has."""
+"""Facts about a cluster's nodes before a job is submitted: whether they are this machine, and what their Python has."""
 
 import asyncio
 import json
@@ -36,8 +36,8 @@ class Nodes:
     """The nodes of a cluster.
 
     Args:
-        python: The Python of its head's tasks; empty: it is not told.
-        are_here: Whether all of them are on this machine, with this process's environment.
+        python: The Python of its head's tasks; empty if unknown.
+        are_here: Whether all of them are on this machine and use this process's environment.
     """
 
     python: str = ""
@@ -46,7 +46,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the Python of a cluster's head has: ways to install packages for a job, and its MARIN_PREFIX."""
+    """What the Python of a cluster's head offers: ways to install packages for a job, and its MARIN_PREFIX."""
 
     has_pip: bool
     has_uv: bool
@@ -54,12 +54,12 @@ class Found:
 
 
 def read_nodes(summaries: Sequence[Mapping[str, Any]], hostname: str, environment: str) -> Nodes:
-    """Read the nodes from what the dashboard tells of each.
+    """Return the nodes from the dashboard's description of each.
 
     Args:
-        summaries: Of its `/nodes?view=summary`.
-        hostname: This machine's.
-        environment: `sys.prefix` of this process.
+        summaries: The dashboard's `/nodes?view=summary`.
+        hostname: This machine's name.
+        environment: This process's `sys.prefix`.
     """
     living = [each for each in summaries if (each.get("raylet") or {}).get("state") == "ALIVE"]
     pythons = [_python(each.get("cmdline") or ()) for each in living]
@@ -85,18 +85,18 @@ async def fit_to_nodes(
     submit: Callable[[Submission], Awaitable[str]],
     say: Callable[[str], None],
 ) -> Submission:
-    """Return the job as this cluster's nodes can run it.
+    """Return the job in a form that this cluster's nodes can run.
 
     Args:
         api: The cluster's Jobs API.
         submission: The job.
-        own_prefix: A MARIN_PREFIX on this machine that the job is not given; empty: there is none.
-        all_packages: Whether packages are sent that are there already.
+        own_prefix: A MARIN_PREFIX on this machine that the job does not get; empty for none.
+        all_packages: Whether to send packages that the nodes already have.
         submit: Submits a job.
-        say: Tells the user something.
+        say: Prints a message for the user.
 
     Raises:
-        InvalidRequest: Packages are to be installed, and the nodes' Python has nothing to install them with.
+        InvalidRequest: Packages need to be installed, and the nodes' Python has no installer.
     """
     nodes = read_nodes(await _summaries(api), socket.gethostname(), sys.prefix)
     if nodes.are_here:
@@ -127,7 +127,9 @@ async def fit_to_nodes(
 
 
 async def look(api: JobsApi, python: str, submit: Callable[[Submission], Awaitable[str]]) -> Found | None:
-    """Ask the head's Python by a job, which is removed however this ends; None when it does not tell in time."""
+    """Query the head's Python through a job, which is removed in any case. Return None if it does not answer in
+    time.
+    """
     job_id = await submit(Submission(f"marin-look-{new_submission_id()[-8:]}", (python, "-c", _LOOK)))
     try:
         async with asyncio.timeout(LOOK_SECONDS):
@@ -141,7 +143,7 @@ async def look(api: JobsApi, python: str, submit: Callable[[Submission], Awaitab
 
 
 def read_found(log: str) -> Found | None:
-    """Read what the job of `look` has printed; None if it is not there."""
+    """Parse the output of `look`'s job; return None if it is missing."""
     line = next((line for line in log.splitlines() if line.startswith(_MARK)), None)
     return Found(*json.loads(line.removeprefix(_MARK))) if line else None
 
@@ -170,7 +172,7 @@ def _for_this_environment(
 
 
 def is_installed(requirement: str) -> bool:
-    """True if this environment has what a requirement asks for, or its marker asks for nothing here."""
+    """Return whether this environment satisfies a requirement, or its marker excludes this environment."""
     try:
         wanted = Requirement(requirement)
         if wanted.marker is not None and not wanted.marker.evaluate():

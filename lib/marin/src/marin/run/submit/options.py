@@ -12,11 +12,11 @@ class RunOptions:
     """The options of the command line.
 
     Args:
-        command: The job's own words.
-        env: Variables that were named, each with its value.
-        env_of_files: Variables of files, whose values are not shown; `env` takes precedence.
-        project_dependencies: None: where the cluster lacks them.
-        memory: Of the job's own process, in bytes.
+        command: The job's command.
+        env: Explicit variables with their values.
+        env_of_files: Variables from files, whose values are not shown. `env` takes precedence.
+        project_dependencies: Whether to install the project's dependencies; None: those that the cluster lacks.
+        memory: Memory of the job's own process, in bytes.
     """
 
     command: tuple[str, ...]
@@ -39,6 +39,6 @@ class RunOptions:
 
 
 def new_submission_id() -> str:
-    """Return an id such as Ray makes."""
+    """Return an id in Ray's format."""
     letters = string.ascii_letters + string.digits
     return "raysubmit_" + "".join(secrets.choice(letters) for _ in range(16))

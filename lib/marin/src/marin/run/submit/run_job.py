@@ -38,7 +38,7 @@ _NO_AGENT_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PreparedJob:
-    """A job that is ready to be sent; `own_prefix` is a MARIN_PREFIX on this machine that it is not given."""
+    """A job that is ready to submit. `own_prefix` is a MARIN_PREFIX on this machine that it does not get."""
 
     submission: Submission
     package: Package
@@ -47,7 +47,7 @@ class PreparedJob:
 
 
 def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
-    """Submit the job and follow it; returns the exit code for the command.
+    """Submit the job, follow it, and return the command's exit code.
 
     Raises:
         MarinError: It was not submitted.
@@ -67,7 +67,7 @@ def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
 
 
 def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
-    """Decide all that is sent. Raises InvalidRequest."""
+    """Decide everything that is sent. Raise InvalidRequest."""
     root = options.working_dir.resolve()
     listing = list_working_directory(root, environ)
     tables = read_pyprojects(root)
@@ -90,12 +90,12 @@ def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
 def job_env(
     given: Mapping[str, str], needs: ProjectNeeds, environ: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the job's variables, and messages for the user about them.
+    """Return the job's variables, and messages about them for the user.
 
     Args:
         given: Variables of the command line, which take precedence.
-        needs: The project's needs, with the import paths of its code.
-        environ: The submitter's variables, of which some are passed on.
+        needs: The project's needs, including the import paths of its code.
+        environ: The submitter's variables, some of which are forwarded.
     """
     passed = {name: value for name, value in environ.items() if name in FORWARDED_ENV_VARS or name.startswith("MARIN_")}
     notes = []
@@ -118,7 +118,7 @@ def describe(options: RunOptions, prepared: PreparedJob, target: ClusterTarget) 
     """Return the request as JSON without secrets, for --dry-run.
 
     Args:
-        options: The command line's options.
+        options: The command-line options.
         prepared: The job.
         target: The cluster.
     """
@@ -151,7 +151,7 @@ def _requirements(options: RunOptions, needs: ProjectNeeds) -> tuple[str, ...]:
 
 
 class _EarlyEnd:
-    """SIGTERM and SIGHUP before the job is followed, which then sees to them itself: they cancel this task."""
+    """Cancel this task on SIGTERM and SIGHUP before the job is followed. The follower handles them afterwards."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -159,7 +159,7 @@ class _EarlyEnd:
         self._main = asyncio.current_task()
 
     def listen(self) -> None:
-        """Hear them; what is ignored stays ignored, as `nohup` relies on it."""
+        """Start listening. Ignored signals stay ignored, as `nohup` relies on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -191,7 +191,7 @@ async def _run(
 
 
 def warn_of_versions(theirs: str) -> None:
-    """Tell the user if the cluster's Ray is of another version than this environment's."""
+    """Warn if the cluster's Ray has another version than this environment's."""
     try:
         own = metadata.version(_RAY)
     except metadata.PackageNotFoundError:
@@ -234,7 +234,7 @@ async def _submit_and_follow(
 
 
 async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) -> None:
-    """Stop what may have come of a submission that was interrupted, or say how that is done."""
+    """Stop what an interrupted submission may have created, or say how to."""
     line = f"`ray job stop --address {api.shown_address} {job_id}`"
     if not early.submitting:
         say("nothing was submitted")
@@ -267,7 +267,7 @@ async def _submit(api: JobsApi, prepared: PreparedJob, early: _EarlyEnd) -> str:
 
 
 async def _submit_when_ready(api: JobsApi, submission: Submission) -> str:
-    """Submit it; a cluster that is being started is waited for."""
+    """Submit the job, waiting for a cluster that is starting."""
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     told = False
     while True:
@@ -288,7 +288,7 @@ async def take_back(api: JobsApi, job_id: str, look_seconds: float = _LOOK_SECON
     Args:
         api: The cluster's Jobs API.
         job_id: The job.
-        look_seconds: Pause between two requests, while the cluster does not know the job.
+        look_seconds: Delay between two requests while the cluster does not know the job.
 
     Returns:
         A message for the user.

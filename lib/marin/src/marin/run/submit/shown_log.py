@@ -1,11 +1,11 @@
-"""The shown part of a job's log: a log that is read again from its beginning shows only the rest."""
+"""The already shown part of a job's log: re-reading the log from its beginning shows only the rest."""
 
 import hashlib
 from collections.abc import Callable
 
 
 class ShownLog:
-    """The part of a log that was shown: its length in characters and its digest, not the text itself."""
+    """The shown part of a log, as its length in characters and its digest, without the text."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -19,15 +19,15 @@ class ShownLog:
         self._write(text)
 
     def digest(self) -> str:
-        """Return the digest of the text that was shown."""
+        """Return the digest of the shown text."""
         return self._digest.hexdigest()
 
 
 class Rereader:
-    """Reads a log from its beginning, and shows what was not shown before.
+    """Read a log from its beginning, and show only what was not shown before.
 
     Args:
-        shown: Must be shown to by this reader alone, until the next one is made.
+        shown: The shown part. Only this reader may add to it until the next one is created.
     """
 
     def __init__(self, shown: ShownLog) -> None:
@@ -39,11 +39,11 @@ class Rereader:
 
     @property
     def is_short(self) -> bool:
-        """Whether less has been read than was shown before."""
+        """Return whether less has been read than was shown before."""
         return self._left > 0
 
     def feed(self, text: str) -> int:
-        """Read on; returns how many characters of it were new, and shown."""
+        """Read on, and return how many characters were new and shown."""
         known, new = text[: self._left], text[self._left :]
         if known:
             self._digest.update(_encoded(known))

@@ -1,4 +1,4 @@
-"""The request that submits a job; --dry-run shows the same request that the client sends."""
+"""The request that submits a job. --dry-run shows the same request."""
 
 import json
 import shlex
@@ -17,7 +17,9 @@ ENTRYPOINT_METADATA: Final = "marin_entrypoint"
 
 @dataclass(frozen=True, slots=True)
 class EntrypointResources:
-    """Resources reserved for the job's own process, apart from its tasks; `memory` in bytes. None: not given."""
+    """Resources reserved for the job's own process, separate from its tasks; `memory` in bytes. None means not
+    given.
+    """
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -27,16 +29,16 @@ class EntrypointResources:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job that is to be submitted.
+    """A job to submit.
 
     Args:
-        submission_id: Chosen here, so that a job whose submission was interrupted can be named and stopped.
-        command: Its words.
-        env_vars: Of the job and its tasks.
-        withheld: Names of variables whose values are not shown, whatever they are.
-        pip: Requirements to install for it.
-        package_uri: Its working directory, packed.
-        installer: Of Ray's ways to install requirements, "pip" or "uv".
+        submission_id: Its id, chosen here so that a job with an interrupted submission can be named and stopped.
+        command: Its command as arguments.
+        env_vars: Variables of the job and its tasks.
+        withheld: Names of variables whose values are never shown.
+        pip: Requirements to install.
+        package_uri: Its packed working directory.
+        installer: "pip" or "uv", Ray's ways to install requirements.
     """
 
     submission_id: str
@@ -49,7 +51,7 @@ class Submission:
     installer: str = "pip"
 
     def runtime_env(self) -> dict[str, Any]:
-        """Return the job's runtime environment, in Ray's words."""
+        """Return the job's runtime environment in Ray's format."""
         found: dict[str, Any] = {}
         if self.package_uri:
             found["working_dir"] = self.package_uri
@@ -80,20 +82,20 @@ class Submission:
         }
 
     def shown_body(self) -> dict[str, Any]:
-        """Return the request's body with secrets redacted, for people."""
+        """Return the request's body, redacted for people."""
         body = self.body()
         body["entrypoint"] = redact_string(body["entrypoint"])
         body["runtime_env"] = self._shown_env()
         return body
 
     def ray_command(self, address: str, working_dir: str, *, wait: bool, named: bool = False) -> str:
-        """Return the `ray job submit` line that does the same, for people: secrets are left out of it.
+        """Return an equivalent `ray job submit` line for people, without secrets.
 
         Args:
-            address: URL of the cluster's dashboard.
+            address: The URL of the cluster's dashboard.
             working_dir: The folder to send.
             wait: Whether the command waits for the job's end.
-            named: Whether the job is to have the same id; the cluster refuses one that it has had.
+            named: Whether the job gets the same id. The cluster refuses an id that it has seen.
         """
         words = ["ray", "job", "submit", "--address", redact_string(address), "--working-dir", working_dir]
         runtime_env = self._shown_env()

@@ -1,4 +1,4 @@
-"""A job's working directory: the files that git sees, packed as Ray unpacks them."""
+"""A job's working directory: the files that git sees, packed in Ray's format."""
 
 import hashlib
 import io
@@ -30,9 +30,9 @@ class Package:
     """A packed working directory.
 
     Args:
-        name: What Ray knows it by; the same files give the same name.
-        data: A zip file.
-        warnings: What the user should be told about files that are left out.
+        name: Its name in Ray. The same files give the same name.
+        data: The zip file.
+        warnings: Messages for the user about skipped files.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Package:
 
 
 def list_working_directory(root: Path, environ: Mapping[str, str]) -> WorkspaceListing:
-    """Return the files of `root` that go along with a job.
+    """Return the files of `root` that a job receives.
 
     Raises:
-        InvalidRequest: It is a folder such as the home directory, or it is too large; the message lists the largest
+        InvalidRequest: It is a folder such as the home directory, or it is too large. The message lists the largest
             files.
     """
     check_workspace_root(root, rules=RULES, environ=environ)
@@ -58,7 +58,7 @@ def list_working_directory(root: Path, environ: Mapping[str, str]) -> WorkspaceL
 
 
 def pack(root: Path, listing: WorkspaceListing) -> Package:
-    """Pack the listed files. Ray knows no symbolic links: what they point to is packed in their place.
+    """Pack the listed files. Ray does not support symbolic links, so their targets are packed instead.
 
     Raises:
         InvalidRequest: A file cannot be read.
@@ -88,7 +88,7 @@ def pack(root: Path, listing: WorkspaceListing) -> Package:
 
 
 def pack_all(root: Path) -> Package:
-    """Pack a folder with all that is in it. Raises InvalidRequest."""
+    """Pack a folder with everything in it. Raise InvalidRequest."""
     files = tuple(
         WorkspaceFile(path.relative_to(root).as_posix(), path.stat().st_size, bool(path.stat().st_mode & 0o100))
         for path in sorted(root.rglob("*"))
@@ -98,7 +98,7 @@ def pack_all(root: Path) -> Package:
 
 
 def _sources(root: Path, files: tuple[WorkspaceFile, ...], warnings: list[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield each path in the package, the file that it is read from, and whether that is executable."""
+    """Yield each path in the package, its source file, and whether it is executable."""
     plain = {file.path: file for file in files if file.symlink_target is None}
     for file in files:
         if file.symlink_target is None:

@@ -1,4 +1,4 @@
 """The commands of `python -m marin.run.cluster`.
 
-Options and printing only.
+Only options and printing belong here.
 """

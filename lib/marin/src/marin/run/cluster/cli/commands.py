@@ -1,4 +1,4 @@
-"""The command line of `python -m marin.run.cluster`: the files of Ray clusters, and their operation."""
+"""The command line of `python -m marin.run.cluster`, for the files and operation of Ray clusters."""
 
 import sys
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _HELP: Final = "Ray clusters on Google Cloud: their files, and their operation."
     },
 )
 def command_line() -> None:
-    """All commands."""
+    """The group of all commands."""
 
 
 for each in (
@@ -61,7 +61,7 @@ for each in (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
+    """Run a command and return the exit code."""
     try:
         with unwrapped_interrupts():
             code = command_line.main(argv, "python -m marin.run.cluster", standalone_mode=False)

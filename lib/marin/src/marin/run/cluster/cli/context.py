@@ -24,10 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """A cluster as its file describes it.
+    """A cluster as described by its file.
 
     Args:
-        shown: The file as it is given to `ray`.
+        shown: The file's path as passed to `ray`.
     """
 
     file: Path
@@ -47,25 +47,27 @@ class ClusterFile:
         check_cluster_file(self.config, self.shown)
 
     def check_names(self) -> None:
-        """Raise Conflict if nodes that run have other names than the file, by this user's notes or by the head."""
+        """Raise Conflict if running nodes have other names than the file, according to this user's notes or the
+        head.
+        """
         running = launched_files().find(self.file) or names_on_head(self.shown)
         if running is not None:
             check_no_orphans(running, self.config, self.shown)
 
 
 def load_cluster_file(cluster: str) -> ClusterFile:
-    """Read the file of a cluster, given by name or by path. Raises NotFound and InvalidRequest."""
+    """Read the file of a cluster, given by name or path. Raise NotFound or InvalidRequest."""
     file = find_cluster_file(cluster)
     return ClusterFile(file, shown_file(file, Path.cwd()), read_cluster_file(file))
 
 
 def launched_files() -> LaunchedFiles:
-    """Return this user's notes of the clusters that were started."""
+    """Return this user's notes of started clusters."""
     return LaunchedFiles(state_folder(os.environ, Path.home()))
 
 
 def cluster_option(function: F) -> F:
-    """--cluster of commands that need a cluster's file."""
+    """Add --cluster to a command that needs a cluster's file."""
     return click.option(
         "--cluster",
         metavar="NAME|FILE",
@@ -76,12 +78,12 @@ def cluster_option(function: F) -> F:
 
 
 def dry_run_option(function: F) -> F:
-    """--dry-run."""
+    """Add --dry-run to a command."""
     return click.option("--dry-run", is_flag=True, help="Print what would be run, and run nothing.")(function)
 
 
 def yes_option(function: F) -> F:
-    """-y."""
+    """Add -y to a command."""
     return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
 
 
@@ -92,7 +94,7 @@ def show(*commands: RayCommand | str) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed. Raises Abort for no, and InvalidRequest without a terminal to ask on."""
+    """Ask before a destructive action. Raise Abort for no, and InvalidRequest without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -101,12 +103,12 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def say(text: str) -> None:
-    """Print a message for the user to stderr."""
+    """Print a message to stderr."""
     click.echo(f"cluster: {text}", err=True)
 
 
 def clear_leftovers(found: ClusterFile, *, preempted_only: bool = False) -> None:
-    """Delete what `ray down` has left on Google Cloud, see `remove_leftovers`; nothing for other providers."""
+    """Delete what `ray down` left on Google Cloud (see `remove_leftovers`). Does nothing for other providers."""
     provider = found.config.get("provider") or {}
     if provider.get("type") == "gcp":
         remove_leftovers(

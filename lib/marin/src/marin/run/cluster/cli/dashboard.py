@@ -1,4 +1,4 @@
-"""`cluster dashboard`: a tunnel that ends with the command, and the token that the cluster asks for."""
+"""`cluster dashboard`: a tunnel that lasts as long as the command, and the token for a cluster that requires one."""
 
 import contextlib
 import os
@@ -25,7 +25,9 @@ _LOOK_SECONDS = 0.5
 @click.option("-p", "--port", type=click.IntRange(1, 65535), default=DASHBOARD_PORT, show_default=True)
 @dry_run_option
 def dashboard(cluster: str, port: int, dry_run: bool) -> None:
-    """A connection to the dashboard and the Jobs API, until Ctrl-C; the cluster's token goes into your token file."""
+    """Open a connection to the dashboard and the Jobs API until Ctrl-C. Stores the cluster's token in your
+    token file.
+    """
     found = load_cluster_file(cluster)
     if dry_run:
         token = [ray_commands.execute(found.shown, ray_commands.READ_TOKEN)] if wants_token(found.config) else []
@@ -44,7 +46,7 @@ def dashboard(cluster: str, port: int, dry_run: bool) -> None:
 
 
 def take_token(found: ClusterFile) -> None:
-    """Put the token of a cluster that asks for one where the user's Ray looks for it. Raises MarinError."""
+    """Store a cluster's token where the user's Ray looks for it, if the cluster requires one. Raise MarinError."""
     if not wants_token(found.config):
         return
     _, value = read_on_head(found.shown, ray_commands.READ_TOKEN)
@@ -55,7 +57,7 @@ def take_token(found: ClusterFile) -> None:
 
 @contextlib.contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Context manager: SIGTERM and a closed terminal end this process as Ctrl-C does, and close its connections."""
+    """Context manager: SIGTERM and a closed terminal end this process and its connections like Ctrl-C."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

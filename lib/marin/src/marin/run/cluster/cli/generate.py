@@ -1,4 +1,4 @@
-"""`cluster generate`: the cluster files of a project from its settings."""
+"""`cluster generate`: make a project's cluster files from its settings."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def generate(folder: str | None, check: bool) -> None:
 
 
 def _warnings(path: Path, text: str | None) -> list[str]:
-    """Return warnings about using the file for a cluster that runs already."""
+    """Return warnings about applying the file to a running cluster."""
     if text is None:
         return ["no cluster makes this file any more; bring its cluster down before you remove it"]
     try:

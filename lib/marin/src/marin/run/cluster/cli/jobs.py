@@ -1,4 +1,4 @@
-"""`cluster jobs|stop-job|restart`: by the Jobs API."""
+"""`cluster jobs|stop-job|restart`, through the Jobs API."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ _CLUSTER_HELP: Final = "Cluster; else RAY_ADDRESS, else http://127.0.0.1:8265."
 @click.option("--all", "every", is_flag=True, help="Those that have ended, too.")
 @dry_run_option
 def jobs(cluster: str | None, every: bool, dry_run: bool) -> None:
-    """The jobs of a cluster: status, id, command."""
+    """List the jobs of a cluster: status, id, command."""
     target = find_target(cluster, os.environ)
     if dry_run:
         show(*_shown_calls(target, "GET /api/jobs/"))
@@ -90,7 +90,7 @@ def stop_job(job_id: str, cluster: str | None, yes: bool, dry_run: bool) -> None
 @yes_option
 @dry_run_option
 def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> None:
-    """Bring a cluster down and up again; jobs that run are saved before, and submitted again after it."""
+    """Restart a cluster. Running jobs are saved before and submitted again afterwards."""
     found = load_cluster_file(cluster)
     found.check()
     if dry_run:
@@ -135,7 +135,7 @@ def _clear(found: ClusterFile) -> None:
 
 
 def _save(found: ClusterFile) -> Path:
-    """Write down the jobs that run, with their working directories; nothing is stopped before all are there."""
+    """Save the running jobs with their working directories. Nothing is stopped before all are saved."""
 
     async def look(api: JobsApi) -> tuple[list[SavedJob], list[LostJob]]:
         saved, lost = select_jobs(await api.jobs())
@@ -172,7 +172,7 @@ def _read_saved(folder: Path) -> list[SavedJob]:
 
 
 def _submit_saved(found: ClusterFile, folder: Path) -> None:
-    """Submit the jobs of a folder; each is written off there once it is, so that a second call submits the others."""
+    """Submit the saved jobs of a folder. Each is then crossed off, so that a second call submits only the others."""
     waiting = _read_saved(folder)
     packages = {job.package: pack_all(folder / job.package) for job in waiting if job.package}
     done: list[str] = []
@@ -216,7 +216,7 @@ def _look_pauses() -> ExponentialBackoff:
 
 
 def _ask(target: ClusterTarget, question: Callable[[JobsApi], Awaitable[_T]], *, patience: float = 0.0) -> _T:
-    """Put a question to a cluster's Jobs API, waiting up to `patience` seconds for it to be there."""
+    """Send a request to a cluster's Jobs API, waiting up to `patience` seconds for it to start."""
 
     async def ask(address: str) -> _T:
         async with JobsApi(address, target.origin, find_token(os.environ, Path.home())) as api:

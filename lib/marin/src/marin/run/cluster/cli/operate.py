@@ -1,4 +1,6 @@
-"""`cluster list|up|down|update|status|monitor|exec|ssh|submit|add-worker`: what `ray` does, checked and asked about."""
+"""`cluster list|up|down|update|status|monitor|exec|ssh|submit|add-worker`: wrappers of `ray` with checks and
+confirmations.
+"""
 
 import shlex
 import sys
@@ -29,7 +31,7 @@ from rigging.errors import InvalidRequest
 
 @click.command("list")
 def list_clusters() -> None:
-    """The clusters that there are files of."""
+    """List the clusters that have files."""
     known = known_clusters()
     if not known:
         say(f"there are no cluster files; looked in {', '.join(CLUSTER_DIRS)}")
@@ -55,7 +57,7 @@ def list_clusters() -> None:
 @yes_option
 @dry_run_option
 def up(cluster: str, yes: bool, dry_run: bool) -> None:
-    """Start a cluster. Of one that runs, Ray is started anew: its jobs end (`update` lets them go on)."""
+    """Start a cluster. On a running one Ray restarts and its jobs end (`update` keeps them running)."""
     found = load_cluster_file(cluster)
     found.check()
     command = ray_commands.up(found.shown)
@@ -74,7 +76,7 @@ def up(cluster: str, yes: bool, dry_run: bool) -> None:
 @yes_option
 @dry_run_option
 def update(cluster: str, yes: bool, dry_run: bool) -> None:
-    """Have a cluster that runs take up its changed file (numbers of workers, new types); jobs go on."""
+    """Apply a changed file (numbers of workers, new types) to a running cluster. Jobs continue."""
     found = load_cluster_file(cluster)
     found.check()
     command = ray_commands.up(found.shown, keep_running=True)
@@ -99,9 +101,10 @@ def update(cluster: str, yes: bool, dry_run: bool) -> None:
 @yes_option
 @dry_run_option
 def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_run: bool) -> None:
-    """Remove a cluster: all of its VMs, what is on them, and its jobs.
+    """Remove a cluster: all of its VMs with their data, and its jobs.
 
-    On Google Cloud also what Ray does not see: slices that were preempted, VMs that are stopped or under repair.
+    On Google Cloud this includes nodes that Ray does not see: preempted slices, and VMs that are stopped or under
+    repair.
     """
     found = load_cluster_file(cluster)
     if workers_only and preempted_only:
@@ -129,7 +132,7 @@ def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_
 @dry_run_option
 @click.pass_context
 def status(ctx: click.Context, cluster: str, dry_run: bool) -> None:
-    """Nodes, resources and what waits for them, as the head's `ray status` tells."""
+    """Show nodes, resources and pending demands, from `ray status` on the head."""
     found = load_cluster_file(cluster)
     if dry_run:
         show(ray_commands.execute(found.shown, "ray status"))
@@ -143,7 +146,7 @@ def status(ctx: click.Context, cluster: str, dry_run: bool) -> None:
 @dry_run_option
 @click.pass_context
 def monitor(ctx: click.Context, cluster: str, lines: int, dry_run: bool) -> None:
-    """Print the autoscaler's words until Ctrl-C."""
+    """Print the autoscaler's log until Ctrl-C."""
     command = ray_commands.monitor(load_cluster_file(cluster).shown, lines)
     if dry_run:
         show(command)
@@ -157,7 +160,7 @@ def monitor(ctx: click.Context, cluster: str, lines: int, dry_run: bool) -> None
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def ssh(ctx: click.Context, cluster: str, dry_run: bool, words: tuple[str, ...]) -> None:
-    """A shell on the head; with a command, its output and its own exit code."""
+    """Open a shell on the head; with a command, print its output and exit with its code."""
     if words:
         _execute(ctx, cluster, words, dry_run)
         return
@@ -174,7 +177,7 @@ def ssh(ctx: click.Context, cluster: str, dry_run: bool, words: tuple[str, ...])
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.pass_context
 def execute(ctx: click.Context, cluster: str, words: tuple[str, ...], dry_run: bool) -> None:
-    """Run a command on the head; its output, and its own exit code. One word is a line for the shell."""
+    """Run a command on the head, print its output and exit with its code. A single argument is a shell command."""
     words = words[1:] if words[0] == "--" else words
     if not words:
         raise click.UsageError("no command after --", ctx)
@@ -209,9 +212,9 @@ def submit(ctx: click.Context, words: tuple[str, ...]) -> None:
 @dry_run_option
 @click.pass_context
 def add_worker(ctx: click.Context, cluster: str, types: tuple[str, ...], dry_run: bool) -> None:
-    """Have COUNT workers of a TYPE, even without work for them (at most the type's max_workers).
+    """Keep COUNT workers of a TYPE, even without work for them (at most the type's max_workers).
 
-    It replaces what was asked for so before; TYPE=0 takes it back.
+    This replaces the previous request. TYPE=0 cancels it.
     """
     found = load_cluster_file(cluster)
     head = found.config.get("head_node_type")

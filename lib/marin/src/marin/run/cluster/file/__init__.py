@@ -1,4 +1,4 @@
-"""Cluster files: the settings they are made from, their checks, the meaning of a change.
+"""Cluster files: the settings that generate them, their validation, the effects of a change.
 
 Pure, apart from reading and writing the files.
 """

@@ -19,7 +19,7 @@ class Effect(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A difference between the file of a running cluster and the one that is to be applied."""
+    """A difference between the file of a running cluster and a new one."""
 
     effect: Effect
     text: str
@@ -36,7 +36,7 @@ _IDENTITY: Final = {
 
 
 def compare(running: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """Return the changes from the file that a cluster was started with to a new one, the most harmful first."""
+    """Return the changes between the file that started a cluster and a new one, most harmful first."""
     changes = [*_identity(running, new), *_types(running, new), *_others(running, new)]
     return sorted(changes, key=lambda change: -change.effect)
 
@@ -45,12 +45,12 @@ def check_no_orphans(running: Mapping[str, Any], new: Mapping[str, Any], origin:
     """Check that a changed file still finds all nodes of the running cluster.
 
     Args:
-        running: The file that the cluster was started with.
+        running: The file that started the cluster.
         new: The changed file.
         origin: The changed file's name, for messages.
 
     Raises:
-        Conflict: Nodes would be left that no command finds and removes any more.
+        Conflict: Some nodes would no longer be found or removed by any command.
     """
     _refuse(running, new, origin, Effect.ORPHANS, "bring the cluster down with its old file first")
 
@@ -59,7 +59,7 @@ def check_taken_up(running: Mapping[str, Any], new: Mapping[str, Any], origin: s
     """Check that every change takes effect while the cluster runs.
 
     Args:
-        running: The file that the cluster was started with.
+        running: The file that started the cluster.
         new: The changed file.
         origin: The changed file's name, for messages.
 

@@ -1,4 +1,4 @@
-"""Making the cluster files of a project, or comparing them with what would be made."""
+"""Generate a project's cluster files, or compare them with existing ones."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,9 @@ DEFAULT_FILE: Final = "marin-cluster.yaml"
 
 
 def make_files(folder: Path) -> dict[str, str]:
-    """Render the cluster files of a folder with settings and a template; texts by file name. Raises MarinError."""
+    """Return the texts of a folder's cluster files by name, rendered from its settings and template. Raise
+    MarinError.
+    """
     if not (folder / SETTINGS_FILE).is_file():
         raise NotFound(f"{folder} has no {SETTINGS_FILE}, which describes the clusters")
     settings = read_settings(folder / SETTINGS_FILE)
@@ -33,7 +35,7 @@ def differing(folder: Path, files: Mapping[str, str]) -> list[str]:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Write the files that differ, and return their names; nothing is removed."""
+    """Write the files that differ and return their names. Nothing is removed."""
     changed = [name for name in differing(folder, files) if name in files]
     for name in changed:
         (folder / name).write_text(files[name], encoding="utf-8")

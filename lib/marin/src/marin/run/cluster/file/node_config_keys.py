@@ -1,7 +1,7 @@
 """The keys that Google Cloud's APIs accept in a node_config, which Ray passes on unchecked.
 
-Neither Ray nor Google's client looks for typos there: the API refuses them when a node is created, long after `ray up`.
-The names are those of the discovery documents "tpu v2" and "compute v1"; a test compares.
+Neither Ray nor Google's client checks for typos: the API refuses them when a node is created, long after `ray up`. The
+names come from the discovery documents "tpu v2" and "compute v1"; a test compares them.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 
 def keys(text: str) -> frozenset[str]:
-    """Return the words of a text."""
+    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 

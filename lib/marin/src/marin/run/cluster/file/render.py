@@ -1,4 +1,4 @@
-"""Ray cluster files, made from a template and the settings of a cluster."""
+"""Ray cluster files, rendered from a template and the settings of a cluster."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def render(template: str, settings: ClusterSettings) -> str:
     """Return the cluster file of `settings`.
 
     Raises:
-        InvalidRequest: The template names an unknown value, or leaves one out.
+        InvalidRequest: The template uses an unknown value, or omits one.
     """
     values = {
         "cluster_name": settings.cluster_name,
@@ -54,14 +54,14 @@ def render(template: str, settings: ClusterSettings) -> str:
 
 
 def worker_resources(tpu: str, visible_cpus: int) -> dict[str, int]:
-    """Return the Ray resources of a slice's hosts; Ray gives the last entry to the first host alone."""
+    """Return the Ray resources of a slice's hosts. Ray gives the last entry only to the first host."""
     topology = get_tpu_topology(tpu)
     cpus = get_tpu_generation(tpu).vm_cpus[topology.chips_per_vm]
     return {"CPU": min(visible_cpus, cpus), "TPU": topology.chips_per_vm, f"TPU-{tpu}-head": 1}
 
 
 def _history(kept: bool) -> dict[str, str]:
-    """Where the head keeps what it knows: a folder of its VM, or in memory."""
+    """Return where the head keeps its state: a folder of its VM, or in memory."""
     if not kept:
         return {"history_mount": "", "history_folder": "", "history_storage": ""}
     return {

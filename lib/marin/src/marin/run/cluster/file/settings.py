@@ -1,4 +1,4 @@
-"""The Ray clusters that a project has, as infra/clusters.toml describes them."""
+"""The settings of a project's Ray clusters, from infra/clusters.toml."""
 
 import dataclasses
 import difflib
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Capacity(StrEnum):
-    """How TPUs are provided: preemptible, from a reservation, or on demand."""
+    """The source of TPUs: preemptible, a reservation, or on demand."""
 
     PREEMPTIBLE = "preemptible"
     RESERVED = "reserved"
@@ -42,12 +42,12 @@ class Capacity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """A type of worker.
+    """A worker type.
 
     Args:
-        tpu: Type of its slice, e.g. "v4-8".
-        min: Slices that are always kept.
-        max: Slices at most.
+        tpu: The type of its slice, e.g. "v4-8".
+        min: Minimum number of slices.
+        max: Maximum number of slices.
     """
 
     tpu: str
@@ -66,7 +66,7 @@ class WorkerSettings:
 
     @property
     def name(self) -> str:
-        """Its name in the cluster file, which labels the nodes that run."""
+        """Its name in the cluster file, which labels running nodes."""
         kind = "" if self.capacity == Capacity.PREEMPTIBLE else f"_{self.capacity.replace('-', '_')}"
         return f"tpu_{self.tpu.replace('-', '_')}{kind}"
 
@@ -76,16 +76,16 @@ class ClusterSettings:
     """A cluster.
 
     Args:
-        name: Its name for people; on Google Cloud and as a file it is `marin-NAME`.
-        zone: Where all of its nodes are, e.g. "us-central2-b".
-        image: Container image, with the Ray of those who use the cluster.
+        name: Its readable name. On Google Cloud and as a file it is `marin-NAME`.
+        zone: The zone of all its nodes, e.g. "us-central2-b".
+        image: Container image, with the same Ray as the cluster's users.
         head_image: Boot image of the head's VM.
-        visible_cpus: CPUs of a TPU VM that Ray gives to tasks, at most.
+        visible_cpus: Maximum number of CPUs of a TPU VM that Ray gives to tasks.
         idle_timeout_minutes: Nodes above the minimum are removed after this time without work.
-        heartbeat_timeout_seconds: The autoscaler restarts Ray on a node that sends no heartbeat for this time.
-        token_auth: Whether the cluster asks for a token.
-        keep_job_history: Whether the head keeps its state on disk, jobs included, when Ray is restarted.
-        prefix: MARIN_PREFIX of jobs, in a bucket that all nodes read; empty: the bucket of the region.
+        heartbeat_timeout_seconds: The autoscaler restarts Ray on a node without a heartbeat for this time.
+        token_auth: Whether the cluster requires a token.
+        keep_job_history: Whether the head's state, including jobs, is on disk and survives a restart of Ray.
+        prefix: The jobs' MARIN_PREFIX, in a bucket that all nodes can read; empty for the region's bucket.
     """
 
     name: str
@@ -141,12 +141,12 @@ class ClusterSettings:
 
     @property
     def marin_prefix(self) -> str:
-        """MARIN_PREFIX of its jobs."""
+        """The jobs' MARIN_PREFIX."""
         return self.prefix or f"gs://{data_bucket(self.region)}"
 
     @property
     def token_url(self) -> str:
-        """Where its token is kept."""
+        """The location of its token."""
         return f"{self.marin_prefix.rstrip('/')}/ray/{self.cluster_name}/auth_token"
 
     @property
@@ -157,14 +157,14 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All clusters, by name, and which of them is meant when none is named."""
+    """All clusters by name, and the default one."""
 
     default: str
     clusters: Mapping[str, ClusterSettings]
 
 
 def read_settings(path: Path) -> Settings:
-    """Read the clusters of a project. Raises InvalidRequest that names the cluster, the key and what is allowed."""
+    """Read the clusters of a project. Raise InvalidRequest that names the cluster, the key and what is allowed."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -176,7 +176,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def parse_settings(found: Mapping[str, Any]) -> Settings:
-    """Return the settings in parsed TOML. Raises InvalidRequest as `read_settings` does."""
+    """Return the settings in parsed TOML. Raise InvalidRequest like `read_settings`."""
     check_keys(found, ("default", "common", "clusters"), "the file")
     common = _table(found.get("common", {}), "common")
     clusters = {}
@@ -198,11 +198,11 @@ def check_keys(found: Mapping[str, Any], known: Sequence[str], owner: str) -> No
 
     Args:
         found: The keys to check.
-        known: The keys that are allowed.
-        owner: What has the keys, for messages.
+        known: The allowed keys.
+        owner: What the keys belong to, for messages.
 
     Raises:
-        InvalidRequest: A key is unknown; the message suggests the nearest known one.
+        InvalidRequest: A key is unknown. The message suggests the nearest known one.
     """
     for key in found:
         if key not in known:

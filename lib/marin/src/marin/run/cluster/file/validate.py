@@ -1,4 +1,4 @@
-"""Mistakes in a Ray cluster file that Ray itself finds late or never; nothing is asked of any cloud."""
+"""Find mistakes in a Ray cluster file that Ray itself reports late or never. No cloud is contacted."""
 
 import difflib
 import importlib.util
@@ -22,7 +22,7 @@ _TOPOLOGY: Final = re.compile(r"\d+x\d+(x\d+)?")
 
 
 def check_cluster_file(config: Mapping[str, Any], origin: str) -> None:
-    """Raise InvalidRequest that lists all mistakes of a cluster file, each with its place and what is allowed."""
+    """Raise InvalidRequest that lists all mistakes of a cluster file, with their places and what is allowed."""
     mistakes = find_mistakes(config)
     if mistakes:
         listed = "\n".join(f"  {mistake}" for mistake in mistakes)
@@ -30,7 +30,9 @@ def check_cluster_file(config: Mapping[str, Any], origin: str) -> None:
 
 
 def find_mistakes(config: Mapping[str, Any]) -> list[str]:
-    """Return the mistakes of a cluster file; without provider `gcp` only form and numbers of workers are checked."""
+    """Return the mistakes of a cluster file. Without provider `gcp`, only its form and numbers of workers are
+    checked.
+    """
     types = config.get("available_node_types") or {}
     found = [*_number_mistakes(config, types)]
     head = config.get("head_node_type")
@@ -196,7 +198,7 @@ _TYPES: Final = "available_node_types"
 
 
 def schema_mistakes(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return the mistakes: place (a key of the file, or a worker type) and message; none when Ray is not installed."""
+    """Return the mistakes by place (a key of the file, or a worker type); none if Ray is not installed."""
     # Ray itself takes a second to import.
     ray = importlib.util.find_spec("ray")
     if ray is None or ray.origin is None:

@@ -1,4 +1,4 @@
 """The jobs of a cluster: save their files, and submit them again after a restart.
 
-Operation of machines is `nodes`.
+Operation of machines is in `nodes`.
 """

@@ -1,4 +1,4 @@
-"""The jobs of a cluster that are submitted again after a restart."""
+"""The jobs of a cluster to submit again after a restart."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,11 @@ _CODE: Final = "gcs://"
 
 @dataclass(frozen=True, slots=True)
 class SavedJob:
-    """A job that is to be submitted again.
+    """A job to submit again.
 
     Args:
         body: The request that submits it.
-        package: Name of its working directory, which is on the head; empty: it has none, or one in a bucket.
+        package: The name of its working directory, which is on the head; empty if it has none, or one in a bucket.
     """
 
     body: Mapping[str, Any]
@@ -30,19 +30,19 @@ class SavedJob:
 
 @dataclass(frozen=True, slots=True)
 class LostJob:
-    """A job that runs and cannot be submitted again."""
+    """A running job that cannot be submitted again."""
 
     job_id: str
     reason: str
 
 
 def select_jobs(described: Iterable[Mapping[str, Any]]) -> tuple[list[SavedJob], list[LostJob]]:
-    """Return the jobs that are to be submitted again, in the order in which they were, and those that cannot be.
+    """Return the jobs to submit again, in submission order, and those that cannot be.
 
-    Jobs that have ended are not submitted again.
+    Ended jobs are not submitted again.
 
     Args:
-        described: All jobs, as Ray's Jobs API lists them.
+        described: All jobs as listed by Ray's Jobs API.
     """
     saved: list[SavedJob] = []
     lost: list[LostJob] = []
@@ -80,7 +80,7 @@ def _saved(job: Mapping[str, Any], runtime_env: Mapping[str, Any]) -> SavedJob:
 
 
 def _entrypoint(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the resources of the entrypoint, which Ray does not list: only jobs of `ray_run` have them noted."""
+    """Return the resources of the entrypoint. Ray does not list them, so they are known only for jobs of `ray_run`."""
     try:
         found = json.loads(metadata.get(ENTRYPOINT_METADATA, "{}"))
     except ValueError:

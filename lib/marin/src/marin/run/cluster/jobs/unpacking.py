@@ -1,6 +1,6 @@
-"""Unpacking of jobs' working directories on a cluster's head, from where they can be copied.
+"""Unpack jobs' working directories on a cluster's head, from where they can be copied.
 
-A job's own process may be elsewhere, or may not have begun: then its directory is only in the cluster's memory, packed.
+A job's own process may run elsewhere, or not yet. Its directory is then only in the cluster's memory, packed.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ JOB_PREFIX: Final = "marin-unpack-"
 
 
 async def unpack_on_head(api: JobsApi, jobs: Iterable[SavedJob], *, seconds: float = _SECONDS) -> None:
-    """Have Ray unpack working directories on the head, each for a job of its own that does nothing.
+    """Make Ray unpack working directories on the head, each for a separate job that does nothing.
 
     Args:
         api: The cluster's Jobs API.
-        jobs: The jobs whose working directories are wanted.
-        seconds: How long to wait for each.
+        jobs: The jobs whose working directories to unpack.
+        seconds: Timeout for each.
 
     Raises:
-        Conflict: A directory cannot be unpacked; the message names its jobs.
+        Conflict: A directory cannot be unpacked. The message names its jobs.
     """
     owners: dict[str, list[str]] = {}
     for job in jobs:

@@ -1,4 +1,4 @@
-"""The machines of a cluster: Google Cloud's, local ones, and leftovers of Ray.
+"""The machines of a cluster: Google Cloud's, local ones, and Ray's leftovers.
 
-Only this folder calls Google Cloud; jobs are `jobs`.
+Only this folder calls Google Cloud. Jobs are in `jobs`.
 """

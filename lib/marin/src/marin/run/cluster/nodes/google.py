@@ -1,4 +1,4 @@
-"""The nodes of a Google Cloud project, by the Compute and TPU APIs; needs `marin[ray_gcp]`."""
+"""The nodes of a Google Cloud project, through the Compute and TPU APIs. Needs `marin[ray_gcp]`."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ _NOT_NOW: Final = frozenset({404, 409})
 
 
 class GoogleNodes:
-    """The nodes of a cluster file's project and zone; credentials and trusted certificates are those that Ray takes.
+    """The nodes in a cluster file's project and zone. Credentials and trusted certificates are the same as Ray's.
 
     Args:
         provider: The file's provider section.
-        endpoint: Another server of both APIs; empty: Google's.
+        endpoint: Another server for both APIs; empty for Google's.
     """
 
     def __init__(self, provider: Mapping[str, Any], *, endpoint: str = "") -> None:
@@ -36,7 +36,7 @@ class GoogleNodes:
 
     @property
     def urls(self) -> tuple[str, str]:
-        """Where slices and VMs are."""
+        """Return the URLs of slices and VMs."""
         return self._slices, self._machines
 
     def list(self) -> Sequence[CloudNode]:
@@ -56,7 +56,7 @@ class GoogleNodes:
                 _check(response)
 
     def _pages(self, url: str, key: str, words: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield everything on a list (Ray's provider reads the first page only)."""
+        """Yield everything on a list. (Ray's provider reads only the first page.)"""
         page = ""
         while True:
             with _errors_named():
@@ -84,7 +84,7 @@ class GoogleNodes:
 
 
 def _credentials(provider: Mapping[str, Any]) -> Any:
-    """Return those of the file, else those of the user's environment; the same as Ray's."""
+    """Return the file's credentials, or else those of the user's environment, like Ray."""
     import google.auth
     from google.oauth2 import credentials, service_account
 

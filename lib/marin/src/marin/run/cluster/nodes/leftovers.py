@@ -1,7 +1,7 @@
-"""Nodes of a Google Cloud cluster that Ray does not see any more: preempted slices, stopped and broken VMs.
+"""Nodes of a Google Cloud cluster that Ray no longer sees: preempted slices, stopped and broken VMs.
 
-Ray's provider looks only at nodes that start or run. What was preempted stays on Google's list, replaced and of no
-use, and `ray down` passes it by; so it does VMs that are stopped, or under repair and soon alive again.
+Ray's provider only looks at nodes that start or run. A preempted slice stays on Google's list, replaced and useless,
+and `ray down` ignores it. It also ignores VMs that are stopped, or under repair and soon running again.
 """
 
 import time
@@ -20,11 +20,11 @@ _GOING: Final = frozenset({"DELETING", "HIDING", "HIDDEN"})
 
 @dataclass(frozen=True, slots=True)
 class CloudNode:
-    """A TPU slice or a VM, as Google's APIs tell.
+    """A TPU slice or a VM, as reported by Google's APIs.
 
     Args:
-        name: Of a slice its full name (projects/P/locations/Z/nodes/N), of a VM the short one.
-        state: Google's word, e.g. READY, PREEMPTED, RUNNING, TERMINATED.
+        name: The full name of a slice (projects/P/locations/Z/nodes/N), or the short name of a VM.
+        state: Google's state, e.g. READY, PREEMPTED, RUNNING, TERMINATED.
     """
 
     name: str
@@ -40,10 +40,12 @@ class CloudNodes(Protocol):
     """The nodes of a project in a zone."""
 
     def list(self) -> Sequence[CloudNode]:
-        """Return all of them, of whichever cluster. Raises Unavailable."""
+        """Return all nodes, of any cluster. Raise Unavailable."""
 
     def delete(self, node: CloudNode) -> None:
-        """Ask that a node be deleted; no error if it is gone or cannot be deleted just now. Raises Unavailable."""
+        """Request the deletion of a node. A node that is gone or cannot be deleted now is no error. Raise
+        Unavailable.
+        """
 
 
 def select_leftovers(nodes: Sequence[CloudNode], cluster: str, *, preempted_only: bool) -> list[CloudNode]:
@@ -52,7 +54,7 @@ def select_leftovers(nodes: Sequence[CloudNode], cluster: str, *, preempted_only
     Args:
         nodes: All nodes of the project in the zone.
         cluster: The cluster's name.
-        preempted_only: The cluster goes on: return only preempted workers, which its autoscaler has replaced.
+        preempted_only: Return only preempted workers, which the autoscaler has replaced: the cluster continues.
     """
     found = [node for node in nodes if node.labels.get(CLUSTER_LABEL) == cluster and node.state not in _GOING]
     if preempted_only:
@@ -74,13 +76,13 @@ def remove_leftovers(
     Args:
         nodes: The nodes of the project in the zone.
         cluster: The cluster's name.
-        preempted_only: See `select_leftovers`.
+        preempted_only: As in `select_leftovers`.
         on_delete: Called with each node before it is deleted.
-        timeout: Seconds until what is still there is an error.
-        poll_interval: Seconds between the first two looks; it grows.
+        timeout: Timeout in seconds for the nodes to disappear.
+        poll_interval: First polling interval in seconds. It grows.
 
     Raises:
-        Conflict: Names what is still there.
+        Conflict: Some nodes remain. The message names them.
         Unavailable: Google's APIs do not answer, or refuse.
     """
     deadline = time.monotonic() + timeout

@@ -1,4 +1,6 @@
-"""Ray's record of machines that are no cloud's (provider `local`): which of them an earlier `ray down` has stopped."""
+"""Ray's record of machines outside any cloud (provider `local`), which notes the ones that an earlier `ray down`
+stopped.
+"""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +9,10 @@ from typing import Any
 
 
 def expect_workers_again(config: Mapping[str, Any]) -> None:
-    """Let the next `ray down` of these machines stop each of them, whatever an earlier one has stopped.
+    """Make the next `ray down` of these machines stop each of them, even if an earlier one has stopped it.
 
-    Ray's record at the operator's side learns only of the head that the cluster was started again (Ray 2.60), so a
-    second `ray down` would pass over the workers, and their containers would stay.
+    When a cluster restarts, Ray updates its record on the operator's side only for the head (Ray 2.60). A second `ray
+    down` would skip the workers and leave their containers running.
     """
     if config["provider"].get("type") != "local":
         return
