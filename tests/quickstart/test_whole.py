@@ -103,7 +103,7 @@ def test_every_backend_makes_the_same_once_only(fray_harness: BackendHarness, ex
     assert "SUCCESS (ran" not in out
 
 
-def test_all_of_it_is_made_anew_byte_for_byte(expected: Path, tmp_path: Path) -> None:
+def test_a_rerun_is_equal_byte_for_byte(expected: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "FRAY_CLIENT": "local", "MARIN_PREFIX": str(expected)}
     marin, file = [sys.executable, "-m", "marin.cli"], str(tmp_path / "quickstart.json")
     run_program([*marin, "attest", "quickstart", "-o", file], ROOT, environment)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from marin.attested.anew import sampled
 from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of, parse, path_of
+from marin.attested.rerun import sampled
 from rigging.errors import InvalidRequest
 
 STEP = AttestedStep("docs/a-000001", "docs/a", {"fn_name": "f"}, None, (AttestedFile("x.json", 3, "0" * 64),))

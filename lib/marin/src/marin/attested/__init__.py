@@ -1,4 +1,4 @@
-"""Attestations of runs, and runs of their steps anew to verify them.
+"""Attestations of runs, and reruns of their steps to verify them.
 
-What an attestation holds (`attestation`) and how files are compared (`comparison`) are pure.
+The document (`attestation`) and the comparison of files (`comparison`) are pure.
 """

@@ -1,4 +1,4 @@
-"""Verdicts on outputs that were made anew: equal, within the tolerance, or where they differ."""
+"""Verdicts on the outputs of rerun steps: equal, within the tolerance, or where they differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Tolerance = tuple[str, float]
 
 
 class Status(StrEnum):
-    """How a file, or a step, came out; from the best to the worst."""
+    """The verdict on a file or a step, from the best to the worst."""
 
     EQUAL = "equal"
     """Byte for byte."""
@@ -45,7 +45,7 @@ class FileVerdict:
 
     Attributes:
         name: Its path, seen from the output path.
-        status: How it came out.
+        status: The verdict.
         where: Where it differs, with both values.
     """
 
@@ -61,7 +61,7 @@ class StepVerdict:
     Attributes:
         path: Its output path, as in the attestation.
         name: Its name.
-        status: That of its worst file, or that it failed.
+        status: The worst verdict on its files, or `failed`.
         error: Why it failed.
         code: How its values and its code differ from what made the attested output.
         files: The verdicts on its files.
@@ -96,7 +96,7 @@ def tolerance_of(name: str, tolerances: Sequence[Tolerance]) -> float:
 def judge(
     step: AttestedStep,
     attested_path: str,
-    anew_path: str,
+    new_path: str,
     tolerances: Sequence[Tolerance],
     moved: Mapping[str, str],
     *,
@@ -108,15 +108,15 @@ def judge(
     Args:
         step: The attested step.
         attested_path: Where the attested output may still be: its content is needed to compare values.
-        anew_path: Where the new one is.
+        new_path: Where the new one is.
         tolerances: For numbers.
-        moved: Texts in new files that only say where they are, with what stood there in attested ones.
-        error: Why there is no new output.
+        moved: Paths in new files that only say where they are, with the path in attested files.
+        error: Why the step failed; None if it did not.
         code: How values and code differ.
     """
     if error is not None:
         return StepVerdict(step.path, step.name, Status.FAILED, error, tuple(code))
-    found = {file.name: file for file in read_files(anew_path)}
+    found = {file.name: file for file in read_files(new_path)}
     verdicts = []
     for file in step.files:
         new = found.pop(file.name, None)
@@ -126,7 +126,7 @@ def judge(
             verdicts.append(FileVerdict(file.name, Status.EQUAL))
         else:
             tolerance = tolerance_of(f"{step.name}/{file.name}", tolerances)
-            where = _where(file, new, attested_path, anew_path, tolerance, moved)
+            where = _where(file, new, attested_path, new_path, tolerance, moved)
             verdicts.append(FileVerdict(file.name, Status.DIFFERENT if where else Status.CLOSE, tuple(where)))
     verdicts += [FileVerdict(name, Status.DIFFERENT, ("not attested",)) for name in found]
     worst = max((verdict.status for verdict in verdicts), key=_ORDER.index, default=Status.EQUAL)
@@ -137,14 +137,14 @@ def _where(
     file: AttestedFile,
     new: AttestedFile,
     attested_path: str,
-    anew_path: str,
+    new_path: str,
     tolerance: float,
     moved: Mapping[str, str],
 ) -> list[str]:
     digests = f"sha256 {file.sha256[:12]} -> {new.sha256[:12]}"
     if max(file.bytes, new.bytes) > _MOST_BYTES:
         return [f"{digests}; values of files above {format_size(_MOST_BYTES)} are not compared"]
-    after = read_bytes_or_none(path_in(anew_path, file.name)) or b""
+    after = read_bytes_or_none(path_in(new_path, file.name)) or b""
     if b"\0" not in after:
         for text, original in moved.items():
             after = after.replace(text.encode(), original.encode())

@@ -1,12 +1,12 @@
-"""Verification of an attestation: steps run anew below a temporary prefix, and compared."""
+"""Verification of an attestation: rerun its steps below a temporary prefix, and compare their outputs."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
 
-from marin.attested.anew import Rerun
 from marin.attested.attestation import Attestation, path_of
+from marin.attested.rerun import Rerun
 from marin.attested.verdicts import StepVerdict, Tolerance, judge
 from marin.execution.report.explain_mode import ExplainRequest
 from marin.recorded.reading.store import names_in, reading
@@ -21,14 +21,14 @@ def verify(
     tolerances: Sequence[Tolerance],
     tell: Callable[[int, int], object],
 ) -> list[StepVerdict]:
-    """Run steps anew, and return the verdicts on those that ran, in the order of the attestation.
+    """Rerun steps, and return the verdicts on those that ran, in the order of the attestation.
 
     Args:
         attestation: The attestation.
-        rerun: Runs its steps.
-        load: Loads the script, with what is asked of each of its experiments.
+        rerun: Reruns its steps.
+        load: Loads the script with a request to each of its experiments.
         tolerances: For numbers.
-        tell: Called with the number of steps that are compared, and of all.
+        tell: Called with the number of compared steps, and of all.
 
     Raises:
         NotFound: There is no such script.
@@ -47,13 +47,13 @@ def verify(
     chosen = [step for step in attestation.steps if step.path in rerun.errors]
     verdicts: list[StepVerdict] = []
     for step in chosen:
-        anew = rerun.path_of(step.path)
+        new_path = rerun.path_of(step.path)
         verdict = judge(
             step,
             path_of(step.path, rerun.prefix),
-            anew,
+            new_path,
             tolerances,
-            {anew: path_of(step.path, attestation.prefix), rerun.fresh: attestation.prefix},
+            {new_path: path_of(step.path, attestation.prefix), rerun.fresh: attestation.prefix},
             error=rerun.errors[step.path],
             code=rerun.code[step.path],
         )
@@ -72,7 +72,7 @@ def _refusal(attestation: Attestation, absent: Sequence[str] | None) -> str:
 
 
 def fresh_prefix(prefix: str) -> str:
-    """Return a new prefix in temporary storage: beside the attested outputs, else where this machine's is."""
+    """Return a new prefix in temporary storage: that of the attested prefix if it exists, else this machine's."""
     place = marin_temp_bucket(1, f"verify-{uuid.uuid4().hex[:12]}", source_prefix=prefix if names_in(prefix) else None)
     local = local_path(place)
     return place if local is None else local

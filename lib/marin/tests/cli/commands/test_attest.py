@@ -1,4 +1,4 @@
-"""`marin attest` and `marin verify`: a run is attested, and its steps run anew."""
+"""`marin attest` and `marin verify`: attest a run, then rerun its steps."""
 
 import hashlib
 import json
@@ -117,7 +117,7 @@ def test_an_attestation_has_each_output_with_digests(document: Any, recorded: Pa
     assert marin("attest", "script").json == document
 
 
-def test_steps_run_anew_in_a_fresh_prefix_and_leave_nothing(document: Any, recorded: Path, marin: Marin) -> None:
+def test_steps_are_rerun_in_a_fresh_prefix_and_leave_nothing(document: Any, recorded: Path, marin: Marin) -> None:
     before = contents(recorded)
     done = marin("verify", "a.json", "--json")
     assert (done.code, done.json["equal"]) == (0, True), done.err

@@ -1,4 +1,4 @@
-"""`marin attest`: what made the outputs of a run, with the digests of their files."""
+"""`marin attest`: record what made a run's outputs, with digests of their files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from marin.recorded.reading.places import runs_directory, storage_root
 @runs_option
 @pass_context
 def attest(context: CliContext, run: str, place: str | None, prefix: str | None, runs_at: str | None) -> None:
-    """Write an attestation of RUN: its steps, what made each output, and the digests of all files, as JSON."""
+    """Print an attestation of RUN as JSON: its steps, what made each output, and digests of all files."""
     from marin.attested.reading import attest as attest_run
     from marin.recorded.reading.runs import list_runs
     from rigging.filesystem import write_bytes_atomic

@@ -1,4 +1,4 @@
-"""`marin verify`: attested steps run anew, and their outputs compared."""
+"""`marin verify`: rerun attested steps and compare their outputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ToleranceType(click.types.StringParamType):
 @click.argument("script", required=False, type=NAME)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Only N steps, chosen at random.")
-@click.option("--seed", type=int, metavar="N", help="Of the choice, to repeat one.")
+@click.option("--seed", type=int, metavar="N", help="Repeat the choice of an earlier --sample.")
 @click.option(
     "--tolerance", "tolerances", type=ToleranceType(), multiple=True, metavar="[GLOB=]NUMBER",
     help="Difference allowed between two numbers, absolute up to 1 and relative above; the last GLOB wins.",
@@ -64,13 +64,13 @@ def verify(
     prefix: str | None,
     as_json: bool,
 ) -> int:
-    """Run the steps of the attestation FILE anew, below a temporary prefix, and compare their outputs with it.
+    """Rerun the steps of the attestation FILE below a temporary prefix, and compare their outputs with it.
 
     SCRIPT (a path, or a module's dotted name) and its ARGUMENTS are those of the attested run; give others after --.
     Start it where the run was started.
     """
-    from marin.attested.anew import Rerun
     from marin.attested.attestation import parse
+    from marin.attested.rerun import Rerun
     from marin.attested.verification import fresh_prefix, remove
     from marin.attested.verification import verify as verify_steps
     from marin.cli.reading.script import load_script
@@ -84,7 +84,7 @@ def verify(
     root = storage_root(attestation.prefix if prefix is None else prefix)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     fresh = fresh_prefix(root)
-    say(f"running {shlex.join(words)} anew below {fresh}" + ("" if sample is None else f" (--seed {seed})"))
+    say(f"rerunning {shlex.join(words)} below {fresh}" + ("" if sample is None else f" (--seed {seed})"))
     progress = Progress(context.now, "steps compared")
     verdicts = verify_steps(
         attestation,

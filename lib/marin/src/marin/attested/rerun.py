@@ -1,4 +1,4 @@
-"""Runs of attested steps anew: by the script of the run, in a fresh prefix, from inputs that are as attested."""
+"""Reruns of attested steps: with the run's script, in a fresh prefix, from inputs that are as attested."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _SHOWN = 20
 
 
 class Rerun:
-    """Runs steps of an attestation anew, once a script has said which they are.
+    """Reruns steps of an attestation, once a script has planned them.
 
     Args:
         attestation: The attestation.
-        prefix: Where the attested outputs are now.
-        fresh: The prefix for the new outputs.
+        prefix: The storage root that has the attested outputs now.
+        fresh: The storage root for the new outputs.
         sample: How many steps, chosen at random; None for all.
         seed: Of the choice.
 
     Attributes:
         prefix: As given.
         fresh: As given.
-        errors: Why each step that ran has no output; None for those that have one. None before they have run.
-        code: How the values and the code of each step differ from what made the attested output, in words.
-        absent: Attested steps that no `executor_main` of the script had, when none had all.
+        errors: Of each step that ran, why it failed, or None. None before they run.
+        code: How each step's values and code differ from those that made the attested output, in words.
+        absent: The attested steps that the script lacks; None if it called no `executor_main`.
     """
 
     def __init__(self, attestation: Attestation, prefix: str, fresh: str, sample: int | None, seed: int) -> None:
@@ -68,10 +68,10 @@ class Rerun:
         self.absent: list[str] | None = None
 
     def inspect(self, executor: Executor) -> None:
-        """Run the steps if an executor, planned at the attested prefix, has all of them; then end the script.
+        """Rerun the steps if an executor, planned at the attested prefix, has all of them; then end the script.
 
         Raises:
-            SystemExit: They have run; whatever the script does with outputs is left out.
+            SystemExit: They have run. The rest of the script is skipped.
             Conflict: An input of a chosen step is not as attested.
         """
         steps = {key_of(executor.output_paths[step], self.prefix): step for step in executor.steps}
@@ -89,7 +89,7 @@ class Rerun:
         raise SystemExit(0)
 
     def path_of(self, key: str) -> str:
-        """Return where a step writes anew."""
+        """Return the new output path of a step."""
         if path_of(key, self.fresh) != key:
             return path_of(key, self.fresh)
         name = hashlib.sha256(key.encode()).hexdigest()[:12]  # a fixed path outside the prefix
@@ -111,7 +111,7 @@ class Rerun:
         if changed:
             raise Conflict(
                 f"{len(changed)} input file(s) of the chosen steps are not as attested: {', '.join(changed[:_SHOWN])}; "
-                "verify without --sample, which makes all steps anew, or name the prefix that has them with --prefix"
+                "verify without --sample, which reruns all steps, or name the prefix that has them with --prefix"
             )
 
     def _run(self, executor: Executor, chosen: Mapping[str, Step]) -> dict[str, str | None]:
@@ -146,8 +146,8 @@ class Rerun:
             dependency: key_of(executor.output_paths[dependency], self.prefix)
             for dependency in executor.plan.version_of(step).dependencies
         }
-        anew = {dependency: self.path_of(other) for dependency, other in keys.items() if other in chosen}
-        places = ChainMap(anew, executor.output_paths)
+        rerun = {dependency: self.path_of(other) for dependency, other in keys.items() if other in chosen}
+        places = ChainMap(rerun, executor.output_paths)
         config = instantiate_config(rebuild(step.config, self._at_hand), path, places, self.prefix)
         bound = step
         if isinstance(step.fn, StepSpecFunction):  # it would write to the attested output
@@ -155,7 +155,7 @@ class Rerun:
         return StepTask(
             name=step.name,
             output_path=path,
-            dependencies=frozenset(anew.values()),
+            dependencies=frozenset(rerun.values()),
             work=lambda: bind(bound, config, path, self.fresh, jobs, executor.job_env_vars)(),
             in_process=remote_function(bound) is None,
             is_fresh=True,
