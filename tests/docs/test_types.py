@@ -1,14 +1,16 @@
-"""The examples have no type errors for pyright either, which is what most editors show."""
+"""A user's program has the types it states, and the examples have no errors for pyright, which most editors show."""
 
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iris.python_tools.uv import uv_program
+from support.marin.programs import run_program
 from tests.docs.blocks import REPOSITORY, blocks_of
 
 # Pages whose Python is one program.
@@ -47,12 +49,32 @@ def test_examples_and_pages_have_no_errors(tmp_path: Path) -> None:
             place = tmp_path / "pages" / block.title.removeprefix("src/")
             place.parent.mkdir(exist_ok=True)
             place.write_text(block.text)
+    told = pyright(tmp_path)
+    assert [found for found in told["generalDiagnostics"] if found["severity"] == "error"] == []
+    assert told["summary"]["filesAnalyzed"] > len(PROGRAMS) + 20, "the experiments, too"
+
+
+def pyright(project: Path) -> Any:
+    """Return what pyright tells of the files that the settings in this directory include."""
     command = [uv_program(), "run", "--isolated", "--frozen", "--only-group", "pyright", "basedpyright"]
+    here = subprocess.run([*command, "--version"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if here.returncode:
+        pytest.skip(f"pyright can be neither found nor downloaded, so what it says is not tested: {here.stderr}")
     done = subprocess.run(
-        [*command, "--project", str(tmp_path), "--pythonpath", sys.executable, "--outputjson"],
+        [*command, "--project", str(project), "--pythonpath", sys.executable, "--outputjson"],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=880, check=False,
     )  # fmt: skip
     assert done.stdout.strip().startswith("{"), done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert [found for found in told["generalDiagnostics"] if found["severity"] == "error"] == []
-    assert told["summary"]["filesAnalyzed"] > len(PROGRAMS) + 20, "the experiments, too"
+    return json.loads(done.stdout)
+
+
+@pytest.mark.process
+def test_values_have_the_types_of_the_functions_that_return_them(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text((Path(__file__).parent / "typed_program.py").read_text())
+    run_program([sys.executable, "-m", "mypy", "--strict", str(program)], tmp_path, seconds=100)
+    run_program([sys.executable, str(program)], tmp_path)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict", "include": ["program.py"]}))
+    told = pyright(tmp_path)
+    assert told["generalDiagnostics"] == []
+    assert told["summary"]["filesAnalyzed"] == 1

@@ -6,15 +6,15 @@ import queue
 import re
 import reprlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
 
 import rigging.process.calls
 from fray.context import current_client
 from fray.protocols import Client, JobHandle
 from fray.requests.checks import check_count
-from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig, Value
 from fray.waiting import next_ended
 from rigging.errors import InvalidRequest, MarinError
 from rigging.process.calls import name_of
@@ -29,6 +29,70 @@ _OWN: Final = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, rigging.process.calls.__file__)
 )
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.@+=-]+")
+
+
+@overload
+def map(
+    fn: Callable[[Item], Coroutine[Any, Any, Value]],
+    items: Iterable[Item],
+    *,
+    max_in_flight: int = 64,
+    resources: ResourceConfig | None = None,
+    ordered: bool = True,
+    return_exceptions: Literal[False] = False,
+    environment: EnvironmentConfig | None = None,
+    max_retries_failure: int = 0,
+    name: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Value]: ...
+
+
+@overload
+def map(
+    fn: Callable[[Item], Value],
+    items: Iterable[Item],
+    *,
+    max_in_flight: int = 64,
+    resources: ResourceConfig | None = None,
+    ordered: bool = True,
+    return_exceptions: Literal[False] = False,
+    environment: EnvironmentConfig | None = None,
+    max_retries_failure: int = 0,
+    name: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Value]: ...
+
+
+@overload
+def map(
+    fn: Callable[[Item], Coroutine[Any, Any, Value]],
+    items: Iterable[Item],
+    *,
+    max_in_flight: int = 64,
+    resources: ResourceConfig | None = None,
+    ordered: bool = True,
+    return_exceptions: bool,
+    environment: EnvironmentConfig | None = None,
+    max_retries_failure: int = 0,
+    name: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Value | Exception]: ...
+
+
+@overload
+def map(
+    fn: Callable[[Item], Value],
+    items: Iterable[Item],
+    *,
+    max_in_flight: int = 64,
+    resources: ResourceConfig | None = None,
+    ordered: bool = True,
+    return_exceptions: bool,
+    environment: EnvironmentConfig | None = None,
+    max_retries_failure: int = 0,
+    name: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Value | Exception]: ...
 
 
 def map(

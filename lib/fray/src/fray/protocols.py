@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle, HostedActor
 from fray.capabilities import BackendCapabilities
-from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig
+from fray.types import ActorConfig, JobRequest, JobStatus, ResourceConfig, Value, Value_co
 
 __all__ = [
     "Client",
@@ -22,8 +22,8 @@ __all__ = [
 T = TypeVar("T")
 
 
-class JobHandle(Protocol):
-    """A submitted job."""
+class JobHandle(Protocol[Value_co]):
+    """A submitted job. Its type parameter is the type of its callable's value; a bare `JobHandle` has any."""
 
     @property
     def job_id(self) -> str:
@@ -47,9 +47,10 @@ class JobHandle(Protocol):
         """
         ...
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> Value_co:
         """Wait for the job's end and return its callable's value; for several replicas, a list by replica index.
 
+        Type checkers do not see the number of replicas: annotate the handle of several as a bare `JobHandle`.
         A local backend without processes returns the same object; others return an unpickled copy.
 
         Args:
@@ -72,7 +73,7 @@ class JobHandle(Protocol):
         """Return the job's stdout and stderr so far, as far as the backend captures them."""
         ...
 
-    def add_done_callback(self, callback: Callable[["JobHandle"], object]) -> None:
+    def add_done_callback(self, callback: Callable[["JobHandle[Value_co]"], object]) -> None:
         """Call `callback(handle)` once when the job ends, or now if it has ended. It must not block and may run in any
         thread.
         """
@@ -92,7 +93,7 @@ class Client(Protocol):
         """Whether `shutdown` was called. A closed client refuses new work."""
         ...
 
-    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+    def submit(self, request: JobRequest[Value], adopt_existing: bool = True) -> JobHandle[Value]:
         """Start a job and return its handle immediately.
 
         Args:

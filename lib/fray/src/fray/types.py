@@ -1,11 +1,11 @@
 """The description of a job: entry point, resources, environment, request. Pure values without a backend."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from fray.requests.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
 from fray.requests.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, GpuType, TpuConfig, TpuType
@@ -41,6 +41,14 @@ __all__ = [
 ]
 
 DEFAULT_DISK: Final = "16g"
+
+Value = TypeVar("Value")
+if TYPE_CHECKING:  # a bare `JobHandle` is one of Any
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Value_co = TypeVarWithDefault("Value_co", covariant=True, default=Any)
+else:
+    Value_co = TypeVar("Value_co", covariant=True)
 
 
 class JobStatus(StrEnum):
@@ -233,13 +241,13 @@ def create_environment(
 
 
 @dataclass(frozen=True, slots=True)
-class CallableEntrypoint:
+class CallableEntrypoint(Generic[Value_co]):
     """A Python callable and its arguments. Backends with separate processes ship it by cloudpickle.
 
     Coroutines are awaited. Generator functions are refused.
     """
 
-    callable: Callable[..., Any]
+    callable: Callable[..., Value_co | Coroutine[Any, Any, Value_co]]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -264,10 +272,10 @@ class BinaryEntrypoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrypoint:
+class Entrypoint(Generic[Value_co]):
     """The code of a job: either a callable or a program."""
 
-    callable_entrypoint: CallableEntrypoint | None = None
+    callable_entrypoint: CallableEntrypoint[Value_co] | None = None
     binary_entrypoint: BinaryEntrypoint | None = None
 
     def __post_init__(self) -> None:
@@ -277,24 +285,30 @@ class Entrypoint:
     # Arguments come as a list, which has no types for each of its items: only that there must be some is checked.
     @overload
     @staticmethod
-    def from_callable(fn: Callable[[], object]) -> "Entrypoint": ...
+    def from_callable(
+        fn: Callable[..., Coroutine[Any, Any, Value]], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> "Entrypoint[Value]": ...
+
+    @overload
+    @staticmethod
+    def from_callable(fn: Callable[[], Value]) -> "Entrypoint[Value]": ...
 
     @overload
     @staticmethod
     def from_callable(
-        fn: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
-    ) -> "Entrypoint": ...
+        fn: Callable[..., Value], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    ) -> "Entrypoint[Value]": ...
 
     @overload
     @staticmethod
     def from_callable(
-        fn: Callable[..., object], args: Sequence[Any] = (), *, kwargs: Mapping[str, Any] | None
-    ) -> "Entrypoint": ...
+        fn: Callable[..., Value], args: Sequence[Any] = (), *, kwargs: Mapping[str, Any] | None
+    ) -> "Entrypoint[Value]": ...
 
     @staticmethod
     def from_callable(
         fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> "Entrypoint":
+    ) -> "Entrypoint[Any]":
         """Return an entry point that runs `fn(*args, **kwargs)`.
 
         Args:
@@ -308,14 +322,14 @@ class Entrypoint:
         return Entrypoint(callable_entrypoint=CallableEntrypoint(fn, tuple(args), dict(kwargs or {})))
 
     @staticmethod
-    def from_binary(command: str, args: Sequence[str] = ()) -> "Entrypoint":
+    def from_binary(command: str, args: Sequence[str] = ()) -> "Entrypoint[Any]":
         """Return an entry point that runs the program `command` with `args`, without a shell or any expansion."""
         check_list("Entrypoint.from_binary: args", args, " of words")
         return Entrypoint(binary_entrypoint=BinaryEntrypoint(command, tuple(args)))
 
 
 @dataclass(frozen=True, slots=True)
-class JobRequest:
+class JobRequest(Generic[Value_co]):
     """A request to run a job.
 
     Args:
@@ -332,7 +346,7 @@ class JobRequest:
     """
 
     name: str
-    entrypoint: Entrypoint
+    entrypoint: Entrypoint[Value_co]
     resources: ResourceConfig = field(default_factory=ResourceConfig)
     environment: EnvironmentConfig | None = None
     replicas: int | None = None

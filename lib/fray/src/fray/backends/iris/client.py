@@ -23,6 +23,7 @@ from fray.types import (
     EnvironmentConfig,
     JobRequest,
     ResourceConfig,
+    Value,
     create_environment,
 )
 from iris.client import IrisClient, Job, find_workspace, use_grpc
@@ -106,7 +107,7 @@ class IrisBackend(BaseClient):
     def capabilities(self) -> BackendCapabilities:
         return CAPABILITIES
 
-    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+    def submit(self, request: JobRequest[Value], adopt_existing: bool = True) -> JobHandle[Value]:
         """Submit a job (see `Client.submit`). On return, the cluster has stored it."""
         return self._handle_of(self._submit(request, adopt_existing).job_id)
 

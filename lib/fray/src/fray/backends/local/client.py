@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from fray.actor import HostedActor, enter_actor
 from fray.backends.common.actors import ActorRequest
@@ -25,7 +24,7 @@ from fray.capabilities import BackendCapabilities
 from fray.context import adopt_client
 from fray.errors import JobAlreadyExists
 from fray.protocols import Client, JobHandle
-from fray.types import DEFAULT_ENV_VARS, CpuConfig, JobRequest
+from fray.types import DEFAULT_ENV_VARS, CpuConfig, JobRequest, Value
 from fray.waiting import set_wait_context
 from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem.budget import budget_environment
@@ -45,8 +44,6 @@ PROCESS_CAPABILITIES = replace(CAPABILITIES, separate_processes=True, callable_l
 
 # The kernel takes 108 or, on macOS, 104.
 _MOST_SOCKET_PATH_BYTES = 100
-
-T = TypeVar("T")
 
 # The slot of the job that this code runs in, if it runs in one.
 _job_slot: ContextVar[Slot | None] = ContextVar("fray_local_job_slot", default=None)
@@ -119,7 +116,7 @@ class LocalClient(BaseClient):
     def capabilities(self) -> BackendCapabilities:
         return self._capabilities
 
-    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+    def submit(self, request: JobRequest[Value], adopt_existing: bool = True) -> JobHandle[Value]:
         """Start a job (see `Client.submit`). Its name is free again once it has ended."""
         self._owner.check("job", request.name)
         self._check_admission(request)

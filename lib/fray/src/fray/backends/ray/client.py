@@ -41,7 +41,7 @@ from fray.backends.ray.worker import entry
 from fray.capabilities import BackendCapabilities
 from fray.errors import JobAlreadyExists
 from fray.protocols import Client, JobHandle
-from fray.types import JobRequest, ResourceConfig, TpuConfig
+from fray.types import JobRequest, ResourceConfig, TpuConfig, Value
 from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem.budget import budget_environment
 from rigging.topology import get_tpu_topology
@@ -129,7 +129,7 @@ class RayClient(BaseClient):
     def capabilities(self) -> BackendCapabilities:
         return CAPABILITIES
 
-    def submit(self, request: JobRequest, adopt_existing: bool = True) -> JobHandle:
+    def submit(self, request: JobRequest[Value], adopt_existing: bool = True) -> JobHandle[Value]:
         """Start a job (see `Client.submit`). Its name is free again once it has ended."""
         self._owner.check(f"job {request.name!r}")
         resources = self._chosen(request.resources)
