@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from iris.domain.resources import format_bytes
+from rigging.text.quantities import format_size
 
 if TYPE_CHECKING:
     from iris.client import AttemptUsage, TaskStatus
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def size(count: int) -> str:
     """Return bytes with a unit; "-" if unknown."""
-    return format_bytes(count) if count else "-"
+    return format_size(count) if count else "-"
 
 
 def processor_time(seconds: float) -> str:
@@ -35,6 +35,6 @@ def totals(tasks: Iterable["TaskStatus"]) -> str:
     parts = [f"cpu {processor_time(sum(item.cpu_seconds for item in found))}"]
     memory = max(item.memory_peak_bytes for item in found)
     disk = max(item.disk_peak_bytes for item in found)
-    parts += [f"memory up to {format_bytes(memory)}"] if memory else []
-    parts += [f"disk up to {format_bytes(disk)}"] if disk else []
+    parts += [f"memory up to {format_size(memory)}"] if memory else []
+    parts += [f"disk up to {format_size(disk)}"] if disk else []
     return ", ".join(parts)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from iris.client.errors import JobFailedError
-from iris.client.logs.own_output import shown_already
+from iris.client.job_env import shown_already
 from iris.client.logs.printer import LogPrinter
 from iris.client.types import JobStatus, LogLine, TaskLogEntry, TaskStatus, log_entries
 from iris.cluster.types import JobName, JobState, TaskState

@@ -1,9 +1,10 @@
-"""The variables that describe a task to itself, read in one place."""
+"""The variables that describe a task to itself, read in one place, and what follows from them."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from iris.cluster.own_log import streams_of_log
 from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime, parse_runtime
 from rigging.errors import InvalidRequest
 
@@ -82,3 +83,17 @@ def _words(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise InvalidRequest(f"{name}={text!r} is not a JSON list of words")
     return tuple(words)
+
+
+def shown_already(job_id: str, environ: Mapping[str, str]) -> frozenset[bool]:
+    """Return the streams (False: stdout, True: stderr) on which this process need not print a job's lines.
+
+    A job's follower also sees the lines of its child jobs, under their names. If a job followed its own child on the
+    output that is its log, every line would appear twice, and four times at the next depth. Output that goes elsewhere,
+    to a file or through a pipe, gets the lines.
+    """
+    try:
+        inside = job_env(environ)
+    except InvalidRequest:
+        return frozenset()
+    return streams_of_log(environ) if inside is not None and job_id.startswith(inside.job_id + "/") else frozenset()

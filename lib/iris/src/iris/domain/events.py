@@ -162,7 +162,7 @@ class AttemptMissing:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """A time limit of the job expired (`iris.core.rules.timers` finds them)."""
+    """A time limit of the job expired (`iris.core.rules.reduce` finds them)."""
 
     job_id: JobId
     what: TimeoutKind

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rigging.errors import InvalidRequest
+from rigging.text.quantities import format_size
 from rigging.topology import TpuTopologyInfo, get_tpu_topology
 
 SLICE_ATTRIBUTE = "tpu-name"
@@ -105,16 +106,6 @@ def format_cores(cpu_millis: int) -> str:
     return f"{cpu_millis / 1000:.3f}".rstrip("0").rstrip(".")
 
 
-def format_bytes(count: int) -> str:
-    """Return bytes in the largest binary unit that keeps the number at or above 1: "16 GiB", "1.5 MiB"."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return f"{value:.2f}".rstrip("0").rstrip(".") + f" {unit}"
-        value /= 1024
-    return f"{value:.2f}".rstrip("0").rstrip(".") + " TiB"
-
-
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """A dimension in which a request does not fit.
@@ -142,7 +133,7 @@ def shortfalls(need: Resources, free: Resources) -> list[Shortfall]:
         ("disk", need.disk_bytes, max(free.disk_bytes, 0)),
     ):
         if asked > there:
-            found.append(Shortfall(name, f"{format_bytes(asked)} of {name}", format_bytes(there), 1 - there / asked))
+            found.append(Shortfall(name, f"{format_size(asked)} of {name}", format_size(there), 1 - there / asked))
     device = need.accelerator
     if device is not None:
         have = free.accelerator

@@ -11,7 +11,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from iris.domain.resources import Device, Resources, format_bytes
+from iris.domain.resources import Device, Resources
 from iris.local.declared_devices import declared_device, device_attributes
 from iris.rpc.channels import CA_VARIABLE, INSECURE_VARIABLE
 from iris.rpc.key_proof import load_or_create_key
@@ -35,6 +35,7 @@ from iris.worker.limits.service_group import leave_service_group
 from iris.worker.users.host import check_host, claim, device_groups
 from iris.worker.users.uids import TaskUsers, UidRange, parse_uid_range
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError
+from rigging.text.quantities import format_size
 
 logger = logging.getLogger(__name__)
 
@@ -281,7 +282,7 @@ def overcommitments(options: WorkerOptions, found: Resources) -> list[str]:
         ("--disk", options.disk_bytes, found.disk_bytes, "tasks that use what they asked for may find the disk full"),
     )
     return [
-        f"{option} offers {format_bytes(offered)}, and this host has {format_bytes(has)}: {so}"
+        f"{option} offers {format_size(offered)}, and this host has {format_size(has)}: {so}"
         for option, offered, has, so in offers
         if offered is not None and offered > has
     ]

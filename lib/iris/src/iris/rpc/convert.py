@@ -10,7 +10,7 @@ from iris.domain.ids import AttemptId, parent_of, validate_name
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.domain.usage import USAGE_FIELDS, AttemptUse, Usage
 from iris.rpc.convert_job import spec_to_wire
-from iris.rpc.enums import number
+from iris.rpc.convert_runtime import number
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 

@@ -16,8 +16,7 @@ from iris.domain.job_spec import (
 from iris.domain.resources import Device, Resources
 from iris.domain.states import PriorityBand
 from iris.domain.webhooks import shown
-from iris.rpc.convert_runtime import runtime_from_wire, runtime_to_wire
-from iris.rpc.enums import number
+from iris.rpc.convert_runtime import number, runtime_from_wire, runtime_to_wire
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 

@@ -1,10 +1,29 @@
 """Wire ↔ domain for where tasks run; used by clients, the controller and workers."""
 
+from enum import IntEnum
 from functools import lru_cache
+from typing import TypeVar
 
 from iris.domain.runtime import DEFAULT_RUNTIME, PackageSource, TaskRuntime
-from iris.rpc.enums import number
 from iris.rpc.generated import iris_pb2 as pb
+from rigging.errors import InvalidRequest
+
+_Number = TypeVar("_Number", bound=IntEnum)
+
+
+def number(kind: type[_Number], value: int, what: str) -> _Number:
+    """The member of `kind` with this number; InvalidRequest names `what` and the numbers there are.
+
+    Args:
+        kind: The enumeration.
+        value: The number.
+        what: Its name in the error.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(f"{member.value} {member.name}" for member in kind)
+        raise InvalidRequest(f"{what} {value} is unknown; known are {known}") from None
 
 
 def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Demand
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, evaluate
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.job_spec import JobSpec
-from iris.domain.resources import SLICE_ATTRIBUTE, Device, Resources, format_bytes, format_cores, shortfalls
+from iris.domain.resources import SLICE_ATTRIBUTE, Device, Resources, format_cores, shortfalls
 from iris.sched.fit import Host, has_device, may_run_on
 from iris.sched.gang import Groups, usable
 from iris.sched.preferences import preference_text
+from rigging.text.quantities import format_size
 
 _MAX_NAMED = 5
 DISK_HINT = ": ask for less with --disk or ResourceSpec(disk=...), 0 for none"
@@ -235,7 +236,7 @@ def amount_text(dimension: str, resources: Resources) -> str:
     amount = amount_of(dimension, resources)
     if dimension == "cpu":
         return format_cores(amount)
-    return format_bytes(amount) if dimension in ("memory", "disk") else str(amount)
+    return format_size(amount) if dimension in ("memory", "disk") else str(amount)
 
 
 def _device_text(device: Device | None) -> str:

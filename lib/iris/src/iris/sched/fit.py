@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from iris.core.state.demand import Demand, PlacementKey
+from iris.core.state.booking import Demand, PlacementKey
 from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate, soft_score

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from typing import Final
 
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Demand
 from iris.domain.constraints import soft_score
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.job_spec import JobSpec

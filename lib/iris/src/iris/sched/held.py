@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Demand
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job
 from iris.domain.ids import JobId, WorkerId, tree_of

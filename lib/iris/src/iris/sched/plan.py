@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Demand
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job
 from iris.domain.events import Assigned, Begun, Event, Preempted

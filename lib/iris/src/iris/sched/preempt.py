@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from iris.core.state.booking import Booking
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Booking, Demand
 from iris.core.state.view import ClusterView
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.job_spec import is_gang

@@ -11,8 +11,7 @@ on without the controller, so it would go past that request.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from iris.core.state.booking import Kind
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Demand, Kind
 from iris.core.state.prefill import may_be_prefilled
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job

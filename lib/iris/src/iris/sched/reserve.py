@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Demand
 from iris.domain.entities import Job
 from iris.domain.ids import JobId
 from iris.domain.resources import shortfalls

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from iris.core.rules.timers import expired, next_deadline
+from iris.core.rules.reduce import expired, next_deadline
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.effects import JobChanged, JobEnded, JobSettled, StopAttempt
 from iris.domain.entities import UserBudget

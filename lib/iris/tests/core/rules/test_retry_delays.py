@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.core.rules.timers import expired, next_deadline
+from iris.core.rules.reduce import expired, next_deadline
 from iris.domain.events import Preempted
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import FailureKind, TaskState

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.core.rules.timers import expired
+from iris.core.rules.reduce import expired
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
 from iris.domain.errors import IllegalTransition
 from iris.domain.events import (

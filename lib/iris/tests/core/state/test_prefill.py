@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.core.state.demand import Demand
+from iris.core.state.booking import Demand
 from iris.core.state.prefill import RunTimes
 from iris.domain.resources import Resources
 

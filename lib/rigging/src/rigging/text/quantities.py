@@ -47,13 +47,13 @@ def parse_size(size: str | int, what: str = "") -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """Return a readable size, e.g. "1.5 GiB"."""
+    """Return bytes in the largest binary unit that keeps the number at or above 1: "16 GiB", "1.5 MiB"."""
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
+        if abs(value) < 1024:
+            return f"{value:.2f}".rstrip("0").rstrip(".") + f" {unit}"
         value /= 1024
-    return f"{value:.3g} TiB"
+    return f"{value:.2f}".rstrip("0").rstrip(".") + " TiB"
 
 
 def check_unit(size: str | int, what: str) -> int:

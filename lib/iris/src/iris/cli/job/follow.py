@@ -16,7 +16,7 @@ from iris.cli.output import duration, settle_stdout
 from iris.cli.status_line import StatusLine
 from iris.client import ControllerUnreachable
 from iris.client.job import LogThread
-from iris.client.logs.own_output import shown_already
+from iris.client.job_env import shown_already
 from iris.client.logs.printer import LogPrinter
 from iris.cluster.types import JobState
 from rigging.clock import unix_ms

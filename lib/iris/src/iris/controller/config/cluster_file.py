@@ -19,7 +19,8 @@ from typing import Final
 
 from iris.controller.admission.limits_policy import UNSTATED, LimitsPolicy
 from iris.controller.config.controller_config import Durability
-from iris.controller.config.keys import (
+from iris.controller.config.older_file import translate
+from iris.controller.config.sections import (
     ACCELERATOR_KEYS,
     BUDGET_KEYS,
     CONTROLLER_KEYS,
@@ -28,9 +29,10 @@ from iris.controller.config.keys import (
     NOTIFY_KEYS,
     SECTIONS,
     STORAGE_KEYS,
+    Document,
+    Section,
+    read_document,
 )
-from iris.controller.config.older_file import translate
-from iris.controller.config.sections import Document, Section, read_document
 from iris.controller.logs.store import DEFAULT_LIMIT_BYTES
 from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
 from iris.domain.entities import UserBudget

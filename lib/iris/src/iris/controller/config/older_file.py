@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from iris.controller.config.keys import BUDGET_KEYS, CONTROLLER_KEYS, GROUP_KEYS, SECTIONS, STORAGE_KEYS
 from iris.controller.config.older_keys import (
     CONTROLLER_REASONS,
     DISAGREE,
@@ -21,7 +20,15 @@ from iris.controller.config.older_keys import (
     TEMPLATE_REASONS,
     WORKER_KEYS,
 )
-from iris.controller.config.sections import Document, Section
+from iris.controller.config.sections import (
+    BUDGET_KEYS,
+    CONTROLLER_KEYS,
+    GROUP_KEYS,
+    SECTIONS,
+    STORAGE_KEYS,
+    Document,
+    Section,
+)
 from rigging.errors import InvalidRequest
 
 _PROVIDERS: Final = ("worker_provider", "kubernetes_provider")

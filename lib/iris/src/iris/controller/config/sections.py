@@ -1,14 +1,29 @@
-"""Sections of a YAML file, checked as they are read: every refusal names file, line, key, value and what is allowed."""
+"""Sections of a YAML file and their keys, checked as read: refusals name file, line, key, value and what is allowed."""
 
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rigging.errors import InvalidRequest
 from rigging.redaction import redact_string
 from rigging.text.quantities import parse_size
 from rigging.text.yaml_files import yaml_errors
+
+SECTIONS: Final = ("name", "controller", "storage", "scale_groups", "user_budgets", "notify", "limits")
+CONTROLLER_KEYS: Final = (
+    *("address", "token_file", "host", "port", "insecure", "state_dir", "log_limit", "worker_lost_after"),
+    *("dashboard_port", "partition_patience"),
+)
+STORAGE_KEYS: Final = ("remote_state_dir", "durability", "disk_reserve")
+GROUP_KEYS: Final = (
+    *("name", "accelerator", "cpu", "memory", "disk", "hosts_per_slice", "min_slices", "max_slices"),
+    *("region", "zone", "preemptible", "attributes"),
+)
+ACCELERATOR_KEYS: Final = ("type", "variant", "count")
+LIMITS_KEYS: Final = ("mode", "force", "unstated")
+NOTIFY_KEYS: Final = ("url", "allow")
+BUDGET_KEYS: Final = ("name", "max_weight", "max_band")
 
 
 class Document:

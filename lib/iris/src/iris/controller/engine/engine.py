@@ -24,7 +24,7 @@ from typing import Final, Protocol, TypeVar
 from iris.controller.dashboard.figures import Figures
 from iris.controller.engine.stall import Answer, Stall
 from iris.controller.engine.transaction import Transaction
-from iris.core.rules.timers import expired, next_deadline
+from iris.core.rules.reduce import expired, next_deadline
 from iris.core.state.batch import Batch
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView

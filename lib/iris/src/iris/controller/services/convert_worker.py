@@ -11,8 +11,7 @@ from iris.domain.states import FailureKind, TaskState
 from iris.domain.usage import Usage
 from iris.rpc.convert import usage_from_wire
 from iris.rpc.convert_job import entrypoint_to_wire, environment_to_wire, resources_to_wire
-from iris.rpc.convert_runtime import runtime_to_wire
-from iris.rpc.enums import number
+from iris.rpc.convert_runtime import number, runtime_to_wire
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest
 

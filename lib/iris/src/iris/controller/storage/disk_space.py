@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.domain.resources import format_bytes
 from rigging.errors import BudgetExceeded
+from rigging.text.quantities import format_size
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class DiskSpace:
         if self._is_low and not was_low:
             logger.error("%s", self._reason())
         elif was_low and not self._is_low:
-            logger.warning("there is room again in %s: %s free", self._root, format_bytes(self._free))
+            logger.warning("there is room again in %s: %s free", self._root, format_size(self._free))
 
     @property
     def low(self) -> str:
@@ -177,8 +177,8 @@ class DiskSpace:
         return self._free - count >= (kept if self._held else kept + self._margin)
 
     def _reason(self) -> str:
-        free = f"{format_bytes(self._free)} free in {self._root}"
-        kept = f"{format_bytes(self._margin)} are kept for the database"
+        free = f"{format_size(self._free)} free in {self._root}"
+        kept = f"{format_size(self._margin)} are kept for the database"
         return f"the controller's disk is nearly full ({free}, {kept}); remove something there, what runs goes on"
 
     def _size(self) -> int:

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 from weakref import WeakValueDictionary
 
-from iris.core.state.booking import Booking
+from iris.core.state.booking import Booking, Demand
 from iris.core.state.bookings import BookingTable, count
 from iris.core.state.changes import Changes
 from iris.core.state.deadlines import Deadlines
 from iris.core.state.delays import Delays
-from iris.core.state.demand import Demand
 from iris.core.state.endpoint_table import EndpointTable
 from iris.core.state.load import WorkerLoad
 from iris.core.state.prefill import RunTimes, may_be_prefilled

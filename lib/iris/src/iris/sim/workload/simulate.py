@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from iris.core.rules.reduce import reduce
-from iris.core.state.demand import PlacementKey
+from iris.core.state.booking import PlacementKey
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt, StopAttempt
 from iris.domain.events import Assigned, AttemptObserved, Event, JobSubmitted, WorkerConnected

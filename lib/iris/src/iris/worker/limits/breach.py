@@ -3,8 +3,8 @@
 from typing import Final
 
 from iris.domain.job_spec import MEMORY_WARNING
-from iris.domain.resources import format_bytes
 from iris.worker.limits.plan import DISK, MEMORY, PROCESSES, Breach
+from rigging.text.quantities import format_size
 
 _CURE: Final = {MEMORY: "--memory", DISK: "--disk"}
 
@@ -21,11 +21,11 @@ def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
     if not limit_bytes:
         return Breach(
             MEMORY,
-            f"out of memory: the host had none left and the kernel killed {whom}; peak {format_bytes(peak_bytes)}",
+            f"out of memory: the host had none left and the kernel killed {whom}; peak {format_size(peak_bytes)}",
         )
     return Breach(
         MEMORY,
-        f"out of memory: limit {format_bytes(limit_bytes)} (--memory), peak {format_bytes(peak_bytes)}; "
+        f"out of memory: limit {format_size(limit_bytes)} (--memory), peak {format_size(peak_bytes)}; "
         f"the kernel killed {whom}",
     )
 
@@ -44,7 +44,7 @@ def beyond_soft(what: str, limit: int, used: int) -> Breach:
     where = "" if what == MEMORY else " in its working directory and TMPDIR"
     return Breach(
         what,
-        f"{lead}: limit {format_bytes(limit)} ({_CURE[what]}), used {format_bytes(used)}{where}; it was ended",
+        f"{lead}: limit {format_size(limit)} ({_CURE[what]}), used {format_size(used)}{where}; it was ended",
     )
 
 
@@ -57,7 +57,7 @@ def would_have_ended(placed_by: int, used: int) -> Breach:
     """
     return Breach(
         MEMORY_WARNING,
-        f"it uses {format_bytes(used)} of memory and was placed by {format_bytes(placed_by)}, as none was named "
+        f"it uses {format_size(used)} of memory and was placed by {format_size(placed_by)}, as none was named "
         "(--memory); a cluster with `limits: {unstated: enforce}` would have ended it",
     )
 
@@ -71,8 +71,8 @@ def beyond_share(share: int, used: int) -> Breach:
     """
     return Breach(
         DISK,
-        f"out of disk: the host's disk was full, and it had written the most: {format_bytes(used)}, its share was "
-        f"{format_bytes(share)} (--disk has room kept); it was ended",
+        f"out of disk: the host's disk was full, and it had written the most: {format_size(used)}, its share was "
+        f"{format_size(share)} (--disk has room kept); it was ended",
     )
 
 

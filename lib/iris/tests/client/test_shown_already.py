@@ -3,7 +3,7 @@
 import io
 import os
 
-from iris.client.logs.own_output import shown_already
+from iris.client.job_env import shown_already
 from iris.client.logs.printer import LogPrinter
 from iris.client.types import LogLine
 from iris.cluster.own_log import OUTPUT_PIPES_VARIABLE, pipe_name
