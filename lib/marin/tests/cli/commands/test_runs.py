@@ -308,6 +308,7 @@ def test_what_the_executor_writes_is_read(
     one = ExecutorStep("one", repr, versioned(1))
     executor = Executor(str(storage.root), str(storage.root / "experiments"), "Try.")
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "my train.py", raising=False)  # workers of tests have none
     monkeypatch.setattr(sys, "orig_argv", ["python", "-W", "all", "my train.py", "--api-key", "abc123def", "--lr", "3"])
     monkeypatch.setattr(sys, "argv", ["my train.py", "--lr", "3"])  # the script has taken its own options out
     with pytest.raises(RuntimeError):
