@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.ray_jobs import jobs_cluster
+from marin.run.submit import run_job
 from marin.run.submit.follow import FollowTimes
 from support.marin.jobs_server import JobsServer
 
@@ -24,7 +25,10 @@ def server() -> Iterator[JobsServer]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small git repository with a pyproject.toml, as the current directory; the home directory is another."""
+    """A small git repository with a pyproject.toml, as the current directory; the home directory is another.
+
+    Jobs are not handed its code, which most tests do not look at.
+    """
     root = tmp_path / "project"
     (root / "experiments").mkdir(parents=True)
     (root / "experiments" / "hello_world.py").write_text("print('hello')\n")
@@ -36,6 +40,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "MARIN_PREFIX"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(run_job, "code_variables", lambda *_: {})
     monkeypatch.chdir(root)
     return root
 

@@ -17,6 +17,7 @@ import pytest
 from marin.run import connection
 from marin.run.ray_run import main
 from marin.run.submit import run_job
+from rigging.project.code_state import code_variables, handed_code_state
 from support.marin.jobs_server import Job, JobsServer
 
 ROOT = Path(__file__).parents[4]
@@ -135,6 +136,12 @@ def test_options(at: JobsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     assert body["runtime_env"]["pip"]["packages"] == packages
     assert (body["entrypoint_num_cpus"], body["entrypoint_memory"]) == (2, 1 << 30)
     assert body["entrypoint_resources"] == {"TPU": 4}
+    monkeypatch.setattr(run_job, "code_variables", code_variables)
+    assert main(["--submission-id", "code", *COMMAND]) == 0
+    handed = handed_code_state(at.jobs["code"].body["runtime_env"]["env_vars"])
+    assert handed is not None
+    assert set(handed.untracked) == {"experiments/hello_world.py"}
+    assert "MARIN_CODE" not in capfd.readouterr().err
     at.on_submit = lambda job: None
     for no_wait in ("--no_wait", "--no-wait"):
         capfd.readouterr()

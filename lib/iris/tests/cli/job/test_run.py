@@ -1,6 +1,7 @@
 """`iris job run`: each option reaches the cluster as it was typed, and what happens after the submission."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from iris.client.job_env import JobEnv
 from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
 from iris.cluster.types import HealthCheck
 from rigging.errors import AlreadyExists
+from rigging.project.checkout import git_commit
+from rigging.project.code_state import handed_code_state
 from rigging.project.forwarding import FORWARDED_ENV_VARS
 from support.iris.cli import Client, Context, Iris
 
@@ -205,6 +208,10 @@ def test_given_variables_win(iris: Iris, cluster: Cluster, monkeypatch: pytest.M
         monkeypatch.setenv(name, value)
     iris("-e", "WANDB_MODE=offline", "-e", "E=a=b", "--", "true")
     assert cluster.given() == {"HF_TOKEN": "mine", "WANDB_MODE": "offline", "E": "a=b"}
+    iris("--workspace", os.path.dirname(__file__), "--", "true")
+    handed = handed_code_state(cluster.given())
+    assert handed is not None
+    assert handed.commit == git_commit(os.path.dirname(__file__))
     first, second = tmp_path / "a.env", tmp_path / "b.env"
     first.write_text("A=1\nB=1\nC=1\nWANDB_MODE=disabled\n")
     second.write_text("B=2\nC=2\n")

@@ -1,5 +1,6 @@
 """`marin graph` and `marin diff`: what they print."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,39 @@ def test_a_diff_tells_fields_inputs_values_and_code(storage: RecordedStorage, ma
     assert found.json["changed"][0]["fields"] == [{"where": "n", "before": "1", "after": "2"}]
     same = marin("diff", "train-a", "train-a", "--exit-code")
     assert (same.code, same.out) == (0, "0 added, 0 removed, 0 changed, 3 equal\n")
+
+
+def test_runs_of_equal_steps_have_each_its_own_code(storage: RecordedStorage, marin: Marin) -> None:
+    step = storage.step("a-000001")
+    diff = "diff --git a/lib/f.py b/lib/f.py\n--- a/lib/f.py\n+++ b/lib/f.py\n@@ -1 +1 @@\n-x = 1\n+x = {}\n"
+    texts = {"one": {"diff": diff.format(2), "untracked": {"new.py": "n = 1\n"}}, "two": {"diff": diff.format(3)}}
+    (storage.root / "experiments/code").mkdir(parents=True)
+    for name, content in texts.items():
+        (storage.root / f"experiments/code/{name}.json").write_text(json.dumps(content))
+    codes = [
+        {"commit": "c0ffee", "branch": "main", "dirty": True, "digest": "1", "texts": "one"},
+        {"commit": "beef", "branch": "topic", "dirty": True, "digest": "2", "texts": "two"},
+        {"problem": "no git checkout", "commit": None, "texts": "../lost"},
+    ]
+    events = [[started(code=code), step_ended(step, attempts=[{"outcome": "succeeded"}])] for code in codes[:1]]
+    events += [[started(code=code), step_ended(step, "cached")] for code in codes[1:]]
+    first, second, third = (storage.run("train-0a1b2c", [step], each, hour=hour) for hour, each in enumerate(events))
+    done = marin("diff", first, second)
+    assert done.out == (
+        "git_commit: c0ffee -> beef\nbranch: main -> topic\nuncommitted: 1 -> 2\n"
+        "0 added, 0 removed, 0 changed, 1 equal\n"
+        "committed changes: git diff c0ffee beef\n"
+        "--- lib/f.py (not committed, before)\n+++ lib/f.py (not committed, after)\n@@ -3,4 +3,4 @@\n"
+        " +++ b/lib/f.py\n @@ -1 +1 @@\n -x = 1\n-+x = 2\n++x = 3\n"
+        "--- new.py (not committed, before)\n+++ new.py (not committed, after)\n@@ -1 +0,0 @@\n-n = 1\n"
+    )
+    assert marin("show", third).out.count("commit       no git checkout\n") == 1
+    shown = marin("show", first)
+    assert "commit       c0ffee (main, with changes that are not committed)\n" in shown.out
+    assert "\n  lib/f.py  89 characters\n  new.py  6 characters\n" in shown.out
+    made = marin("show", step["output_path"])
+    assert f"made by   {first}\ncommit    c0ffee (main, with changes" in made.out, "not the later ones, which used it"
+    assert marin("show", first, "--json").json["code_texts"]["untracked"] == {"new.py": "n = 1\n"}
 
 
 STEPS = st.lists(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.job.argv import parse_gpu, parse_reservation, parse_tpu
+from rigging.project.code_state import code_variables
 from rigging.project.forwarding import FORWARDED_ENV_VARS
 from rigging.topology import get_tpu_topology
 
@@ -94,6 +95,8 @@ def submit_job(
     replicas, is_gang = gang_of(options)
     forwarded = {name: os.environ[name] for name in FORWARDED_ENV_VARS if name in os.environ}
     told = {_SUBMIT_COMMAND: options.submit_command} if options.submit_command else {}
+    if not options.no_workspace:
+        told |= code_variables(options.workspace or ".")
     return client.submit(
         Entrypoint.from_command(*command),
         name,

@@ -14,9 +14,12 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import RUN_OR_STEP, json_option, prefix_option, runs_option
 from marin.cli.output import Output, say
 from marin.execution.lease.status_words import STATUS_RUNNING
+from marin.execution.record.code_record import describe_code, read_code_texts
+from marin.recorded.deciding.code_diff import uncommitted_files
 from marin.recorded.deciding.leases import CLEARABLE, how_held, why_gone
 from marin.recorded.deciding.run_names import RunFiles, find_run
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
+from marin.recorded.deciding.run_summary import RunSummary
 from marin.recorded.deciding.step_attempts import StepAttempt
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import NotFound
@@ -70,10 +73,12 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
         if run.events is None:
             raise
         say(str(error))
+    texts = read_code_texts(directory, summary.code)
     steps = steps_of_run(info, read_events(directory, run), summary.state)
     record = {
         **summary.to_json(),
         "directory": directory,
+        "code_texts": texts,
         "info_file": run.info,
         "event_log": run.events,
         "script": info.get("caller_path"),
@@ -88,11 +93,14 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
         ("user", summary.user or "-"),
         ("host", summary.host or "-"),
         ("script", summary.command or str(info.get("caller_path", "-"))),
-        ("commit", summary.git_commit or "-"),
+        ("commit", describe_code(summary.code) if summary.code else summary.git_commit or "-"),
         ("description", summary.description or "-"),
         ("steps", steps_text(summary)),
     ]
-    Output(as_json).record([*_aligned(facts), *_step_table(steps)], record)
+    files = [f"{name}  {len(text)} characters" for name, text in uncommitted_files(texts).items()]
+    Output(as_json).record(
+        [*_aligned(facts), *_listed("not committed (--json has the texts)", files), *_step_table(steps)], record
+    )
 
 
 def _step_table(steps: Sequence[RunStep]) -> list[str]:
@@ -122,6 +130,7 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
     gone = why_gone(lease) if step.status == STATUS_RUNNING else None
     info = step.info or {}
     attempts = attempts_at(directory, path, context.host)
+    made_by = _made_by(directory, attempts, context.host)
     record = {
         "path": path,
         "status": step.status,
@@ -136,6 +145,7 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
         "unversioned": info.get("unversioned"),
         "source": info.get("source"),
         "dependencies": info.get("dependencies"),
+        "made_by": None if made_by is None else {"run": made_by.files.id, "code": dict(made_by.code) or None},
         "attempts": [asdict(attempt) for attempt in attempts],
         "files": step.files,
     }
@@ -148,6 +158,8 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
         ("function", str(info.get("fn_name", "-"))),
         *([("held by", how_held(lease))] if lease is not None and lease.state not in CLEARABLE else []),
     ]
+    if made_by is not None:
+        facts += [("made by", made_by.files.id), ("commit", describe_code(made_by.code))]
     version = info.get("version")
     fields = version.get("config", {}) if isinstance(version, dict) else {}
     lines = _aligned(facts)
@@ -160,6 +172,15 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
     Output(as_json).record(lines, record)
     if as_json and step.damage:
         say(f"damaged: {step.damage}")
+
+
+def _made_by(directory: str, attempts: Sequence[StepAttempt], host: str) -> RunSummary | None:
+    """Return the run that made an output; None when its event log is not there any more."""
+    from marin.recorded.reading.runs import list_runs, summaries
+
+    name = next((attempt.run for attempt in attempts if attempt.outcome == "succeeded"), None)
+    runs = [run for run in list_runs(directory) if run.id == name]
+    return next(iter(summaries(directory, runs, host)), None)
 
 
 def _aligned(facts: list[tuple[str, str]]) -> list[str]:

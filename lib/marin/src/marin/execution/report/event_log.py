@@ -2,8 +2,9 @@
 
 `{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
 `step_queued`, `step_job_queued`, `step_started`, `step_retrying`, `step_ended`, `run_ended`) and the fields of that
-event in `marin.execution.report.events`. `run_started` also has `host`, `user` and `command` (the script and its
-words); `run_ended` has `ends`, how many steps ended how, so that a list of runs need not read whole logs.
+event in `marin.execution.report.events`. `run_started` also has `host`, `user`, `command` (the script and its words)
+and `code` (`marin.execution.record.code_record`); `run_ended` has `ends`, how many steps ended how, so that a list of
+runs need not read whole logs.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def event_line(event: RunEvent, **further: object) -> str:
 
 
 def _fields(value: RunEvent | AttemptUse) -> str:
-    return ", ".join([f'"{name}": {_text(getattr(value, name))}' for name in type(value).__slots__])
+    return ", ".join([f'"{name}": {_text(getattr(value, name))}' for name in type(value).__slots__ if name != "code"])
 
 
 def _text(value: object) -> str:
@@ -189,7 +190,8 @@ class EventLog:
         if isinstance(event, StepEnded):
             self._ends[event.status] += 1
         elif isinstance(event, RunStarted):
-            return event_line(event, host=os.uname().nodename, user=user_name(), command=script_command())
+            code = None if event.code is None else event.code()
+            return event_line(event, host=os.uname().nodename, user=user_name(), command=script_command(), code=code)
         elif isinstance(event, RunEnded):
             return event_line(event, ends=dict(self._ends))
         return event_line(event)

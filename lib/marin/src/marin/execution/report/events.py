@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from rigging.errors import DeadlineExceeded, StepFailed
 from rigging.redaction import redact_string
@@ -56,12 +56,14 @@ class RunStarted:
         steps: How many steps it has; None when they are not known beforehand.
         description: The experiment's description, for people.
         info_path: The run's info file; None when there is none.
+        code: Records the run's code and returns what an event log has of it; takes as long as git does.
     """
 
     time: float
     steps: int | None
     description: str | None = None
     info_path: str | None = None
+    code: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +235,11 @@ def told_run(
     steps: int | None,
     description: str | None = None,
     info_path: str | None = None,
+    code: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
     """Tell observers that a run begins with the block and ends with it; the arguments are those of `RunStarted`."""
     started = time.monotonic()
-    notify(observers, RunStarted(time.time(), steps, description, info_path))
+    notify(observers, RunStarted(time.time(), steps, description, info_path, code))
     error: str | None = None
     try:
         yield

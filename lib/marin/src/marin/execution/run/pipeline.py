@@ -28,7 +28,7 @@ from marin.execution.plan.collision import PlannedStep, check_existing
 from marin.execution.plan.gc_pause import gc_paused
 from marin.execution.plan.plan import StepPlan, StepsByVersionText, VersionTexts
 from marin.execution.plan.selection import check_steps, select_steps
-from marin.execution.record.checkout import git_commit
+from marin.execution.record.code_record import code_recorder
 from marin.execution.record.info import (
     STEP_INFO_FILE,
     ExecutorInfo,
@@ -56,6 +56,8 @@ from marin.execution.views.observers import default_observers
 from rigging.errors import InvalidRequest
 from rigging.filesystem import absolute_prefix, write_bytes_atomic
 from rigging.filesystem.location import path_in
+from rigging.project.checkout import git_commit
+from rigging.project.code_state import handed_code_state
 from rigging.text.printable import print_lines
 
 logger = logging.getLogger(__name__)
@@ -226,7 +228,7 @@ class Executor:
         failures = self.failures = FailureReport(self.rerun)
         try:
             with (
-                told_run(observers, len(chosen), self.description, self.executor_info_path),
+                told_run(observers, len(chosen), self.description, self.executor_info_path, self._code_recorder()),
                 step_output(is_parallel=max_concurrent != 1 and len(to_run) > 1),
             ):
                 run_tasks(
@@ -254,9 +256,10 @@ class Executor:
         self._info_of = {info.output_path: info for info in self.step_infos}
         self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
         path = caller_path()
+        handed = handed_code_state(os.environ)
         self.executor_info = ExecutorInfo(
             worker_id=worker_id(),
-            git_commit=git_commit(os.path.dirname(path) or "."),
+            git_commit=git_commit(_folder_of(path)) if handed is None else handed.commit,
             caller_path=path,
             created_date=now_text(),
             user=user_name(),
@@ -264,6 +267,10 @@ class Executor:
             description=self.description,
             steps=self.step_infos,
         )
+
+    def _code_recorder(self) -> Callable[[], dict[str, Any]]:
+        assert self.executor_info is not None
+        return code_recorder(self.executor_info_base_path, _folder_of(self.executor_info.caller_path))
 
     def write_infos(self) -> None:
         """Write the run's info file, and each step's into its output path."""
@@ -352,6 +359,10 @@ class Executor:
             where = "as a job" if remote_function(step) is not None else "in this process"
             lines.append(f"  {step.name}  ({where})  {self.output_paths[step]}")
         print_lines(lines)
+
+
+def _folder_of(caller: str) -> str:
+    return os.path.dirname(caller) or "."
 
 
 def _no_work() -> None:

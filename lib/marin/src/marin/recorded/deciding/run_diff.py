@@ -9,7 +9,7 @@ from typing import Any, Final
 from marin.execution.record.provenance import source_differences
 from marin.execution.version.differences import Difference, differences, value_differences
 
-_HEAD: Final = ("caller_path", "git_commit", "prefix", "user", "description")
+_HEAD: Final = ("caller_path", "git_commit", "branch", "uncommitted", "prefix", "user", "description")
 _OF_INPUTS: Final = ("dependency ", "non-blocking dependency ")
 _SHOWN_INPUTS: Final = 5
 
@@ -137,6 +137,19 @@ def diff_runs(before: Mapping[str, Any], after: Mapping[str, Any]) -> RunDiff:
         changed=tuple(changed),
         equal=len(compared) - len(changed),
     )
+
+
+def with_own_code(info: Mapping[str, Any], code: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's info file with the code of the run itself: runs of equal steps share the file.
+
+    Args:
+        info: The info file.
+        code: The `code` of the run's `run_started`; {} when it is not recorded.
+    """
+    if not code:
+        return dict(info)
+    own = {"git_commit": code.get("commit"), "branch": code.get("branch"), "uncommitted": code.get("digest")}
+    return {**info, **own}
 
 
 def _compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> StepDiff:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -74,10 +74,11 @@ class RunSummary:
         host: Its machine; None if unknown.
         description: Its purpose.
         created: When its info file was written, ISO 8601; None if a later run of equal steps has replaced it.
-        git_commit: Its commit; None likewise.
+        git_commit: Its commit; None if unknown.
         error: What ended it early.
         damage: Which of its files are unreadable, and why.
         command: The script and its words; None when that is not recorded.
+        code: The code it ran (`marin.execution.record.code_record`); {} when that is not recorded.
     """
 
     files: RunFiles
@@ -93,6 +94,7 @@ class RunSummary:
     error: str | None = None
     damage: str | None = None
     command: str | None = None
+    code: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as an entry of `marin runs --json`."""
@@ -111,6 +113,7 @@ class RunSummary:
             "error": self.error,
             "damage": self.damage,
             "command": self.command,
+            "code": dict(self.code) or None,
         }
 
 
@@ -170,6 +173,8 @@ def summarize(
         damage: Which of its files are unreadable, and why.
     """
     said, started = own_head(files, head), start_of(events)
+    code = started.get("code")
+    code = code if isinstance(code, dict) else {}
     last = _event(events.tail.rstrip(b"\n").rpartition(b"\n")[2]) if events is not None else {}
     ended = last if last.get("event") == "run_ended" else None
     ends = _ends(events, ended)
@@ -183,10 +188,11 @@ def summarize(
         host=host_of(files, started, head),
         description=_text(started.get("description")) or _text(said.get("description")),
         created=_text(said.get("created_date")),
-        git_commit=_text(said.get("git_commit")),
+        git_commit=_text(code.get("commit")) or _text(said.get("git_commit")),
         error=_text(ended.get("error")) if ended else None,
         damage=damage,
         command=_text(started.get("command")),
+        code=code,
     )
 
 

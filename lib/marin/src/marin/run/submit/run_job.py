@@ -19,6 +19,7 @@ from marin.run.submit.options import RunOptions, new_submission_id
 from marin.run.submit.submission import EntrypointResources, Submission
 from marin.run.submit.working_directory import Package, list_working_directory, pack
 from rigging.errors import MarinError, NotFound, Unavailable
+from rigging.project.code_state import CODE_VARIABLE, code_variables
 from rigging.project.forwarding import FORWARDED_ENV_VARS
 from rigging.project.needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.ray_token import AuthToken, find_token
@@ -74,11 +75,12 @@ def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
     needs = project_needs(tables, options.extras, [file.path for file in listing.files], left_out={_RAY})
     package = pack(root, listing)
     env_vars, notes = job_env({**options.env_of_files, **options.env}, needs, environ)
+    env_vars |= code_variables(str(root), environ)
     submission = Submission(
         submission_id=options.submission_id or new_submission_id(),
         command=options.command,
         env_vars=env_vars,
-        withheld=frozenset(options.env_of_files.keys() - options.env.keys()),
+        withheld=frozenset({CODE_VARIABLE, *(options.env_of_files.keys() - options.env.keys())}),
         pip=_requirements(options, needs),
         package_uri=package.uri,
         resources=EntrypointResources(options.num_cpus, options.num_gpus, options.memory, options.resources),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rigging.project.code_state import CODE_VARIABLE
 from rigging.redaction import REDACTED, is_secret_name, redact_string
 
 SETUP_SECONDS: Final = 1800
@@ -100,6 +101,8 @@ class Submission:
         words = ["ray", "job", "submit", "--address", redact_string(address), "--working-dir", working_dir]
         runtime_env = self._shown_env()
         runtime_env.pop("working_dir", None)
+        if runtime_env.get("env_vars", {}).pop(CODE_VARIABLE, None) and not runtime_env["env_vars"]:
+            del runtime_env["env_vars"]
         if runtime_env:
             words += ["--runtime-env-json", json.dumps(runtime_env)]
         resources = self.resources

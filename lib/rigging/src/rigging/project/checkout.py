@@ -1,4 +1,4 @@
-"""The commit that is checked out around a directory, for a run's info file."""
+"""The commit that is checked out around a directory, read from files where that is possible."""
 
 from __future__ import annotations
 
@@ -20,15 +20,23 @@ def git_commit(directory: str) -> str | None:
     return _commit_in_files(Path(directory)) or _commit_by_git(directory)
 
 
+def checkout_root(directory: str) -> Path | None:
+    """Return the root of the checkout around a directory; the directory itself where git's variables name one."""
+    place = Path(directory).resolve()
+    if not _RELOCATING.isdisjoint(os.environ):
+        return place if place.is_dir() else None
+    return next((parent for parent in (place, *place.parents) if (parent / ".git").exists()), None)
+
+
 def _commit_in_files(directory: Path) -> str | None:
     """Read the commit from the files of a checkout; None when they are of a form that is not known here."""
     if not _RELOCATING.isdisjoint(os.environ):
         return None
     try:
-        place = directory.resolve()
-        git = next((found for parent in (place, *place.parents) if (found := parent / ".git").exists()), None)
-        if git is None:
+        root = checkout_root(str(directory))
+        if root is None:
             return None
+        git = root / ".git"
         if git.is_file():  # a linked worktree or a submodule
             git = git.parent / git.read_text().removeprefix("gitdir:").strip()
         head = (git / "HEAD").read_text().strip()

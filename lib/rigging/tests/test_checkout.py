@@ -1,13 +1,17 @@
-"""The commit that is checked out, by the checkout's files or by git."""
+"""The commit that is checked out, by the checkout's files or by git; and what it lacks of the code."""
 
 import os
+import random
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from marin.execution.record.checkout import git_commit
+from rigging.project import code_state
+from rigging.project.checkout import git_commit
+from rigging.project.code_state import CODE_VARIABLE, MOST_BYTES, RECORD_VARIABLE, CodeState, read_code_state
 
 pytestmark = pytest.mark.process
 
@@ -122,3 +126,59 @@ def test_without_a_commit_there_is_none(tmp_path: Path) -> None:
     assert git_commit(str(tmp_path / "missing")) is None
     git(tmp_path, "init", "--quiet")
     assert git_commit(str(tmp_path)) is None
+
+
+def test_the_code_state_tells_what_no_commit_has(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "run.py").write_text("rate = 1\n")
+    (checkout / ".gitignore").write_text("ignored.py\n")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "files")
+    clean = read_code_state(str(checkout / "deep"), {})
+    commit, branch = git(checkout, "rev-parse", "HEAD"), git(checkout, "branch", "--show-current")
+    assert clean == CodeState(commit, branch, dirty=False)
+
+    (checkout / "run.py").write_text("rate = 2\nHF_TOKEN = 'hf_abcDEF123456'\n")
+    for name in ("new.py", "ignored.py", ".env.py", "notes.txt"):
+        (checkout / name).write_text("password = 'opensesame1'\n")
+    (checkout / "big.py").write_text("x" * (MOST_BYTES + 1))
+    dirty = read_code_state(str(checkout), {})
+    assert (dirty.commit, dirty.branch, dirty.dirty, dirty.problem) == (commit, branch, True, None)
+    assert "-rate = 1\n+rate = 2\n" in dirty.diff
+    assert "abcDEF" not in dirty.diff
+    assert dirty.untracked == {"new.py": "password = '[REDACTED]'\n"}
+    [left_out] = dirty.left_out
+    assert left_out.startswith("big.py: 1048577 bytes")
+    digests = read_code_state(str(checkout), {RECORD_VARIABLE: "0"})
+    assert (digests.digest, digests.diff, digests.untracked) == (dirty.digest, "", {})
+
+    # In a job, which has no checkout, or one of something else.
+    handed = {CODE_VARIABLE: dirty.handed()}
+    assert read_code_state(str(tmp_path), handed) == read_code_state(str(checkout / "deep"), handed)
+    assert read_code_state(str(tmp_path), handed).untracked == dirty.untracked
+    noise = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
+    large = read_code_state(str(tmp_path), {CODE_VARIABLE: replace(dirty, diff=noise).handed()})
+    assert (large.diff, large.digest) == ("", dirty.digest)
+    assert "too long to go along" in large.left_out[-1]
+    (checkout / "new.py").write_text("password = 'opensesame2'\n")
+    assert read_code_state(str(checkout), {}).digest != dirty.digest, "what is redacted counts"
+
+
+def test_a_code_state_that_cannot_be_read_says_why(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_code_state(str(tmp_path), {CODE_VARIABLE: "damaged"}) == CodeState(problem="no git checkout")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    refused = read_code_state(str(checkout), {})
+    assert refused.commit is not None
+    assert refused.dirty is None
+    assert "git: status failed: fatal: detected dubious ownership" in str(refused.problem)
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+    assert str(read_code_state(str(checkout), {}).problem).startswith("git: ")
+    # A git that hangs is left after a while.
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "git").write_text("#!/bin/sh\nexec sleep 60\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{PATH}")
+    monkeypatch.setattr(code_state, "GIT_SECONDS", 0.05)
+    assert read_code_state(str(checkout), {}).problem == "git: status took longer than 0.05 s"

@@ -1,0 +1,89 @@
+"""The record of a run's code: what is checked out, and texts that no commit has.
+
+The short part stands in the run's event log (`code` of `run_started`). The texts are one JSON object a run, in
+`{directory of the runs}/code/`, named by its content: equal code is stored once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem.location import path_in
+from rigging.project.code_state import read_code_state
+
+logger = logging.getLogger(__name__)
+
+CODE_FOLDER: Final = "code"
+_DIGITS: Final = 32
+
+
+def code_recorder(directory: str, script_folder: str) -> Callable[[], dict[str, Any]]:
+    """Return a function that records the code of a run and returns the `code` of its `run_started`.
+
+    Calling it starts git and writes to storage. It never fails.
+
+    Args:
+        directory: Where runs are recorded.
+        script_folder: The folder of the run's script.
+    """
+    return functools.partial(_record_code, directory, script_folder)
+
+
+def _record_code(directory: str, script_folder: str) -> dict[str, Any]:
+    try:
+        state = asdict(read_code_state(script_folder))
+        texts = {name: state.pop(name) for name in ("diff", "untracked")}
+        return {**state, "texts": _write_texts(directory, texts) if any(texts.values()) else None}
+    # Storage libraries raise errors of many types, and none may end the run.
+    except Exception as error:
+        logger.warning("the code of this run is not recorded: %s", error)
+        return {"problem": f"{type(error).__name__}: {error}"}
+
+
+def _write_texts(directory: str, texts: Mapping[str, Any]) -> str:
+    content = json.dumps(texts, sort_keys=True).encode()
+    name = hashlib.sha256(content).hexdigest()[:_DIGITS]
+    path = _texts_path(directory, name)
+    if read_bytes_or_none(path) != content:
+        write_bytes_atomic(path, content)
+    return name
+
+
+def read_code_texts(directory: str, code: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the texts of a run's code: `diff`, and `untracked` files by name; {} when none are recorded.
+
+    Args:
+        directory: Where runs are recorded.
+        code: The `code` of the run's `run_started`.
+    """
+    name = code.get("texts")
+    content = read_bytes_or_none(_texts_path(directory, name)) if isinstance(name, str) and name.isalnum() else None
+    try:
+        found = json.loads(content or b"{}")
+    except ValueError:
+        logger.warning("%s is damaged", _texts_path(directory, str(name)))
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _texts_path(directory: str, name: str) -> str:
+    return path_in(directory, f"{CODE_FOLDER}/{name}.json")
+
+
+def describe_code(code: Mapping[str, Any]) -> str:
+    """Return the short part in words: `c0ffee (main, with changes that are not committed)`."""
+    notes = [str(code["branch"])] if code.get("branch") else []
+    if code.get("dirty"):
+        notes.append("with changes that are not committed")
+    if code.get("problem"):
+        notes.append(str(code["problem"]))
+    about = ", ".join(notes)
+    commit = code.get("commit")
+    return (f"{commit} ({about})" if about else str(commit)) if commit else about or "-"

@@ -1,0 +1,49 @@
+"""The differences between the code of two runs, as text."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_FILE = re.compile(r"^diff --git (?:\"?a/.*?\"? )\"?b/(?P<name>.*?)\"?$", re.MULTILINE)
+
+
+def uncommitted_files(texts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what no commit has of a run's code, by file: its part of the diff, or an untracked file.
+
+    Args:
+        texts: As `marin.execution.record.code_record.read_code_texts` returns them.
+    """
+    diff = texts.get("diff")
+    found: dict[str, str] = {}
+    if isinstance(diff, str):
+        heads = list(_FILE.finditer(diff))
+        ends = [head.start() for head in heads[1:]] + [len(diff)]
+        found = {head["name"]: diff[head.start() : end] for head, end in zip(heads, ends, strict=True)}
+    untracked = texts.get("untracked")
+    return found | (dict(untracked) if isinstance(untracked, dict) else {})
+
+
+def code_diff_lines(
+    before: Mapping[str, Any], after: Mapping[str, Any], texts_before: Mapping[str, Any], texts_after: Mapping[str, Any]
+) -> list[str]:
+    """Return the differences between the code of two runs as lines: the commits, then every file that no commit has.
+
+    Args:
+        before: The `code` of the earlier run.
+        after: That of the later one.
+        texts_before: The earlier run's texts.
+        texts_after: The later one's.
+    """
+    lines = []
+    commits = (before.get("commit"), after.get("commit"))
+    if all(commits) and commits[0] != commits[1]:
+        lines.append(f"committed changes: git diff {commits[0]} {commits[1]}")
+    old, new = uncommitted_files(texts_before), uncommitted_files(texts_after)
+    for name in sorted({*old, *new}):
+        one, other = old.get(name, "").splitlines(), new.get(name, "").splitlines()
+        where = (f"{name} (not committed, before)", f"{name} (not committed, after)")
+        lines += difflib.unified_diff(one, other, *where, lineterm="")
+    return lines

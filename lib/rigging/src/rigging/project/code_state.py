@@ -1,0 +1,249 @@
+"""The code that a run has: commit, branch, and what is not committed. Submitters hand it to their jobs.
+
+A job has no checkout: its submitter writes what it finds into the variable `CODE_VARIABLE`, and the job reads it there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import IO, Any, Final
+
+from rigging.project.checkout import checkout_root, git_commit
+from rigging.redaction import redact_string
+
+CODE_VARIABLE: Final = "MARIN_CODE"
+"""The code state of the submitter, in a job."""
+RECORD_VARIABLE: Final = "MARIN_RECORD_CODE"
+"""Set to 0: digests alone are recorded, no texts."""
+
+GIT_SECONDS: Final = 5.0
+MOST_BYTES: Final = 1 << 20
+"""Of the diff and the untracked files together."""
+_HANDED_BYTES: Final = 48 << 10
+_MOST_NAMES: Final = 20
+_CHUNK: Final = 1 << 16
+_NO_ENV_FILES: Final = ":(exclude,glob)**/.env*"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeState:
+    """What is checked out, and how the files differ from it.
+
+    Attributes:
+        commit: The commit; None where there is none, or it cannot be read.
+        branch: The branch; None for a detached head, too.
+        dirty: Whether tracked files differ from the commit or there are untracked Python files; None: not known.
+        digest: SHA-256 of the diff and the untracked Python files before redaction; None when nothing differs.
+        diff: `git diff HEAD` without `.env*`, redacted.
+        untracked: The Python files that git neither tracks nor ignores, by path from the checkout's root, redacted.
+        left_out: Which texts are missing, and why.
+        problem: Why something is not known: no checkout, git failed or took too long.
+    """
+
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = None
+    digest: str | None = None
+    diff: str = ""
+    untracked: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+    problem: str | None = None
+
+    def without_texts(self, why: str | None = None) -> CodeState:
+        """Return the state with digests alone.
+
+        Args:
+            why: The reason, for `left_out`.
+        """
+        if not self.diff and not self.untracked:
+            return self
+        return replace(self, diff="", untracked={}, left_out=(*self.left_out, *filter(None, [why])))
+
+    def handed(self) -> str:
+        """Return the value of `CODE_VARIABLE` for a job; without the texts where they are too long for a variable."""
+        found = _packed(self)
+        if len(found) > _HANDED_BYTES:
+            found = _packed(self.without_texts("the texts, as they are too long to go along with a job"))
+        return found
+
+
+def read_code_state(directory: str, environ: Mapping[str, str] = os.environ) -> CodeState:
+    """Return the code state around a directory; in a job that of its submitter. Never fails.
+
+    Args:
+        directory: A folder of the checkout.
+        environ: Variables that may hold the submitter's state, or forbid to keep texts.
+    """
+    state = handed_code_state(environ) or _of_checkout(directory)
+    if environ.get(RECORD_VARIABLE) == "0":
+        return state.without_texts(f"the texts, as {RECORD_VARIABLE}=0")
+    return state
+
+
+def handed_code_state(environ: Mapping[str, str]) -> CodeState | None:
+    """Return the code state that a submitter handed to this job; None when there is none, or it is damaged."""
+    try:
+        found = json.loads(zlib.decompress(base64.b64decode(environ.get(CODE_VARIABLE, ""))))
+        return CodeState(**{item.name: found[item.name] for item in fields(CodeState) if item.name in found})
+    except (ValueError, TypeError, zlib.error):
+        return None
+
+
+def code_variables(directory: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that hand the code state around a directory to a job; {} where there is no checkout."""
+    state = read_code_state(directory, environ)
+    return {CODE_VARIABLE: state.handed()} if state.commit or state.digest else {}
+
+
+def _packed(state: CodeState) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(asdict(state)).encode(), 9)).decode()
+
+
+def _of_checkout(directory: str) -> CodeState:
+    root = checkout_root(directory)
+    if root is None:
+        return CodeState(problem="no git checkout")
+    commit = git_commit(directory)
+    try:
+        told = _Status.parse(b"".join(_git(root, "status", "--porcelain=v2", "--branch", "-z", "-uall")))
+        texts = _Texts()
+        if told.changed and told.commit is not None:
+            diff = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--", ".", _NO_ENV_FILES)
+            texts.add("the diff", _git(root, *diff))
+    except (OSError, _GitFailed) as error:
+        return CodeState(commit=commit, problem=redact_string(f"git: {error}"))
+    diff_text = texts.kept.pop("the diff", "")
+    for name in told.untracked:
+        texts.add(name, _content(root / name))
+    return CodeState(
+        commit=told.commit or commit,
+        branch=told.branch,
+        dirty=told.changed or bool(told.untracked),
+        digest=texts.digest.hexdigest() if told.changed or told.untracked else None,
+        diff=diff_text,
+        untracked=texts.kept,
+        left_out=tuple(texts.left_out),
+    )
+
+
+class _GitFailed(Exception):
+    """A git command failed."""
+
+
+def _git(root: Path, *words: str) -> Iterator[bytes]:
+    """Yield what a git command prints. Raises _GitFailed when it fails or takes longer than `GIT_SECONDS`."""
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *words]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as git:
+        assert git.stdout is not None
+        assert git.stderr is not None
+        expired = threading.Event()
+
+        def stop() -> None:
+            expired.set()
+            git.kill()
+
+        timer = threading.Timer(GIT_SECONDS, stop)
+        timer.start()
+        try:
+            while chunk := git.stdout.read(_CHUNK):
+                yield chunk
+            said = git.stderr.read(_CHUNK).decode(errors="replace").strip()
+            code = git.wait()
+        finally:
+            timer.cancel()
+            git.kill()
+    if expired.is_set():
+        raise _GitFailed(f"{words[0]} took longer than {GIT_SECONDS:g} s")
+    if code:
+        raise _GitFailed(f"{words[0]} failed: {said.partition(chr(10))[0]}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    commit: str | None
+    branch: str | None
+    changed: bool
+    untracked: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, output: bytes) -> _Status:
+        """Read `git status --porcelain=v2 --branch -z`."""
+        heads: dict[str, str] = {}
+        changed = False
+        untracked: list[str] = []
+        entries = iter(os.fsdecode(output).split("\0"))
+        for entry in entries:
+            kind, _, rest = entry.partition(" ")
+            if kind == "#":
+                name, _, value = rest.partition(" ")
+                heads[name] = value
+            elif kind == "?":
+                if rest.endswith(".py") and not any(part.startswith(".env") for part in rest.split("/")):
+                    untracked.append(rest)
+            elif kind in ("1", "2", "u"):
+                changed = True
+                if kind == "2":
+                    next(entries, None)  # the earlier name
+        commit, branch = heads.get("branch.oid"), heads.get("branch.head")
+        return cls(
+            commit=None if commit == "(initial)" else commit,
+            branch=None if branch == "(detached)" else branch,
+            changed=changed,
+            untracked=tuple(sorted(untracked)),
+        )
+
+
+class _Texts:
+    """Texts as they are read: all count in the digest, and `MOST_BYTES` of them are kept, redacted."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.kept: dict[str, str] = {}
+        self.left_out: list[str] = []
+        self._room = MOST_BYTES
+
+    def add(self, name: str, chunks: Iterator[bytes]) -> None:
+        """Read a text."""
+        self.digest.update(f"{name}\0".encode(errors="surrogateescape"))
+        read = bytearray()
+        size = 0
+        try:
+            for chunk in chunks:
+                self.digest.update(chunk)
+                size += len(chunk)
+                if size <= self._room:
+                    read += chunk
+        except OSError as error:
+            self._leave_out(f"{name}: {error.strerror}")
+            return
+        if size > self._room:
+            self._leave_out(f"{name}: {size} bytes, and {MOST_BYTES} are kept of all")
+            return
+        self._room -= size
+        self.kept[name.encode(errors="replace").decode()] = redact_string(read.decode(errors="replace"))
+
+    def _leave_out(self, what: str) -> None:
+        if len(self.left_out) < _MOST_NAMES:
+            self.left_out.append(what.encode(errors="replace").decode())
+        elif len(self.left_out) == _MOST_NAMES:
+            self.left_out.append("and more")
+
+
+def _content(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a plain file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    file: IO[Any]
+    with open(descriptor, "rb") as file:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            while chunk := file.read(_CHUNK):
+                yield chunk
