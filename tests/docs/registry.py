@@ -53,6 +53,7 @@ HOW_TO = "test_how_to.py"
 README = "test_on_a_cluster.py"
 PARTS = "test_parts.py"
 PAGES = "test_pages.py"
+LIBRARY = f"{PARTS}::test_the_readme_of_a_library_needs_no_other"
 CLUSTER_PAGE = "lib/iris/tests/hosts/test_page.py::test_the_commands_of_the_page_make_a_cluster"
 OPS = "lib/iris/tests/hosts/test_ops_page.py::test_the_commands_of_the_page"
 SUITE = by("test_commands.py::test_paths_of_tests_are_there", language="bash", begins="uv run --group dev pytest")
@@ -199,9 +200,7 @@ RULES: dict[str, list[Rule]] = {
         none("sentences of several ends; lib/iris/tests/worker has each", language="text"),
     ],
     "infra/README.md": [none(f"{NEEDS_GOOGLE}; lib/marin/tests/run/cluster has tests of each line")],
-    "lib/fray/README.md": [by(f"{PARTS}::test_jobs_of_the_fray_page")],
+    **{f"lib/{name}/README.md": [by(LIBRARY, language="python")] for name in ("rigging", "fray", "marin")},
     "lib/iris/OPS.md": [by(OPS)],
-    "lib/marin/README.md": [by(f"{PARTS}::test_steps_of_the_marin_readme", language="python")],
     "lib/iris/README.md": [by(f"{README}::test_the_commands_of_the_iris_readme", language="bash")],
-    "lib/rigging/README.md": [by(f"{PARTS}::test_a_lease_of_the_rigging_readme", language="python")],
 }

@@ -39,11 +39,9 @@ def local_client() -> Iterator[LocalClient]:
     client.shutdown()
 
 
-@pytest.mark.parametrize("page", ["docs/fray.md", "lib/fray/README.md"])
-def test_jobs_of_the_fray_page(local_client: LocalClient, page: str) -> None:
+def test_jobs_of_the_fray_page(local_client: LocalClient) -> None:
     seen: list[int] = []
-    code = python_of(page)[0]
-    ours = run(re.sub(r"^def shard.*?(?=^\S)", "", code, flags=re.DOTALL | re.MULTILINE), {"shard": seen.append})
+    ours = run(python_of("docs/fray.md")[0], {"shard": seen.append})
     assert sorted(seen) == [0, 1, 2, 3]
     assert len(ours["jobs"]) == 4
 
@@ -80,28 +78,24 @@ def test_a_test_on_any_backend(tmp_path: Path) -> None:
     assert re.search(r"\d+ passed", run_program([sys.executable, *words], tmp_path).stdout)
 
 
-def test_steps_of_the_marin_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from marin.execution import Executor, ExecutorStep, this_output_path
-    from marin.execution.remote import RemoteCallable
-
-    first, second = python_of("lib/marin/README.md")
-    fineweb = ExecutorStep(name="raw/fineweb", fn=lambda config: None, config={"output_path": this_output_path()})
-    ran: list[Any] = []
-    ours = run(first, {"fineweb": fineweb, "tokenize": ran.append})
-    executor = Executor(str(tmp_path), str(tmp_path / "experiments"))
-    executor.run([ours["tokenized"]])
-    assert ran[0].tokenizer == "llama3"
-    assert ran[0].input_path == executor.output_paths[fineweb] + "/parquet"
-    train = run(second, {"train_model": print, "ExecutorStep": ExecutorStep})["train"]
-    assert isinstance(train.fn, RemoteCallable)
-    assert train.fn.resources.chip_count() == 4
-
-
-def test_a_lease_of_the_rigging_readme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MARIN_PREFIX", str(tmp_path))
-    (code,) = python_of("lib/rigging/README.md")
-    run(code)
-    assert re.fullmatch(r"written by holder number \d+\n", (tmp_path / "reports" / "today.txt").read_text())
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("library", "others", "told"),
+    [
+        ("rigging", ("fray", "iris", "marin"), ""),
+        ("fray", ("iris", "marin"), "6 words, 6 in all\n4 words, 10 in all\n"),
+        ("marin", (), "readme/words  SUCCESS"),
+    ],
+)
+def test_the_readme_of_a_library_needs_no_other(
+    library: str, others: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    (code,) = python_of(f"lib/{library}/README.md")
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\nsys.modules.update(dict.fromkeys({others}))\n{code}")
+    assert told in run_program([sys.executable, str(script)], env={**os.environ, "MARIN_PREFIX": str(tmp_path)}).stdout
+    if library == "rigging":
+        assert re.fullmatch(r"written by holder number \d+\n", (tmp_path / "reports" / "today.txt").read_text())
 
 
 def test_python_of_the_mirror_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

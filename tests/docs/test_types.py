@@ -23,6 +23,7 @@ PROGRAMS = (
     "docs/resources.md",
     "docs/storage.md",
     "lib/fray/README.md",
+    "lib/marin/README.md",
     "lib/rigging/README.md",
 )
 # Those of the extra `quickstart` alone are looked for where they are installed.
