@@ -83,17 +83,21 @@ def test_a_step_is_shown_by_path_or_name_and_never_guessed(storage: RecordedStor
     size = (storage.root / "raw/a-000001/.executor_info").stat().st_size
     assert marin("show", "raw/a", "--json").json["files"] == {".executor_info": size, ".executor_status": 7}
     storage.step("raw/alpha-000001")
-    storage.step("b-000001")
     storage.step("b-000002")
+    storage.step("b-000001")
+    os.utime(storage.root / "b-000002/.executor_status", (1, 1))
     storage.run("train-0a1b2c", [])
     for word, code, said in (
         ("raw/alpa", 4, ["did you mean alpha"]),
         ("tran-0a1b2c", 4, ["did you mean train-0a1b2c"]),
-        ("b", 3, ["2 outputs have the name 'b'", "b-000002"]),
+        ("b", 0, ["b-000001 is the newest of 2 outputs of 'b'; older: ", "b-000002"]),
     ):
         done = marin("show", word)
         assert done.code == code
         assert [words for words in said if words not in done.err] == []
+    assert marin("show", "b", "--json").json["path"].endswith("b-000001")
+    assert (marin("show").code, marin("show", "--latest", "b").err) == (2, "")
+    assert marin("show", "--latest", "--json").json["info_file"] == "train-0a1b2c.json"
 
 
 def test_a_damaged_info_file_is_named_and_the_rest_is_listed(storage: RecordedStorage, marin: Marin) -> None:

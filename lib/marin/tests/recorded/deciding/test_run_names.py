@@ -8,7 +8,7 @@ from marin.recorded.deciding.log_cursor import LogCursor
 from marin.recorded.deciding.run_names import find_run, runs_of
 from marin.recorded.deciding.run_summary import EventsRead, ProcessState, RunState, info_head, summarize
 from marin.recorded.deciding.step_names import outputs_named, split_word, stem_of
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import NotFound
 
 A = "train-0a1b2c-20231114T010000.000000Z-4"
 B = "train-0a1b2c-20231114T020000.000000Z-5"
@@ -33,11 +33,12 @@ def test_a_word_means_a_run(word: str, meant: str) -> None:
     assert find_run(RUNS, word, "here").id == meant
 
 
-def test_a_word_that_may_mean_different_steps_is_refused() -> None:
+def test_the_newest_of_runs_of_different_steps_is_meant_and_the_others_are_told() -> None:
     assert [run.id for run in RUNS] == [B, A, C, "eval-000000"], "newest first, and those without a time last"
     assert [run.info for run in RUNS] == ["train-0a1b2c.json", "train-0a1b2c.json", None, "eval-000000.json"]
-    with pytest.raises(InvalidRequest, match=f"3 runs of different steps; .* the newest is the first: {RUNS[0].id}"):
-        find_run(RUNS, "train", "here")
+    told: list[str] = []
+    assert find_run(RUNS, "train", "here", told.append).id == B
+    assert told == [f"{B} is the newest of the runs that begin with 'train'; of other steps: train-ffffff"]
     with pytest.raises(NotFound, match="did you mean eval-000000"):
         find_run(RUNS, "evil-000000", "here")
 

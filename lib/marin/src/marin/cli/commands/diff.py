@@ -37,7 +37,7 @@ def diff(
 
     directory = runs_directory(storage_root(prefix), runs_at)
     runs = list_runs(directory)
-    one, other = find_run(runs, before, directory), find_run(runs, after, directory)
+    one, other = find_run(runs, before, directory, say), find_run(runs, after, directory, say)
     codes = [summary.code for summary in summaries(directory, [one, other], context.host)]
     infos = [with_own_code(read_info(directory, run), code) for run, code in zip((one, other), codes, strict=True)]
     found = diff_runs(*infos)

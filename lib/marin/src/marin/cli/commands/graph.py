@@ -36,7 +36,7 @@ def graph(
     from marin.recorded.reading.runs import list_runs, read_events, read_info, summaries
 
     directory = runs_directory(storage_root(prefix), runs_at)
-    found = find_run(list_runs(directory), run, directory)
+    found = find_run(list_runs(directory), run, directory, say)
     [summary] = summaries(directory, [found], context.host)
     steps = steps_of_run(read_info(directory, found), read_events(directory, found), summary.state)
     nodes = graph_of(steps, 0 if expand else FOLDED)

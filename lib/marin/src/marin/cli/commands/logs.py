@@ -97,7 +97,7 @@ def _find_step(root: str, name: str) -> str:
     from marin.recorded.reading.steps import find_step
 
     try:
-        return find_step(root, name)
+        return find_step(root, name, say)
     except NotFound:
         directory = runs_directory(root, None)
         try:

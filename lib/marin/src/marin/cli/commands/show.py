@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,34 +30,45 @@ _FIELDS = 60
 
 
 @click.command()
-@click.argument("name", type=RUN_OR_STEP, metavar="RUN|STEP")
+@click.argument("name", type=RUN_OR_STEP, metavar="RUN|STEP", required=False)
+@click.option("--latest", is_flag=True, help="The newest run; with a name, the newest that the name fits.")
 @prefix_option
 @runs_option
 @json_option
 @pass_context
-def show(context: CliContext, name: str, prefix: str | None, runs_at: str | None, as_json: bool) -> None:
-    """Show a run with its steps, or everything recorded about a step's output."""
+def show(
+    context: CliContext, name: str | None, latest: bool, prefix: str | None, runs_at: str | None, as_json: bool
+) -> None:
+    """Show a run with its steps, or everything recorded about a step's output.
+
+    If a name fits several runs or outputs, the newest is shown.
+    """
     root = storage_root(prefix)
     directory = runs_directory(root, runs_at)
-    found = _run_or_step(root, directory, name)
+    if name is None and not latest:
+        raise click.UsageError("Missing argument 'RUN|STEP': name a run or a step, or give --latest.")
+    found = _run_or_step(root, directory, name or "", (lambda _: None) if latest else say)
     if isinstance(found, str):
         _show_step(context, found, directory, as_json)
     else:
         _show_run(context, directory, found, as_json)
 
 
-def _run_or_step(root: str, directory: str, name: str) -> RunFiles | str:
+def _run_or_step(root: str, directory: str, name: str, note: Callable[[str], None]) -> RunFiles | str:
     """Return the run or the output path that a name stands for. Runs win: their names have no slashes."""
     from marin.recorded.reading.runs import list_runs
     from marin.recorded.reading.steps import find_step
 
     if "/" in name and not name.endswith((".json", ".jsonl")):
-        return find_step(root, name)
+        return find_step(root, name, note)
+    runs = list_runs(directory)
+    if not name and runs:
+        return runs[0]
     try:
-        return find_run(list_runs(directory), name, directory)
+        return find_run(runs, name, directory, note)
     except NotFound as no_run:
         try:
-            return find_step(root, name)
+            return find_step(root, name, note)
         except NotFound as no_step:
             raise NotFound(f"{no_run}; and {no_step}") from None
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import NotFound
 
 _INFO: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})\.json")
 _EVENTS: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})-(?P<time>\d{8}T\d{6}\.\d{6})Z-(?P<pid>\d+)\.events\.jsonl")
@@ -75,17 +75,17 @@ def _seconds(text: str) -> float:
         return 0.0
 
 
-def find_run(runs: Sequence[RunFiles], word: str, where: str) -> RunFiles:
-    """Return the run with a name; with a stem, the newest run of equal steps; or with the beginning of either.
+def find_run(runs: Sequence[RunFiles], word: str, where: str, note: Callable[[str], None] | None = None) -> RunFiles:
+    """Return the run with a name; with a stem, the newest run of equal steps; or the newest that begins with the word.
 
     Args:
         runs: All runs, newest first.
         word: The name.
         where: The directory of the runs, for messages.
+        note: Is told of the other runs if the word begins runs of different steps.
 
     Raises:
         NotFound: No run has such a name. The message suggests the nearest ones.
-        InvalidRequest: The name is the beginning of runs of different steps.
     """
     word = word.rpartition("/")[2].removesuffix(".events.jsonl").removesuffix(".json")
     for run in runs:
@@ -99,13 +99,16 @@ def find_run(runs: Sequence[RunFiles], word: str, where: str) -> RunFiles:
         nearest = nearest_names(word, [run.id for run in runs] + [run.stem for run in runs])
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
         raise NotFound(f"no run {word!r} among the {len(runs)} in {where}{hint}")
-    if len({run.stem for run in found}) > 1:
-        shown = ", ".join(run.id for run in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-        raise InvalidRequest(
-            f"{word!r} is the beginning of {len(found)} runs of different steps; name one, "
-            f"the newest is the first: {shown}"
-        )
+    others = list(dict.fromkeys(run.stem for run in found if run.stem != found[0].stem))
+    if others and note is not None:
+        note(f"{found[0].id} is the newest of the runs that begin with {word!r}; of other steps: {shown_names(others)}")
     return found[0]
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many there are if not all are shown."""
+    more = f", ... ({len(names)})" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def nearest_names(word: str, names: Iterable[str]) -> list[str]:

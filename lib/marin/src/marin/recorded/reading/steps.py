@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.output_files import INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
 from marin.recorded.deciding.leases import LeaseSeen
-from marin.recorded.deciding.run_names import nearest_names
+from marin.recorded.deciding.run_names import nearest_names, shown_names
 from marin.recorded.deciding.step_names import outputs_named, split_word, stem_of
 from marin.recorded.reading.leases import read_lease
 from marin.recorded.reading.runs import read_json
-from marin.recorded.reading.store import below, each, names_in, size_of
+from marin.recorded.reading.store import below, each, modified_at, names_in, size_of
 from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import local_path
-
-_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +46,17 @@ def is_output(path: str) -> bool:
     return bool({INFO_FILE, STATUS_FILE, LOG_FILE} & set(names_in(path)))
 
 
-def find_step(root: str, word: str) -> str:
+def find_step(root: str, word: str, note: Callable[[str], None] | None = None) -> str:
     """Return the output path that a word refers to.
 
     Args:
         root: The storage root.
         word: An output path, absolute or below the root; or a step's name.
+        note: If a step has several outputs, the newest is returned and this is told of the others.
 
     Raises:
         NotFound: There is no such output. The message suggests the nearest names.
-        InvalidRequest: Several outputs have that name.
+        InvalidRequest: Several outputs have that name, and there is no `note`.
     """
     directory, name = split_word(word, root)
     names = names_in(directory)
@@ -67,9 +66,17 @@ def find_step(root: str, word: str) -> str:
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
         raise NotFound(f"no output {word!r} in {directory}{hint}")
     if len(found) > 1:
-        shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-        raise InvalidRequest(f"{len(found)} outputs have the name {word!r}: {shown}")
+        if note is None:
+            raise InvalidRequest(f"{len(found)} outputs have the name {word!r}: {shown_names(found)}")
+        written = each(_written_at, found, directory)
+        found = [path for _, path in sorted(zip(written, found, strict=True), reverse=True)]
+        note(f"{found[0]} is the newest of {len(found)} outputs of {word!r}; older: {shown_names(found[1:])}")
     return found[0]
+
+
+def _written_at(path: str) -> float:
+    """Return when an output got its latest status or, without one, its info file; 0.0 if storage does not tell."""
+    return modified_at(below(path, STATUS_FILE)) or modified_at(below(path, INFO_FILE)) or 0.0
 
 
 def read_step(path: str, now: float) -> StepRecord:

@@ -99,14 +99,26 @@ def modified_of(entry: dict[str, Any]) -> float | None:
 
 def size_of(path: str) -> int | None:
     """Return the current size of a file; None if it does not exist."""
+    entry = _entry(path)
+    return None if entry is None else int(entry["size"] or 0)
+
+
+def modified_at(path: str) -> float | None:
+    """Return a file's modification time in seconds since the epoch; None if storage does not report it."""
+    entry = _entry(path)
+    return None if entry is None else modified_of(entry)
+
+
+def _entry(path: str) -> dict[str, Any] | None:
     local = local_path(path)
     try:
         if local is not None:
-            return os.stat(local).st_size
+            found = os.stat(local)
+            return {"size": found.st_size, "mtime": found.st_mtime}
         with reading(path):
             fs, remote = url_to_fs(path)
             fs.invalidate_cache()
-            return int(fs.info(remote)["size"] or 0)
+            return dict(fs.info(remote))
     except (FileNotFoundError, NotADirectoryError):
         return None
 
