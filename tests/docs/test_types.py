@@ -1,6 +1,7 @@
 """A user's program has the types it states, and the examples have no errors for pyright, which most editors show."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def test_values_have_the_types_of_the_functions_that_return_them(tmp_path: Path)
     program = tmp_path / "program.py"
     program.write_text((Path(__file__).parent / "typed_program.py").read_text())
     run_program([sys.executable, "-m", "mypy", "--strict", str(program)], tmp_path, seconds=100)
-    run_program([sys.executable, str(program)], tmp_path)
+    run_program([sys.executable, str(program)], tmp_path, {**os.environ, "MARIN_PREFIX": str(tmp_path / "prefix")})
     (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict", "include": ["program.py"]}))
     told = pyright(tmp_path)
     assert told["generalDiagnostics"] == []

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any, assert_type
 
 import fray
-from fray import Client, Entrypoint, JobHandle, JobRequest, LocalClient
+from fray import Client, Entrypoint, JobHandle, JobRequest, LocalClient, ResourceConfig
+from marin.execution.disk_cache import disk_cache, locked_disk_cache
+from marin.execution.remote import remote
 
 
 def text_of(number: int) -> str:
@@ -32,10 +34,36 @@ def items(client: Client) -> None:
     assert list(assert_type(either, Iterator[str | Exception])) == ["1"]
 
 
+remote_text = remote(name="text", resources=ResourceConfig(cpu=1))(text_of)
+remote_half = remote(half_of)
+
+
+class Reader:
+    @disk_cache
+    def text(self, number: int) -> str:
+        return str(number)
+
+    @locked_disk_cache(output_path="kept")
+    def kept(self, number: int) -> str:
+        return str(number)
+
+
+@disk_cache(output_path="here")
+def here(number: int) -> str:
+    return str(number)
+
+
+def functions() -> None:
+    assert assert_type(remote_text(4), str) == assert_type(remote_text.named("other")(4), str) == "4"
+    assert assert_type(remote_half(4), float) == 2.0
+    assert assert_type(Reader().text(4), str) == assert_type(Reader().kept(4), str) == assert_type(here(4), str) == "4"
+
+
 def main() -> None:
     with LocalClient() as client, fray.set_current_client(client):
         jobs(client)
         items(client)
+        functions()
 
 
 if __name__ == "__main__":

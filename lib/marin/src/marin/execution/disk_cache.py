@@ -7,43 +7,26 @@ below the prefix; of several concurrent callers, one computes and the others wai
 from __future__ import annotations
 
 import functools
-import hashlib
-import logging
 import os
-import pickle
-import re
 import types
-import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from marin.execution.artifact import Artifact, ArtifactNotFound, DamagedArtifact
 from marin.execution.config.prefix import prefix_or_default
 from marin.execution.jobs.remote import function_name
+from marin.execution.kept_results import LoadFn, ResultStore, SaveFn
 from marin.execution.lease.status_file import LockedFunction, StatusFile, StepAlreadyDone, making_output
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.plan.call_identity import Unidentified, bound_call_digest, function_identity
-from marin.output_files import ARTIFACT_FILE
-from rigging.errors import Denied, InvalidRequest
-from rigging.filesystem import local_path, marin_temp_bucket, read_bytes_or_none, write_bytes_atomic
-from rigging.filesystem.location import path_in
+from rigging.errors import InvalidRequest
+from rigging.filesystem import local_path, marin_temp_bucket
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-SaveFn = Callable[[Any, str], object]
-LoadFn = Callable[[str], Any]
-
-logger = logging.getLogger(__name__)
+S = TypeVar("S")
+Rest = ParamSpec("Rest")
 
 _HASH_DIGITS = 16
-_MISSES_TO_SAY = 3
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_DIGEST_LINE = b"\nsha256:%b\n"
-_DIGEST = re.compile(rb"\nsha256:([0-9a-f]{64})\n\Z")
-
-RESULT_FILE = "data.pkl"
 
 
 class disk_cache(Generic[P, R]):
@@ -72,21 +55,48 @@ class disk_cache(Generic[P, R]):
     #: See `marin.execution.plan.call_identity`.
     wraps_function = True
 
-    def __init__(
-        self,
+    _fn: Callable[P, R] | None
+    _identity: str
+    _store: ResultStore
+
+    # Not __init__, which could not say that `disk_cache(...)` without a function takes one of any types.
+    @overload
+    def __new__(
+        cls,
+        fn: Callable[P, R],
+        *,
+        output_path: str | None = None,
+        save_fn: SaveFn | None = None,
+        load_fn: LoadFn | None = None,
+    ) -> Self: ...
+
+    @overload
+    def __new__(
+        cls,
+        fn: None = None,
+        *,
+        output_path: str | None = None,
+        save_fn: SaveFn | None = None,
+        load_fn: LoadFn | None = None,
+    ) -> _Decorator: ...
+
+    def __new__(
+        cls,
         fn: Callable[P, R] | None = None,
         *,
         output_path: str | None = None,
         save_fn: SaveFn | None = None,
         load_fn: LoadFn | None = None,
-    ) -> None:
-        self._store = _Store(output_path, save_fn, load_fn, self._temporary_path)
+    ) -> Any:
+        self = super().__new__(cls)
+        self._store = ResultStore(output_path, save_fn, load_fn, self._temporary_path)
         self._fn = fn
         self._identity = ""
         if fn is not None:
             functools.update_wrapper(self, fn)
             if output_path is None:
                 self._identity = _identity_now(fn)
+        return self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         fn = self._fn
@@ -115,6 +125,14 @@ class disk_cache(Generic[P, R]):
         self._store.save(value, path)
         return value
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+
+    @overload
+    def __get__(
+        self: disk_cache[Concatenate[S, Rest], R], instance: S, owner: type | None = None
+    ) -> Callable[Rest, R]: ...
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind the function to an instance, so that methods can be cached."""
         return self if instance is None else types.MethodType(self, instance)
@@ -124,7 +142,7 @@ class disk_cache(Generic[P, R]):
         path = marin_temp_bucket(1, f"disk_cache_{digest}")
         return local_path(path) or path
 
-    def _wrapping(self, *args: Any, **kwargs: Any) -> disk_cache[..., Any]:
+    def _wrapping(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) != 1 or kwargs or not callable(args[0]):
             raise TypeError(
                 "disk_cache(...) takes the function to wrap: write @disk_cache(...), or disk_cache(fn, ...)"
@@ -133,8 +151,11 @@ class disk_cache(Generic[P, R]):
         return disk_cache(args[0], output_path=store.output_path, save_fn=store.save_fn, load_fn=store.load_fn)
 
 
-@overload
-def locked_disk_cache(fn: Callable[P, R]) -> Callable[P, R]: ...
+class _Decorator(disk_cache[..., Any]):
+    """For type checkers: what `disk_cache(...)` without a function is."""
+
+    def __call__(self, fn: Callable[P, R]) -> disk_cache[P, R]:
+        raise NotImplementedError
 
 
 @overload
@@ -174,7 +195,7 @@ def locked_disk_cache(
     if (save_fn is None) != (load_fn is None):
         missing = "save_fn" if save_fn is None else "load_fn"
         raise InvalidRequest(f"disk_cache: {missing} is missing; save_fn and load_fn must be given together")
-    store = _Store(output_path, save_fn, load_fn, cache_path)
+    store = ResultStore(output_path, save_fn, load_fn, cache_path)
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -193,101 +214,6 @@ def locked_disk_cache(
         return cached
 
     return wrap if fn is None else wrap(fn)
-
-
-class DamagedResult(InvalidRequest):
-    """A stored result was changed after it was written, or is missing although its status is SUCCESS."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    value: Any
-
-
-class _Misses:
-    """Count consecutive calls that look alike, find no result, and have different identities."""
-
-    def __init__(self) -> None:
-        self._call = ""
-        self._paths: set[str] = set()
-        self._is_said = False
-
-    def note_hit(self) -> None:
-        self._paths.clear()
-
-    def note(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], path: str) -> None:
-        try:
-            call = _ADDRESS.sub(
-                "", ", ".join([*map(repr, args), *(f"{name}={item!r}" for name, item in kwargs.items())])
-            )
-        except Exception:  # of an argument's own __repr__
-            return
-        if call != self._call:
-            self._call, self._paths = call, set()
-        self._paths.add(path)
-        if len(self._paths) == _MISSES_TO_SAY and not self._is_said:
-            self._is_said = True
-            logger.warning(
-                "%s(%s): %d calls in a row have equal text but different identities, so each computes its own result: "
-                "pass only arguments that matter, or set output_path",
-                function_name(fn), call if len(call) <= 200 else call[:200] + "...", _MISSES_TO_SAY,
-            )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Store:
-    """Where and how results are kept.
-
-    Attributes:
-        own_path: Return the path of a call's result when no path is given.
-    """
-
-    output_path: str | None
-    save_fn: SaveFn | None
-    load_fn: LoadFn | None
-    own_path: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], str]
-    misses: _Misses = field(default_factory=_Misses)
-
-    def find(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, _Kept | None]:
-        """Return the path of a call's result, and the result itself if it is stored and undamaged."""
-        path = self.own_path(fn, args, kwargs) if self.output_path is None else self.output_path
-        if StatusFile(path).status == STATUS_SUCCESS:
-            try:
-                kept = _Kept(self.load(fn, path))
-            except DamagedResult as error:
-                self._put_aside(path, error)
-            else:
-                self.misses.note_hit()
-                return path, kept
-        if self.output_path is None:
-            self.misses.note(fn, args, kwargs, path)
-        return path, None
-
-    def _put_aside(self, path: str, error: DamagedResult) -> None:
-        """Rename a damaged file, so that the result is computed again."""
-        for name in (RESULT_FILE, ARTIFACT_FILE):
-            content = read_bytes_or_none(path_in(path, name))
-            if content is not None:
-                write_bytes_atomic(path_in(path, f"{name}.damaged"), content)
-                break
-        logger.warning("%s: computed again%s", error, "" if content is None else f"; it is kept as {name}.damaged")
-        StatusFile(path).write_status(STATUS_FAILED)
-
-    def save(self, value: Any, path: str) -> None:
-        if self.save_fn is None:
-            _save(value, path)
-            return
-        if (local := local_path(path)) is not None:
-            os.makedirs(local, exist_ok=True)
-        self.save_fn(value, path)
-
-    def load(self, fn: Callable[..., Any], path: str) -> Any:
-        """Return the result stored at a path. Raise DamagedResult if it is damaged or missing."""
-        if self.load_fn is not None:
-            return self.load_fn(path)
-        if self.output_path is None:
-            _check_own(path_in(path, RESULT_FILE))
-        return _load(fn, path)
 
 
 def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -311,62 +237,3 @@ def _identity_now(fn: Callable[..., Any]) -> str:
         return function_identity(fn)
     except Unidentified:  # it holds a lock, a client ...: then it is its name
         return function_name(fn)
-
-
-def _check_own(file: str) -> None:
-    """Refuse a local file of another user: by default all users of a machine share one cache directory."""
-    local = local_path(file)
-    try:
-        owner = os.geteuid() if local is None else os.stat(local).st_uid
-    except FileNotFoundError:
-        return
-    if owner not in (os.geteuid(), 0):
-        raise Denied(f"{file} belongs to another user, so it is not loaded; set MARIN_PREFIX, or give output_path")
-
-
-def _save(value: Any, path: str) -> None:
-    import cloudpickle
-
-    try:
-        content = cloudpickle.dumps(value)
-    except Exception as error:
-        raise InvalidRequest(
-            f"disk_cache: a result of type {type(value).__name__} cannot be pickled ({error}); give save_fn and load_fn"
-        ) from error
-    # Behind the end of a pickle, where whoever loads it does not look.
-    write_bytes_atomic(
-        path_in(path, RESULT_FILE), content + _DIGEST_LINE % hashlib.sha256(content).hexdigest().encode()
-    )
-
-
-def _load(fn: Callable[..., Any], path: str) -> Any:
-    file = path_in(path, RESULT_FILE)
-    stored = read_bytes_or_none(file)
-    if stored is None:  # an earlier release made it
-        return _load_artifact(fn, path)
-    content, digest = stored[: -len(_DIGEST_LINE % (b"0" * 64))], _DIGEST.search(stored)
-    if digest is not None and hashlib.sha256(content).hexdigest().encode() != digest[1]:
-        raise DamagedResult(f"{file} is damaged: its content does not match its stored digest")
-    try:
-        return pickle.loads(stored)  # noqa: S301 - from the user's own storage
-    except (AttributeError, ImportError):  # a class that is not there any more
-        raise
-    except Exception as error:
-        if digest is not None:
-            raise
-        raise DamagedResult(f"{file} is damaged or truncated: {type(error).__name__}: {error}") from error
-
-
-def _load_artifact(fn: Callable[..., Any], path: str) -> Any:
-    try:
-        annotation = typing.get_type_hints(fn).get("return")
-    except (NameError, TypeError):
-        annotation = None  # names that only a type checker knows
-    try:
-        if annotation is None or isinstance(annotation, TypeVar):
-            return Artifact.load(path)
-        return Artifact.load(path, annotation)
-    except ArtifactNotFound as error:
-        raise DamagedResult(f"{path_in(path, RESULT_FILE)} is missing, though the status is SUCCESS") from error
-    except DamagedArtifact as error:
-        raise DamagedResult(str(error)) from error

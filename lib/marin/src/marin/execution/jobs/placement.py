@@ -61,7 +61,7 @@ def check_returned(handle: JobHandle, replicas: int) -> None:
         )
 
 
-def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
+def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[..., Any] | None:
     """Return the function that a step submits as a job; None when it runs in this process.
 
     A job is submitted for a `remote()` function, and for any function of a step that has resources or packages. The
@@ -69,7 +69,7 @@ def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
     """
     fn = step.fn
     if isinstance(fn, RemoteCallable):
-        chosen: RemoteCallable[Any] = fn
+        chosen: RemoteCallable[..., Any] = fn
     elif fn is not None and (step.resources is not None or step.pip_dependency_groups):
         chosen = remote(fn)
     else:
@@ -80,7 +80,7 @@ def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[Any] | None:
 
 def tries_of(step: ExecutorStep[Any]) -> Tries:
     """Return how often a step is tried, and for how long: as the step says, else as its `remote()` function says."""
-    said: list[ExecutorStep[Any] | RemoteCallable[Any]] = [step]
+    said: list[ExecutorStep[Any] | RemoteCallable[..., Any]] = [step]
     if isinstance(step.fn, RemoteCallable):
         said.append(step.fn)
     retries = next((each.retries for each in said if each.retries is not None), None)
@@ -162,7 +162,7 @@ class _StepJob:
     prefix: str
     jobs: LiveJobs
     env_vars: Mapping[str, str] | None
-    remote_fn: RemoteCallable[Any]
+    remote_fn: RemoteCallable[..., Any]
 
     def run(self) -> None:
         """Submit the job, wait for its end, and see to it that its log is whole and its return value kept."""

@@ -7,9 +7,9 @@ import os
 import re
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from marin.execution.config.regions import infer_region
 from marin.execution.config.tries import check_tries
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from marin.execution.log.own import LogTask
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 PREFIX_VARIABLE = "MARIN_PREFIX"
 _MAX_JOB_NAME = 80
 
 
 @dataclass(frozen=True)
-class RemoteCallable(Generic[P]):
-    """A function that, when called, runs as a job of its own; the call returns when the job has ended.
+class RemoteCallable(Generic[P, R]):
+    """A function that, when called, runs as a job of its own; the call returns the function's value.
 
     Attributes:
         fn: The function.
@@ -43,7 +44,7 @@ class RemoteCallable(Generic[P]):
         timeout: Seconds that an attempt at such a step may run; None for no limit.
     """
 
-    fn: Callable[P, Any]
+    fn: Callable[P, R | Coroutine[Any, Any, R]]
     resources: ResourceConfig
     env_vars: Mapping[str, str] = field(default_factory=dict)
     pip_dependency_groups: Sequence[str] = ()
@@ -55,27 +56,36 @@ class RemoteCallable(Generic[P]):
     def __post_init__(self) -> None:
         check_tries("remote()", self.retries, self.retry_delay, self.timeout)
 
-    def named(self, name: str) -> RemoteCallable[P]:
+    def named(self, name: str) -> RemoteCallable[P, R]:
         """Return the same function under another job name."""
         return replace(self, name=name)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Submit the job to the current fray client and wait for it.
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Submit the job to the current fray client, wait for it and return its value (see `JobHandle.result`).
 
         Raises:
             JobFailed: The job failed; in-process clients raise the function's own exception.
+            ResultUnavailable: The job succeeded, but its value could not be pickled.
         """
         name = job_name(self.name or function_name(self.fn).rpartition(".")[2], uuid.uuid4().hex)
-        submit(self, name, args, kwargs).wait()
+        job: JobHandle[R] = submit(self, name, args, kwargs)
+        job.wait()
+        return job.result()
 
 
-@overload
-def remote(fn: Callable[P, Any]) -> RemoteCallable[P]: ...
+class _Decorator(Protocol):
+    """What `remote(...)` without a function is: it keeps the types of the function it is given."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]]) -> RemoteCallable[P, R]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, R]) -> RemoteCallable[P, R]: ...
 
 
 @overload
 def remote(
-    fn: Callable[P, Any],
+    fn: Callable[P, Coroutine[Any, Any, R]],
     *,
     name: str | None = None,
     resources: ResourceConfig | None = None,
@@ -84,7 +94,21 @@ def remote(
     retries: int | None = None,
     retry_delay: float | None = None,
     timeout: float | None = None,
-) -> RemoteCallable[P]: ...
+) -> RemoteCallable[P, R]: ...
+
+
+@overload
+def remote(
+    fn: Callable[P, R],
+    *,
+    name: str | None = None,
+    resources: ResourceConfig | None = None,
+    env_vars: Mapping[str, str] | None = None,
+    pip_dependency_groups: Sequence[str] | None = None,
+    retries: int | None = None,
+    retry_delay: float | None = None,
+    timeout: float | None = None,
+) -> RemoteCallable[P, R]: ...
 
 
 @overload
@@ -98,11 +122,11 @@ def remote(
     retries: int | None = None,
     retry_delay: float | None = None,
     timeout: float | None = None,
-) -> Callable[[Callable[P, Any]], RemoteCallable[P]]: ...
+) -> _Decorator: ...
 
 
 def remote(
-    fn: Callable[P, Any] | None = None,
+    fn: Callable[..., Any] | None = None,
     *,
     name: str | None = None,
     resources: ResourceConfig | None = None,
@@ -111,7 +135,7 @@ def remote(
     retries: int | None = None,
     retry_delay: float | None = None,
     timeout: float | None = None,
-) -> RemoteCallable[P] | Callable[[Callable[P, Any]], RemoteCallable[P]]:
+) -> Any:
     """Make a function run as a job of its own: `remote(fn, ...)`, `@remote`, or `@remote(...)`.
 
     Args:
@@ -130,9 +154,9 @@ def remote(
     """
     from fray.types import ResourceConfig
 
-    def wrap(function: Callable[P, Any]) -> RemoteCallable[P]:
+    def wrap(fn: Callable[..., Any]) -> RemoteCallable[..., Any]:
         return RemoteCallable(
-            fn=function,
+            fn=fn,
             resources=resources if resources is not None else ResourceConfig.with_cpu(),
             env_vars=dict(env_vars or {}),
             pip_dependency_groups=tuple(pip_dependency_groups or ()),
@@ -160,7 +184,7 @@ def job_name(label: str, unique: str) -> str:
 
 
 def job_request(
-    remote_fn: RemoteCallable[Any],
+    remote_fn: RemoteCallable[..., Any],
     name: str,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -235,7 +259,7 @@ def connect() -> None:
 
 
 def submit(
-    remote_fn: RemoteCallable[Any],
+    remote_fn: RemoteCallable[..., Any],
     name: str,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -248,7 +272,7 @@ def submit(
 
 
 def submit_step(
-    remote_fn: RemoteCallable[Any],
+    remote_fn: RemoteCallable[..., Any],
     name: str,
     config: Any,
     *,
@@ -291,7 +315,7 @@ def submit_step(
     return submit(call, name, ((config,), output_path, budget_gb, token, log, making_here()), env_vars=variables)
 
 
-def job_region(remote_fn: RemoteCallable[Any], config: Any, *, step_name: str, output_path: str) -> str | None:
+def job_region(remote_fn: RemoteCallable[..., Any], config: Any, *, step_name: str, output_path: str) -> str | None:
     """Return the region that a step's job must run in; None when its resources name one, or no path tells.
 
     Args:
