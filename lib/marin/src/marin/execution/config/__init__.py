@@ -1,4 +1,4 @@
-"""A step's config: placeholders, the walk through it, encoding, copies, instantiation.
+"""A step's config: placeholders, traversal, encoding, copies, instantiation.
 
-Pure: no storage. What counts in a version is decided in `version`.
+Pure, without storage. `version` decides what is part of a version.
 """

@@ -18,21 +18,21 @@ _LONGEST_NUMBER: Final = {"f": 8, "c": 16}
 
 
 def is_array(value: Any) -> bool:
-    """True if a value is a numpy array, which it can only be when numpy has been imported."""
+    """Return whether a value is a numpy array, which is possible only if numpy has been imported."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def array_text(value: Any, most_bytes: int) -> str | None:
-    """Return a numpy array's type, shape and digest of its content: `float64[3, 4] 0a1b2c3d4e5f6071`.
+    """Return a numpy array's type, shape and content digest: `float64[3, 4] 0a1b2c3d4e5f6071`.
 
     Args:
         value: The array.
-        most_bytes: Of a larger array only blocks of this many bytes in all are hashed, evenly spread from the first to
-            the last; the text says so.
+        most_bytes: For a larger array, hash only blocks of this total size, evenly spaced from first to last; the text
+            mentions that.
 
     Returns:
-        None for an array whose bytes are not its value: of objects, of records, of `longdouble`.
+        None for an array whose bytes are not its value: of objects, records, or `longdouble`.
     """
     kind = value.dtype
     if kind.hasobject or kind.fields is not None or kind.itemsize > _LONGEST_NUMBER.get(kind.kind, kind.itemsize):
@@ -52,7 +52,7 @@ def array_text(value: Any, most_bytes: int) -> str | None:
 
 
 def with_digest(text: str, value: Any) -> str:
-    """Return the text of an array, with its digest where numpy shortens or rounds what it holds."""
+    """Return the text of an array, with a digest if numpy shortens or rounds it."""
     if value.dtype.kind in _EXACT_KINDS and "..." not in text:
         return text
     digest = array_text(value, CONFIG_BYTES)

@@ -1,4 +1,4 @@
-"""The classes of a config's objects: what its version, which has values only, does not tell apart."""
+"""The classes of a config's objects, which its version cannot distinguish because it contains only values."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PASSED: Final = LEAF_TYPES | {ExecutorStep, InputName, OutputName}
 def classes_of(config: Any) -> dict[str, str]:
     """Return the class of every object in a config by its dotted path.
 
-    Dataclasses, pydantic models, attrs classes, named tuples and plain objects stand by their name
-    (`experiments.train.Adam`), members of enums by theirs (`experiments.train.Optimizer.ADAM`); what else is written
-    like a plain value stands as a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists
-    and dicts, steps and inputs are left out.
+    Dataclasses, pydantic models, attrs classes, named tuples and plain objects have their class's name
+    (`experiments.train.Adam`), enum members their own (`experiments.train.Optimizer.ADAM`). Other values that are
+    written like plain ones have a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists and dicts,
+    steps and inputs are omitted.
     """
     found: dict[str, str] = {}
     _Classes(found).visit_at(config, "")
@@ -37,12 +37,12 @@ def classes_of(config: Any) -> dict[str, str]:
 
 
 def is_kind(name: str | None) -> bool:
-    """Say whether a recorded class is only another way to write a plain value (or is none at all)."""
+    """Return whether a recorded class is only another way to write a plain value, or is missing."""
     return name is None or name.startswith(_KIND)
 
 
 def class_name(cls: type[Any]) -> str:
-    """Return `module.qualified_name`; for a class of the script that runs, the name that importing it would give."""
+    """Return `module.qualified_name`; for a class of the running script, the name under which it could be imported."""
     module = _main_module() if cls.__module__ == "__main__" else cls.__module__
     if module == "pathlib._local":  # so Python 3.13 calls it, and no other
         module = "pathlib"
@@ -68,7 +68,7 @@ def _module_of_script(file: str) -> str:
 
 
 class _Classes(ConfigVisitor):
-    """Notes the class of each object that it comes to."""
+    """Record the class of each visited object."""
 
     __slots__ = ("_found",)
 
@@ -76,36 +76,36 @@ class _Classes(ConfigVisitor):
         self._found = found
 
     def visit_leaf(self, obj: Any, path: str) -> None:
-        """Pass over plain values."""
+        """Ignore plain values."""
 
     def visit_placeholder(self, obj: Any, path: str) -> None:
-        """Pass over steps, inputs and names of outputs."""
+        """Ignore steps, inputs and names of outputs."""
 
     def visit_versioned(self, obj: VersionedValue[Any], path: str) -> None:
-        """Look at what is versioned."""
+        """Visit the versioned value."""
         self.visit_at(obj.value, path)
 
     def visit_mirrored(self, obj: MirroredValue[Any], path: str) -> None:
-        """Look at the path that is mirrored."""
+        """Visit the mirrored path."""
         self.visit_at(obj.value, path)
 
     def visit_constant(self, obj: Any, path: str) -> None:
-        """Note class and name of an enum's member, of which the version has the value; it has the name of a class."""
+        """Record an enum member's class and name (the version has its value), or a class's name."""
         if isinstance(obj, enum.Enum):
             self._note(path, f"{class_name(type(obj))}.{obj.name}")
 
     def visit_scalar(self, obj: Any, path: str) -> None:
-        """Note a subclass of texts or numbers."""
+        """Record a subclass of text or numbers."""
         self._note(path, _KIND + class_name(type(obj)))
 
     def visit_dataclass(self, obj: Any, path: str) -> None:
-        """Note the class, and look at the fields."""
+        """Record the class, and visit the fields."""
         cls = type(obj)
         self._note(path, class_name(cls))
         self._each(((name, getattr(obj, name, None)) for name in dataclass_field_names(cls) if name != MARK), path)
 
     def visit_dict(self, obj: Mapping[Any, Any], path: str) -> None:
-        """Note a subclass, and keys that JSON writes as texts; look at the items."""
+        """Record a subclass, and keys that JSON turns into text; visit the items."""
         if type(obj) is not dict:
             self._note(path, _KIND + class_name(type(obj)))
         elif not all(isinstance(key, str) for key in obj):
@@ -113,7 +113,7 @@ class _Classes(ConfigVisitor):
         self._each(obj.items(), path)
 
     def visit_sequence(self, obj: Iterable[Any], path: str) -> None:
-        """Note what is no list, and look at the members; a named tuple has the name of its class."""
+        """Record anything but a list, and visit the members. A named tuple has its class's name."""
         cls = type(obj)
         if cls is not list:
             is_named = issubclass(cls, tuple) and hasattr(cls, "_fields")
@@ -121,10 +121,10 @@ class _Classes(ConfigVisitor):
         self._each(((f"[{index}]", item) for index, item in enumerate(obj)), path)
 
     def visit_set(self, obj: Any, path: str) -> None:
-        """Pass over members, which have no path of their own."""
+        """Ignore members, which have no path of their own."""
 
     def visit_shaped(self, obj: Any, path: str) -> None:
-        """Note the class of a model, and look at its parts."""
+        """Record the class of a model, and visit its parts."""
         found = shape_of(type(obj))
         assert isinstance(found, Shape)
         self._note(path, ("" if found.has_fields else _KIND) + class_name(type(obj)))
@@ -132,7 +132,7 @@ class _Classes(ConfigVisitor):
         self._each(((f"[{key}]", item) for key, item in parts) if found.is_sequence else parts, path)
 
     def visit_other(self, obj: Any, path: str) -> None:
-        """Note the class of an object that stands in the version by its text, if at all."""
+        """Record the class of an object that the version contains at most as text."""
         cls = type(obj)
         if cls.__module__ == "builtins":
             return

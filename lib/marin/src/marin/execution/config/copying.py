@@ -26,11 +26,11 @@ _PYDANTIC_ATTRIBUTES = ("__pydantic_extra__", "__pydantic_private__")
 
 
 def copy_config(config: T) -> T:
-    """Return a copy of a config that has no container, dataclass, model or attrs object in common with it.
+    """Return a copy of a config that shares no container, dataclass, model or attrs object with it.
 
-    An object that stands in two places of the config stands in two places of the copy. Constructors are not called, and
-    attributes that are not fields are copied, too. Other objects are shared: arrays, weights, functions, objects of
-    plain classes, frozen objects and tuples that hold nothing to copy, and objects whose class forbids copies.
+    An object that occurs twice in the config occurs twice in the copy. Constructors are not called, and attributes that
+    are not fields are copied, too. Other objects are shared: arrays, weights, functions, objects of plain classes,
+    frozen objects and tuples without mutable content, and objects whose class forbids copies.
 
     Raises:
         InvalidRequest: The config is nested too deeply.
@@ -48,7 +48,7 @@ def _share(copier: _Copier, obj: Any) -> Any:
 
 
 class _Copier(ConfigVisitor):
-    """Returns a copy of each object, the same one for an object that stands in several places."""
+    """Copy each object once, even if it occurs several times."""
 
     __slots__ = ("_copies",)
 
@@ -57,7 +57,7 @@ class _Copier(ConfigVisitor):
         self._copies: dict[int, tuple[Any, Any]] = {}
 
     def visit(self, obj: Any) -> Any:
-        """Return the copy of an object; the object itself where it is shared."""
+        """Return the copy of an object, or the object itself if it is shared."""
         kind = type(obj)
         method = self._methods.get(kind)
         if method is None:
@@ -108,7 +108,7 @@ class _Copier(ConfigVisitor):
         return result
 
     def _copy_unchangeable(self, obj: Any) -> Any:
-        """Return a tuple or a frozenset, of a subclass perhaps, whose constructor may take other arguments."""
+        """Return a copy of a tuple or frozenset, possibly of a subclass whose constructor takes other arguments."""
         kind = type(obj)
         before = list(obj)
         after = [self.visit(item) for item in before]
@@ -125,7 +125,7 @@ class _Copier(ConfigVisitor):
         return self._note(obj, MappingProxyType(content))
 
     def _copy_object(self, obj: Any) -> Any:
-        """Return a dataclass, a model, an attrs object, a namespace."""
+        """Return a copy of a dataclass, a model, an attrs object, or a namespace."""
         is_frozen = _is_frozen(type(obj))
         if is_frozen and _holds_leaves_alone(obj):
             return obj
@@ -135,7 +135,9 @@ class _Copier(ConfigVisitor):
         return self._note(obj, obj)
 
     def _copy_subclass(self, obj: Any) -> Any:
-        """A dict, a list or a set of a subclass: with its attributes, and its content put there by its own methods."""
+        """Return a copy of a subclassed dict, list or set: its attributes, with its content inserted by its own
+        methods.
+        """
         result = self._note(obj, _shallow(obj))
         if result is obj:
             return obj
@@ -162,7 +164,7 @@ class _Copier(ConfigVisitor):
                 result[new_key] = new
 
     def _copy_own_kind(self, obj: Any) -> Any:
-        """Return a mapping or a sequence of another kind, which keeps its content where its class likes."""
+        """Return a copy of another mapping or sequence type, which stores its content in its own way."""
         kind = type(obj)
         if hasattr(kind, "__deepcopy__"):
             return self._note(obj, self._deep(obj))
@@ -180,7 +182,7 @@ class _Copier(ConfigVisitor):
         return result
 
     def _copy_attributes(self, obj: Any, result: Any) -> bool:
-        """Put copies into the attributes of a shallow copy; True if there were any to make."""
+        """Copy the attributes of a shallow copy. Return whether there were any to copy."""
         attributes = getattr(result, "__dict__", {})
         is_changed = False
         for name, value in list(_attributes(obj)):
@@ -221,7 +223,7 @@ _EXACT: dict[type[Any], Callable[[_Copier, Any], Any]] = {
 
 
 def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every value of an object by its name: those of its class's fields, and of attributes that are no fields."""
+    """Yield every value of an object by name: its class's fields, and attributes that are not fields."""
     attributes = getattr(obj, "__dict__", {})
     yield from attributes.items()
     kind = type(obj)
@@ -232,7 +234,7 @@ def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _holds_leaves_alone(obj: Any) -> bool:
-    """True if all values of a dataclass instance are of `LEAF_TYPES`: most configs, once they are instantiated."""
+    """Return whether all values of a dataclass instance are of `LEAF_TYPES`, as in most instantiated configs."""
     attributes = getattr(obj, "__dict__", {})
     if not LEAF_TYPES.issuperset(map(type, attributes.values())):
         return False
@@ -250,7 +252,7 @@ def _is_frozen(kind: type[Any]) -> bool:
 
 
 def _shallow(obj: Any) -> Any:
-    """`copy.copy(obj)`; `obj` itself when its class does not let it be copied."""
+    """Return `copy.copy(obj)`, or `obj` itself if its class forbids copies."""
     try:
         if hasattr(type(obj), "__attrs_attrs__"):
             return copied_attrs(obj)
@@ -262,7 +264,7 @@ def _shallow(obj: Any) -> Any:
 
 
 def shallow_copy(obj: Any) -> Any:
-    """Return `copy.copy(obj)`, which takes its time; the instances of most dataclasses are just their `__dict__`."""
+    """Return a shallow copy, faster than `copy.copy(obj)`: most dataclass instances are only their `__dict__`."""
     kind = type(obj)
     is_plain = _is_plain.get(kind)
     if is_plain is None:

@@ -1,4 +1,4 @@
-"""The JSON form of versioned values. Output paths of existing data depend on it: no byte of it may change."""
+"""The JSON form of versioned values. Output paths of existing data depend on it, so not a byte may change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Refer = Callable[[InputName], str]
 
 
 class UnstableValue(InvalidRequest):
-    """A versioned value whose encoding would differ from process to process."""
+    """A versioned value whose encoding would differ between processes."""
 
 
 def field_path(prefix: str, part: str) -> str:
@@ -61,7 +61,7 @@ def field_path(prefix: str, part: str) -> str:
 
 
 def reference_order(reference: InputName) -> str:
-    """Return a text to sort inputs by that is the same in every process."""
+    """Return a sort key for inputs that is the same in every process."""
     step_name = reference.step.name if reference.step is not None else ""
     return f"{step_name}\0{reference.name or ''}\0{reference.block_on_step}"
 
@@ -72,13 +72,13 @@ def encode(value: Any, field: str, refer: Refer) -> Any:
     Args:
         value: The argument of `versioned()`.
         field: Its dotted path, for messages.
-        refer: Called for each input inside the value, in walk order; returns the text for its place.
+        refer: Called for each input inside the value, in traversal order. Returns its replacement text.
 
     Returns:
         An argument for `json.dumps(..., sort_keys=True)`, with dict keys unchanged.
 
     Raises:
-        UnstableValue: the value has no text that is the same in every process.
+        UnstableValue: The value has no text that is the same in every process.
     """
     if type(value) in JSON_SCALARS and type(value) is not str:
         return value
@@ -122,7 +122,7 @@ def _encode(value: Any, field: str, refer: Refer) -> Any:
 
 
 def _refuse_partial(value: Any, field: str) -> None:
-    """Refuse a value that counts by its text, when different values would have one text."""
+    """Refuse a value that is versioned by its text if different values could have the same text."""
     missing = left_out_of_text(value)
     if missing:
         raise UnstableValue(
@@ -132,7 +132,7 @@ def _refuse_partial(value: Any, field: str) -> None:
 
 
 def _refuse_hidden(value: Any, field: str) -> None:
-    """Refuse a value that counts by its text, when the text would hide an input or the order of a set."""
+    """Refuse a value that is versioned by its text if the text would hide an input or the order of a set."""
     found = find_inside(value, lambda item: isinstance(item, PLACEHOLDERS) or _is_unordered_set(item))
     if found is None:
         return
@@ -172,7 +172,7 @@ def _encode_scalar(value: Any, field: str = "") -> Any:
 
 
 def refuse_description(text: str, field: str) -> None:
-    """Refuse a text that has the description of a placeholder in it."""
+    """Refuse text that contains the description of a placeholder."""
     if described_in(text):
         raise InvalidRequest(
             f"field {field or '(config)'!r}: the text {_short(text)} has the description of a step, an input or a "
@@ -281,7 +281,7 @@ def stable_text(value: Any, field: str) -> str:
     """Return `str(value)`, for a value whose text is the same in every process.
 
     Raises:
-        UnstableValue: it is an array, a function, or a text that shows an address.
+        UnstableValue: The value is an array, a function, or its text shows a memory address.
     """
     if isinstance(value, (bytes, bytearray)):
         return repr(value)  # the same text, and allowed under `python -bb`

@@ -1,4 +1,4 @@
-"""Search inside objects that the walk through a config does not take apart."""
+"""Search inside objects that the traversal of a config does not decompose."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ _DEEPEST: Final = 500
 
 
 def is_inert(kind: type[Any]) -> bool:
-    """True if instances of a class can hold no part of a config."""
+    """Return whether instances of a class cannot contain any part of a config."""
     return issubclass(kind, _INERT_TYPES)
 
 
 def is_iterator(kind: type[Any]) -> bool:
-    """True if instances of a class are generators or iterators of Python's own, which can be read only once."""
+    """Return whether instances of a class are builtin generators or iterators, which can be read only once."""
     return kind.__module__ in ("builtins", "itertools") and issubclass(kind, Iterator)
 
 
 def find_inside(obj: Any, wanted: Callable[[Any], bool], closed: tuple[type[Any], ...] = ()) -> tuple[str, Any] | None:
-    """Return the first object for which `wanted` holds: `obj`, or what it holds at any depth.
+    """Return the first object for which `wanted` is true: `obj`, or an object inside it at any depth.
 
-    Searched are attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions, the
-    objects of methods, values of enums, the objects behind iterators, arrays and tables of objects. Properties are not
-    called, iterators not advanced, closures not searched.
+    The search covers attributes (`__dict__` and slots), members of collections, arguments of partials and exceptions,
+    the objects of methods, enum values, the objects behind iterators, arrays and tables of objects. It does not call
+    properties, advance iterators, or search closures.
 
     Args:
         obj: The object to search.
@@ -77,7 +77,7 @@ def find_inside(obj: Any, wanted: Callable[[Any], bool], closed: tuple[type[Any]
         closed: Types whose instances are not searched.
 
     Returns:
-        The place, as it would be written after the object's name, and the object found; None when there is none.
+        The place, as written after the object's name, and the object found; None if there is none.
     """
     seen: set[int] = set()
     kept: list[Any] = []  # ids stay taken only while their objects live

@@ -1,4 +1,4 @@
-"""Instantiation: from a config with placeholders to the config that a step's function receives."""
+"""Instantiation: turn a config with placeholders into the config that a step's function receives."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ Resolve = Callable[[Any], Any]
 def instantiate_config(
     config: T, output_path: str | None, output_paths: Mapping[ExecutorStep[Any], str], prefix: str
 ) -> T:
-    """Return a copy of `config` in which every placeholder has become its value.
+    """Return a copy of `config` in which every placeholder is replaced by its value.
 
-    Its containers, dataclasses and models are its own (see `copy_config`), so that changes in them appear in no other
-    config; `config` is never modified.
+    Its containers, dataclasses and models are private copies (see `copy_config`), so changes in them affect no other
+    config. `config` is never modified.
 
     Args:
         config: Any nesting of dataclasses, pydantic models, attrs classes, mappings, sequences and sets.
-        output_path: The value of `this_output_path()`; None when the config may not hold it.
-        output_paths: The output path of every step that the config refers to.
-        prefix: The storage root, for hardcoded inputs and mirrored paths.
+        output_path: The value of `this_output_path()`; None if the config must not contain it.
+        output_paths: The output path of every step in the config.
+        prefix: The storage root for hardcoded inputs and mirrored paths.
 
     Raises:
-        NotFound: the config refers to a step that is not in `output_paths`.
-        InvalidRequest: the config holds `this_output_path()` but there is no output path, or a placeholder stands where
-            it cannot be replaced.
+        NotFound: The config refers to a step that is not in `output_paths`.
+        InvalidRequest: The config contains `this_output_path()` without an output path, or a placeholder in a place
+            where it cannot be replaced.
     """
 
     def resolve(placeholder: Any) -> Any:
@@ -67,9 +67,9 @@ def instantiate_config(
 
 
 def resolve_local_placeholders(config: T, output_path: str) -> T:
-    """Return a copy of `config` with what concerns the step itself filled in; inputs stay as they are.
+    """Return a copy of `config` with the step's own placeholders filled in. Inputs stay as they are.
 
-    Output names become paths, versioned values become plain; a mirrored path becomes one unless it is an input.
+    Output names become paths and versioned values plain values. A mirrored path becomes a path unless it is an input.
     """
 
     def resolve(placeholder: Any) -> Any:
@@ -88,7 +88,7 @@ def resolve_local_placeholders(config: T, output_path: str) -> T:
 
 
 def mirror_path(path: Any, prefix: str | None) -> str:
-    """Return the `mirror://` path of a path; one below the prefix is taken relative to it.
+    """Return the `mirror://` form of a path. A path below the prefix becomes relative to it.
 
     Raises:
         InvalidRequest: `path` is not a path.
@@ -121,7 +121,7 @@ def _join(path: str, name: str | None) -> str:
 
 
 def rebuild(obj: T, resolve: Resolve) -> T:
-    """Return `obj` with each placeholder replaced by `resolve(placeholder)`; `obj` itself when it holds none."""
+    """Return `obj` with each placeholder replaced by `resolve(placeholder)`, or `obj` itself if it contains none."""
     try:
         result: T = _rebuilt(obj, resolve)
     except RecursionError:
@@ -134,7 +134,7 @@ def _rebuilt(obj: Any, resolve: Resolve) -> Any:
 
 
 class _Rebuilder(ConfigVisitor):
-    """Returns each object with its placeholders replaced; the object itself when it holds none."""
+    """Replace placeholders in each object. Return the object itself if it contains none."""
 
     __slots__ = ("_resolve",)
 
@@ -142,11 +142,11 @@ class _Rebuilder(ConfigVisitor):
         self._resolve = resolve
 
     def visit_placeholder(self, obj: Any) -> Any:
-        """Return what stands in the placeholder's place."""
+        """Return the placeholder's replacement."""
         return self._resolve(obj)
 
     def visit_sequence(self, obj: Any) -> Any:
-        """Return a list, a tuple or a set with the members rebuilt."""
+        """Return a list, tuple or set with rebuilt members."""
         before = list(obj)
         after = [item if type(item) in LEAF_TYPES else self.visit(item) for item in before]
         if all(new is old for new, old in zip(after, before, strict=True)):
@@ -162,7 +162,7 @@ class _Rebuilder(ConfigVisitor):
     visit_set = visit_sequence
 
     def visit_dict(self, obj: dict[Any, Any]) -> dict[Any, Any]:
-        """Return a dict with the values rebuilt."""
+        """Return a dict with rebuilt values."""
         changed = {key: new for key, old in obj.items() if (new := self.visit(old)) is not old}
         if not changed:
             return obj
@@ -172,13 +172,13 @@ class _Rebuilder(ConfigVisitor):
         return result
 
     def visit_shaped(self, obj: Any) -> Any:
-        """Return an object of a further kind with its parts rebuilt."""
+        """Return an object of a further kind with rebuilt parts."""
         parts = shape(obj)
         changed = {key: new for key, old in parts.parts(obj) if (new := self.visit(old)) is not old}
         return parts.make(obj, changed) if changed else obj
 
     def visit_dataclass(self, obj: Any) -> Any:
-        """Return an instance of a dataclass with its fields rebuilt."""
+        """Return a dataclass instance with rebuilt fields."""
         kind = type(obj)
         changed = {}
         for name in dataclass_field_names(kind):
@@ -196,7 +196,9 @@ class _Rebuilder(ConfigVisitor):
 
 
 def _constructed_again(obj: Any, changed: Mapping[str, Any]) -> Any:
-    """`obj` with other field values, by way of its constructor: what it derives or checks must see the real ones."""
+    """Return `obj` with other field values through its constructor, so that derived and validated fields see the real
+    ones.
+    """
     init_fields = {field.name for field in dataclasses.fields(obj) if field.init}
     result = dataclasses.replace(obj, **{name: new for name, new in changed.items() if name in init_fields})
     for name in dataclass_field_names(type(obj)):

@@ -1,4 +1,4 @@
-"""Values that count in a version by their text although it does not show all of the value."""
+"""Values that are versioned by their text although it does not show the whole value."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SECRETS: Final = ("SecretStr", "SecretBytes", "Secret")
 
 
 def left_out_of_text(value: Any) -> str:
-    """Return the part of a value that `str(value)` does not show, for people; "" when it shows all.
+    """Return the part of a value that `str(value)` omits, in words; "" if it shows everything.
 
-    Examined are generated texts: those of pydantic models, attrs classes, dataclasses and collections. A class with a
-    text of its own decides what it shows.
+    Only generated texts are examined: those of pydantic models, attrs classes, dataclasses and collections. A class
+    with its own text decides itself what it shows.
     """
     kind = type(value)
     if isinstance(value, re.Pattern):
@@ -32,7 +32,7 @@ def left_out_of_text(value: Any) -> str:
 
 
 def is_shortened(text: str) -> bool:
-    """True if three dots in a text stand for members that were left out."""
+    """Return whether three dots in a text stand for omitted members."""
     return _SHORTENED.search(text) is not None
 
 
@@ -57,7 +57,7 @@ def _of_libraries(value: Any) -> str:
 
 
 def _has_metadata(value: Any) -> bool:
-    """True if an Arrow schema or field has metadata, whose text is shortened or missing."""
+    """Return whether an Arrow schema or field has metadata, which its text shortens or omits."""
     return value.metadata is not None or (hasattr(value, "names") and any(_has_metadata(part) for part in value))
 
 
@@ -76,7 +76,7 @@ def _of_fields(value: Any, kind: type[Any]) -> str:
 
 
 def _has_generated_text(kind: type[Any]) -> bool:
-    """True if the class's text is the one that dataclasses or attrs have made."""
+    """Return whether dataclasses or attrs generated the class's text."""
     makes_text: Any = getattr(kind.__repr__, "__wrapped__", kind.__repr__)
     code = getattr(makes_text, "__code__", None)
     is_generated = code is not None and code.co_filename.startswith(("<string>", "<attrs generated"))
@@ -84,7 +84,7 @@ def _has_generated_text(kind: type[Any]) -> bool:
 
 
 def _changed_private(value: Any) -> list[str]:
-    """Return the private attributes of a pydantic model that are not at their defaults."""
+    """Return the private attributes of a pydantic model that differ from their defaults."""
     declared = type(value).__private_attributes__
     private = value.__pydantic_private__ or {}
     return [name for name, item in private.items() if name in declared and item != _default_of(declared[name])]

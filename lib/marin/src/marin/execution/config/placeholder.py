@@ -1,4 +1,4 @@
-"""The common base of placeholders: a mark in their fields, and the refusal to become text."""
+"""The common base of placeholders: a marker in their fields, and the refusal to become text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MARK: Final = "marin_placeholder"
 
 
 def mark(what: str) -> Any:
-    """Return the field MARK; `what` names the placeholder, with its article."""
+    """Return the field MARK. `what` names the placeholder, with its article."""
     return field(default=what, init=False, repr=False, compare=False, metadata={OMIT_DEFAULT_METADATA: True})
 
 
 class _Descriptions:
-    """True once a placeholder was described in this process; until then no text can hold a description."""
+    """Whether a placeholder was described in this process. Until then, no text can contain a description."""
 
     made = False
 
@@ -34,22 +34,22 @@ _DESCRIPTION: Final = re.compile(
 
 
 def note_description() -> None:
-    """Note that a placeholder's description was made."""
+    """Record that a placeholder's description was created."""
     _Descriptions.made = True
 
 
 def may_hold_description() -> bool:
-    """True if texts are worth a look: see `described_in`."""
+    """Return whether texts may contain a description (see `described_in`)."""
     return _Descriptions.made
 
 
 def described_in(text: str) -> bool:
-    """True if a text has the description of a placeholder in it, as `f"{[step]}"` and `f"{step!r}"` make it."""
+    """Return whether a text contains the description of a placeholder, as in `f"{[step]}"` and `f"{step!r}"`."""
     return _Descriptions.made and _DESCRIPTION.search(text) is not None
 
 
 class Described:
-    """Base of classes that note when their description is made, as it may end up in a text of a config."""
+    """Base of classes that record when their description is created, because it may end up in a text of a config."""
 
     __slots__ = ()
 
@@ -60,7 +60,7 @@ class Described:
 
 
 class NotText(Described):
-    """Base of placeholders that refuse to become text: their path is known only when the config is instantiated."""
+    """Base of placeholders that refuse to become text, because their path is known only after instantiation."""
 
     __slots__ = ()
 

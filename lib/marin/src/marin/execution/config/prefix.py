@@ -1,4 +1,4 @@
-"""The storage root of a run, which relative paths refer to."""
+"""The storage root of a run, to which relative paths refer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from marin.execution.config.step import is_absolute
 
 
 def prefix_or_default(prefix: str | None) -> str:
-    """Return the prefix given, made absolute, or the one of this process (`rigging.filesystem.marin_prefix`).
+    """Return the given prefix as an absolute path, or this process's (`rigging.filesystem.marin_prefix`).
 
     Raises:
         InvalidRequest: The prefix is empty.
@@ -19,5 +19,5 @@ def prefix_or_default(prefix: str | None) -> str:
 
 
 def under_prefix(prefix: str, path: str) -> str:
-    """Return `path` below the prefix, unless it stands for itself."""
+    """Return `path` below the prefix, unless it is absolute or a URL."""
     return path if is_absolute(path) else os.path.join(prefix, path)

@@ -1,4 +1,4 @@
-"""Regions: the one in which a step's job must run, and warnings about versioned values that name one."""
+"""The region where a step's job must run, and warnings about versioned values that name a region."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ logger = logging.getLogger(__name__)
 
 
 class RegionConflict(InvalidRequest):
-    """A step's inputs and output are in several regions: its job would transfer data between regions in any of them."""
+    """A step's inputs and output are in several regions, so its job would transfer data between regions anywhere."""
 
 
 def infer_region(
     step_name: str, config: Any, output_path: str, location_of: Callable[[str], str] | None = None
 ) -> str | None:
-    """Return the one region that the GCS paths of a step agree on.
+    """Return the one region that a step's GCS paths agree on.
 
-    Buckets whose location cannot be learned do not count; nor does a multi-region, which agrees with its regions.
+    Buckets of unknown location are ignored, and so is a multi-region, which agrees with all of its regions.
 
     Args:
         step_name: For messages.
         config: The step's instantiated config.
-        output_path: Where its output goes.
-        location_of: Returns the location of a path's bucket; `rigging.filesystem.get_bucket_location` by default.
+        output_path: The step's output path.
+        location_of: Returns the location of a path's bucket. Defaults to `rigging.filesystem.get_bucket_location`.
 
     Returns:
-        The region, or None when no path names one.
+        The region; None if no path names one.
 
     Raises:
-        RegionConflict: They do not agree; the paths are named with their regions.
+        RegionConflict: They do not agree. The message lists the paths with their regions.
     """
     from rigging.filesystem import collect_gcs_paths, get_bucket_location
     from rigging.filesystem.bucket_location import same_place
@@ -64,7 +64,7 @@ def _location(path: str, location_of: Callable[[str], str]) -> str | None:
 
 
 def warn_of_region_buckets(step_name: str, version_config: Mapping[str, Any]) -> None:
-    """Log a warning for each versioned value that names the bucket of one region.
+    """Log a warning for each versioned value that names a bucket of one region.
 
     Args:
         step_name: The step's name.
@@ -88,7 +88,7 @@ def warn_of_region_buckets(step_name: str, version_config: Mapping[str, Any]) ->
 
 
 def region_paths(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the texts in a JSON value that name the bucket of one region, with that region."""
+    """Yield the texts in a JSON value that name a bucket of one region, with that region."""
     if isinstance(value, str):
         # Cheap first: nearly every versioned text is no URL.
         if value.startswith(("gs://", "gcs://")):

@@ -1,7 +1,7 @@
-"""Further kinds of object that configs are made of, besides dataclasses, dicts, lists, tuples and sets.
+"""Further kinds of objects in configs, besides dataclasses, dicts, lists, tuples and sets.
 
 A *shape* knows the parts of such an object, in the same order in every process, and how to copy the object with other
-parts. pydantic models and attrs objects are recognised by attributes of their classes; neither library is imported.
+parts. pydantic models and attrs objects are recognised by their classes' attributes, without importing either library.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ Parts = Iterable[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The way to take a kind of object apart, and to copy it with other parts.
+    """How to decompose a kind of object, and to copy it with other parts.
 
     Attributes:
-        parts: `parts(obj)`: (key, value) of every part: a field's name, a mapping's key, or an index of a sequence.
-        make: `make(obj, changed)`: a copy of `obj` in which the parts under the keys of `changed` are others.
-        is_sequence: Whether keys are indices. has_fields: Whether they are fields, so that other attributes are none.
+        parts: `parts(obj)` returns the (key, value) of every part: a field's name, a mapping's key, or a sequence
+            index.
+        make: `make(obj, changed)` returns a copy of `obj` with the parts in `changed` replaced.
+        is_sequence: Whether keys are indices. has_fields: Whether they are fields, so that other attributes are not
+            parts.
     """
 
     parts: Callable[[Any], Parts]
@@ -41,7 +43,7 @@ class Shape:
 
 
 def shape_of(kind: type[Any]) -> Shape | None:
-    """Return the shape of a class's instances; None when they are not taken apart."""
+    """Return the shape of a class's instances; None if they are not decomposed."""
     if isinstance(getattr(kind, "__pydantic_fields__", None), Mapping) and not dataclasses.is_dataclass(kind):
         return _PYDANTIC
     if isinstance(getattr(kind, "__attrs_attrs__", None), tuple):
@@ -91,7 +93,7 @@ def _make_attrs(obj: Any, changed: Mapping[str, Any]) -> Any:
 
 
 def copied_attrs(obj: Any) -> Any:
-    """Return `copy.copy(obj)` of an attrs object, also of one with fields that are not set yet."""
+    """Return `copy.copy(obj)` of an attrs object, even if some of its fields are not set yet."""
     kind = type(obj)
     if all(hasattr(obj, attribute.name) for attribute in kind.__attrs_attrs__):
         return copy.copy(obj)

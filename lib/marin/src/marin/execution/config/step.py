@@ -1,4 +1,4 @@
-"""Steps of an experiment, each a function of a config, and the references that other configs hold to their outputs."""
+"""Steps of an experiment, each a function with a config, and references to their outputs from other configs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_relative_name(name: str, what: str) -> None:
-    """Refuse a name that, joined to the prefix, would not be a plain path below it.
+    """Refuse a name that does not form a plain path below the prefix.
 
     Raises:
-        InvalidRequest: the name is absolute, a URL, has an empty, `.` or `..` part, or a control character.
+        InvalidRequest: The name is absolute, a URL, has an empty, `.` or `..` part, or a control character.
     """
     problem = _name_problem(name)
     if problem:
@@ -36,10 +36,10 @@ def check_relative_name(name: str, what: str) -> None:
 
 
 def check_override(path: str, step_name: str) -> None:
-    """Refuse a fixed output path that, joined to the prefix, would not be below it; it may end in one slash.
+    """Refuse a relative fixed output path that is not below the prefix. It may end with a slash.
 
     Raises:
-        InvalidRequest: The path is relative, and leaves the prefix or is no plain path.
+        InvalidRequest: The path is relative, and leaves the prefix or is not plain.
     """
     if not is_absolute(path):
         check_relative_name(path.removesuffix("/"), f"step {step_name!r}: override_output_path")
@@ -73,15 +73,15 @@ else:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InputName(NotText, _SeenAsText):
-    """A path below another step's output, or (with `step=None`) a path below the prefix.
+    """A path below another step's output or, with `step=None`, below the prefix.
 
-    To type checkers it is a `str`, which is what a step's function sees in its place; it has none of a text's methods.
+    For type checkers it is a `str`, because the step's function receives a string; it has none of a string's methods.
 
     Attributes:
-        step: The step whose output is meant; None for a hardcoded path.
-        name: Path relative to that output (or to the prefix); None for the output itself.
-        block_on_step: Whether the step that holds this input waits for `step`. A non-blocking input counts in the
-            version, and its path is filled in, but its step is neither run nor waited for.
+        step: The step that makes the output; None for a hardcoded path.
+        name: The path relative to that output (or the prefix); None for the output itself.
+        block_on_step: Whether the step that contains this input waits for `step`. A non-blocking input is part of the
+            version and its path is filled in, but its step is neither run nor waited for.
     """
 
     step: ExecutorStep[Any] | None
@@ -99,7 +99,7 @@ class InputName(NotText, _SeenAsText):
     _instead: ClassVar[str] = 'input / "x" for a path below it'
 
     def cd(self, name: str) -> InputName:
-        """Return a path below this one, as a blocking input."""
+        """Return a path below this one as a blocking input."""
         return InputName(self.step, os.path.join(self.name, name) if self.name else name)
 
     def __truediv__(self, name: str) -> InputName:
@@ -107,36 +107,36 @@ class InputName(NotText, _SeenAsText):
 
     @staticmethod
     def hardcoded(path: str) -> InputName:
-        """Return a fixed path as an input: a versioned path, relative to the prefix unless absolute or a URL."""
+        """Return a fixed path as an input. It is versioned, and relative to the prefix unless absolute or a URL."""
         return InputName(None, path)
 
     def nonblocking(self) -> InputName:
-        """Return the same path as a non-blocking input: its step is neither run nor waited for."""
+        """Return the same path as a non-blocking input, whose step is neither run nor waited for."""
         return replace(self, block_on_step=False)
 
 
 # No slots: they break `ExecutorStep[Config](...)` on a frozen class, which refuses the attribute that typing sets.
 @dataclass(frozen=True, eq=False, repr=False)
 class ExecutorStep(NotText, Generic[ConfigT]):
-    """A function with its config. Name, versioned values and inputs determine its output path.
+    """A function with its config. Its name, versioned values and inputs determine its output path.
 
-    Two steps are the same only when they are the same object; steps of equal version share one output path.
+    Steps are equal only if they are the same object. Steps of equal version share one output path.
 
     Attributes:
-        name: The output path's first part, such as `tokenized/fineweb`.
-        fn: Called with the instantiated config. A `remote()` function runs as a job of its own.
-        config: Usually a dataclass; may hold `versioned()`, `this_output_path()`, `output_path_of()`, or steps.
-        description: For people; not part of the version.
-        override_output_path: A fixed output path (joined to the prefix when relative) instead of the computed one.
-        resources: When given, the function runs as a job of its own with these resources.
-        pip_dependency_groups: For that job: optional-dependency keys of this project, or pip requirements.
-        retries: How often it is tried again after a failure; None for what `remote()` says, or else 0.
-        retry_delay: Seconds before it is tried again; None for what `remote()` says, or else 0.
-        timeout: Seconds that an attempt may run, without the time its job is queued; None for what `remote()` says, or
-            else no limit.
+        name: The first part of the output path, such as `tokenized/fineweb`.
+        fn: Called with the instantiated config. A `remote()` function runs as a separate job.
+        config: Usually a dataclass. It may contain `versioned()`, `this_output_path()`, `output_path_of()`, or steps.
+        description: Its purpose, in words; not part of the version.
+        override_output_path: A fixed output path (joined to the prefix when relative), instead of the computed one.
+        resources: If given, the function runs as a separate job with these resources.
+        pip_dependency_groups: For that job: extras of this project, or pip requirements.
+        retries: Retries after a failure; None for the value given to `remote()`, or else 0.
+        retry_delay: Seconds before a retry; None for the value given to `remote()`, or else 0.
+        timeout: Timeout of an attempt in seconds, not counting the time its job is queued; None for the value given to
+            `remote()`, or else no limit.
 
     Raises:
-        InvalidRequest: the name, or a relative override, would leave the prefix; or a number is out of its range.
+        InvalidRequest: The name, or a relative override, would leave the prefix; or a number is out of range.
     """
 
     name: str
@@ -184,7 +184,7 @@ class ExecutorStep(NotText, Generic[ConfigT]):
 
 
 def is_absolute(path: str) -> bool:
-    """True if a path is not relative to the prefix: absolute, or a URL."""
+    """Return whether a path is not relative to the prefix: absolute, or a URL."""
     return path.startswith("/") or "://" in path
 
 
@@ -205,7 +205,7 @@ def output_path_of(step: ExecutorStep[Any] | InputName, name: str | None = None)
 
 
 def get_executor_step(run: ExecutorStep[Any] | InputName) -> ExecutorStep[Any]:
-    """Return the step itself, or the step that an input refers to.
+    """Return the step itself, or the step of an input.
 
     Raises:
         InvalidRequest: `run` is a hardcoded input, or neither a step nor an input.

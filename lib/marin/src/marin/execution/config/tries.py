@@ -1,4 +1,4 @@
-"""How often a step is tried, and for how long: said by whoever writes the step, and no part of its version."""
+"""The retries and timeout of a step: set by its author, and not part of its version."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MOST_RETRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """How often a step is tried, and for how long.
+    """The retries and timeout of a step.
 
     Attributes:
-        retries: How often it is tried again after a failure.
+        retries: Number of retries after a failure.
         retry_delay: Seconds between the end of an attempt and the next one.
-        timeout: Seconds that the function of one attempt may run; None for no limit.
+        timeout: Timeout of the function in one attempt, in seconds; None for no limit.
     """
 
     retries: int = 0
@@ -29,16 +29,16 @@ ONCE = Tries()
 
 
 def check_tries(what: str, retries: object, retry_delay: object, timeout: object) -> None:
-    """Check the `retries=`, `retry_delay=` and `timeout=` of a step or a `remote()` function; None is "not said".
+    """Validate the `retries=`, `retry_delay=` and `timeout=` of a step or a `remote()` function. None means not set.
 
     Args:
-        what: Whose they are; begins the error.
-        retries: Whole number from 0.
-        retry_delay: Seconds from 0.
-        timeout: Seconds above 0.
+        what: Whose values they are: the start of the error.
+        retries: A whole number from 0.
+        retry_delay: Seconds, at least 0.
+        timeout: Seconds, above 0.
 
     Raises:
-        InvalidRequest: One of them has a wrong value; the message begins with `what`.
+        InvalidRequest: A value is wrong. The message begins with `what`.
     """
     if retries is None and retry_delay is None and timeout is None:
         return

@@ -20,11 +20,11 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+|\b0x[0-9a-fA-F]{6,}")
 
 
 def unversioned_part(config: Any) -> dict[str, Any]:
-    """Return the values of a step's config (before it is instantiated) that are neither versioned nor inputs.
+    """Return the values of a step's config, before instantiation, that are neither versioned nor inputs.
 
     Returns:
-        A JSON form by field, nested like the config; a list that lost members becomes a dict with `[index]` keys. Equal
-        in every process, whatever the hash seed.
+        A JSON form by field, nested like the config. A list that lost members becomes a dict with `[index]` keys. It is
+        equal in every process, whatever the hash seed.
     """
     part = _UNVERSIONED.visit(config)
     if part is _NOTHING:
@@ -33,15 +33,15 @@ def unversioned_part(config: Any) -> dict[str, Any]:
 
 
 class _UnversionedPart(ConfigVisitor):
-    """Returns the JSON form of what does not count; `_NOTHING` where all of it counts."""
+    """Return the JSON form of unversioned parts, or `_NOTHING` if everything is versioned."""
 
     def visit_placeholder(self, obj: Any) -> Any:
-        """Leave out what counts."""
+        """Omit what is versioned."""
         del obj
         return _NOTHING
 
     def visit_mirrored(self, obj: MirroredValue[Any]) -> Any:
-        """Describe the path that is mirrored; the budget is for the way, not for the result."""
+        """Describe the mirrored path. The budget affects only the transfer, not the result."""
         return self.visit(obj.value)
 
     def visit_output(self, obj: OutputName) -> Any:
@@ -49,11 +49,11 @@ class _UnversionedPart(ConfigVisitor):
         return _NOTHING if obj.name is None else f"this_output_path({obj.name!r})"
 
     def visit_constant(self, obj: Any) -> Any:
-        """Describe a member of an enum by its value, a class by its name."""
+        """Describe an enum member by its value, and a class by its name."""
         return self.visit(obj.value) if isinstance(obj, enum.Enum) else described(obj)
 
     def visit_leaf(self, obj: Any) -> Any:
-        """Return what is JSON already."""
+        """Return JSON values unchanged."""
         return described(obj) if isinstance(obj, (bytes, complex)) else obj
 
     visit_scalar = visit_leaf
@@ -113,7 +113,7 @@ def _key_text(key: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """Return an object as a text that is the same in every process, as far as its class allows."""
+    """Return an object as text that is the same in every process, as far as its class allows."""
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__}"
     try:

@@ -1,4 +1,4 @@
-"""Placeholders of a step's config besides inputs: output paths, versioned and mirrored values."""
+"""Placeholders in a step's config other than inputs: output paths, versioned and mirrored values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_MIRROR_BUDGET_GB = 10
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OutputName(NotText):
-    """A path below the output of the step that holds it; None for the output path itself.
+    """A path below the output of the step that contains it; None for the output path itself.
 
     Raises:
         InvalidRequest: `name` would leave the output.
@@ -40,16 +40,16 @@ THIS_OUTPUT_PATH = OutputName(None)
 
 
 def this_output_path(name: str | None = None) -> str:
-    """Return a placeholder for the output path of the step whose config it stands in, or for `name` below it.
+    """Return a placeholder for the output path of the step whose config contains it, or for `name` below it.
 
-    Typed as the string that the step's function receives.
+    It has the type of the string that the step's function receives.
     """
     return cast(str, OutputName(name))
 
 
 @dataclass(frozen=True, repr=False)  # no slots: they break `VersionedValue[T](...)` on frozen classes
 class VersionedValue(Described, Generic[T_co]):
-    """A value that is part of its step's version: a different value gives a different output path."""
+    """A value that is part of its step's version: another value gives another output path."""
 
     value: T_co
     marin_placeholder: str = mark("a versioned value")
@@ -57,7 +57,7 @@ class VersionedValue(Described, Generic[T_co]):
 
 @dataclass(frozen=True, repr=False)  # no slots: they break `MirroredValue[T](...)` on frozen classes
 class MirroredValue(Described, Generic[T_co]):
-    """A path that is read through `mirror://`, copying at most `budget_gb` (2^30 bytes each) from other regions."""
+    """A path that is read through `mirror://`, copying up to `budget_gb` (2^30 bytes each) from other regions."""
 
     value: T_co
     budget_gb: float = DEFAULT_MIRROR_BUDGET_GB
@@ -71,10 +71,10 @@ class MirroredValue(Described, Generic[T_co]):
 
 
 def versioned(value: T) -> T:
-    """Make `value` part of the step's version. Typed as `value`, which the step's function receives.
+    """Make `value` part of the step's version. The result has the type of `value`, which the step's function receives.
 
     Raises:
-        InvalidRequest: `value` is versioned already.
+        InvalidRequest: `value` is already versioned.
     """
     if isinstance(value, VersionedValue):
         raise InvalidRequest(f"versioned({value!r}): the value is versioned already; write versioned({value.value!r})")
@@ -82,23 +82,23 @@ def versioned(value: T) -> T:
 
 
 def ensure_versioned(value: T) -> T:
-    """Return `versioned(value)`, or `value` when it is versioned already."""
+    """Return `versioned(value)`, or `value` if it is already versioned."""
     return value if isinstance(value, VersionedValue) else versioned(value)
 
 
 def unwrap_versioned_value(value: T) -> T:
-    """Return the value inside a versioned value; any other value unchanged."""
+    """Return the value inside a versioned value, or any other value unchanged."""
     return cast(T, value.value) if isinstance(value, VersionedValue) else value
 
 
 def mirrored(value: T, budget_gb: float = DEFAULT_MIRROR_BUDGET_GB) -> T:
-    """Make a path be read through `mirror://`: a file of another region is copied into this one once.
+    """Make a path be read through `mirror://`, which copies a file of another region into this one once.
 
     Args:
         value: A path relative to the prefix, `versioned(path)`, or an input.
         budget_gb: The most that one step may copy between regions, in 2^30 bytes. Not part of the version.
 
     Raises:
-        InvalidRequest: `value` is mirrored already, or `budget_gb` is below 0, or not finite.
+        InvalidRequest: `value` is already mirrored, or `budget_gb` is negative or not finite.
     """
     return cast(T, MirroredValue(value, budget_gb))

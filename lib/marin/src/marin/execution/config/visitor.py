@@ -1,7 +1,7 @@
-"""The walk through a config: what its objects are to every walk, and the base of the visitors that say what is done.
+"""The traversal of configs: a classification of their objects, and the base of the visitors that act on them.
 
-There is one classification of objects, looked up once a class. A visitor is one walk: it looks for placeholders
-(`walk`), puts values in their place (`instantiate`), copies (`copying`), or describes (`unversioned`, `record.info`).
+Objects are classified once per class. A visitor is one traversal: it finds placeholders (`walk`), replaces them
+(`instantiate`), copies (`copying`), or describes (`unversioned`, `record.info`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _field_names: dict[type[Any], tuple[str, ...]] = {}
 
 
 def dataclass_field_names(cls: type[Any]) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields in order, those with `init=False` included."""
+    """Return the names of a dataclass's fields in order, including those with `init=False`."""
     names = _field_names.get(cls)
     if names is None:
         names = _field_names[cls] = tuple(field.name for field in dataclasses.fields(cls))
@@ -29,7 +29,7 @@ def dataclass_field_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 class ObjectKind(Enum):
-    """Kinds of objects in a config; the value ends the name of the visitor's method for them."""
+    """Kinds of objects in a config. The value is the suffix of the visitor's method."""
 
     LEAF = "leaf"
     """A text, number, truth value or None, of exactly one of `LEAF_TYPES`."""
@@ -72,7 +72,7 @@ _BUILTINS: tuple[tuple[type[Any] | tuple[type[Any], ...], ObjectKind], ...] = (
 
 
 def object_kind(cls: type[Any]) -> ObjectKind:
-    """Return what the instances of a class are to the walks through a config."""
+    """Return how traversals of a config treat the instances of a class."""
     if cls in LEAF_TYPES:
         return ObjectKind.LEAF
     for base, kind in _KIND_OF_PLACEHOLDER.items():
@@ -94,11 +94,10 @@ def _unchanged(visitor: ConfigVisitor, obj: Any) -> Any:
 
 
 class ConfigVisitor:
-    """One walk through a config. `visit` calls the method for what an object is; methods visit what it holds.
+    """A traversal of a config. `visit` calls the method for an object's kind; methods visit its content.
 
-    A subclass has a method `visit_{kind}` for each kind that it treats in a way of its own; the others fall back:
-    each placeholder to `visit_placeholder`, everything else to `visit_other`. These two, and `visit_leaf`, return the
-    object unless a subclass says otherwise.
+    A subclass defines a method `visit_{kind}` for each kind that it treats specially. Others fall back: placeholders to
+    `visit_placeholder`, everything else to `visit_other`. These two, and `visit_leaf`, return the object by default.
     """
 
     __slots__ = ()
@@ -115,7 +114,7 @@ class ConfigVisitor:
         cls._methods = {}
 
     def visit(self, obj: Any) -> Any:
-        """Visit an object, and return what the visitor's method for it returns."""
+        """Visit an object and return the result of the visitor's method."""
         kind = type(obj)
         method = self._methods.get(kind)
         if method is None:
@@ -123,7 +122,7 @@ class ConfigVisitor:
         return method(self, obj)
 
     def visit_at(self, obj: Any, path: str) -> Any:
-        """Visit an object at a dotted path; for visitors whose methods take one."""
+        """Visit an object at a dotted path, for visitors whose methods take one."""
         kind = type(obj)
         method = self._methods.get(kind)
         if method is None:
@@ -140,7 +139,7 @@ class ConfigVisitor:
 
 
 def shape(obj: Any) -> Shape:
-    """Return the shape of an object whose kind is SHAPED."""
+    """Return the shape of an object of kind SHAPED."""
     found = shape_of(type(obj))
     assert found is not None
     return found

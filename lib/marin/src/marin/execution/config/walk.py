@@ -1,4 +1,4 @@
-"""The walk through a config: every versioned value and every input it holds, each with its dotted path."""
+"""The traversal of a config that yields every versioned value and input with its dotted path."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class InputNameEvent:
-    """An input (a step counts as the input of its whole output) at a dotted path."""
+    """An input at a dotted path. A step counts as the input of its whole output."""
 
     prefix: str
     input_name: InputName
@@ -42,7 +42,7 @@ class InputNameEvent:
 
 @dataclass(frozen=True, slots=True)
 class VersionedEvent:
-    """A versioned value at a dotted path; inputs inside the value are not events of their own."""
+    """A versioned value at a dotted path. Inputs inside the value are not separate events."""
 
     prefix: str
     value: Any
@@ -56,9 +56,9 @@ class CollectedConfig:
     """The dependencies and version that a config gives its step.
 
     Attributes:
-        dependencies: Steps it waits for, one entry per reference, in walk order.
-        pseudo_dependencies: Steps it only names (`nonblocking()`), likewise.
-        version: Dotted path to encoded versioned value or `DEP[i]`, in walk order.
+        dependencies: The steps it waits for, one entry per reference, in traversal order.
+        pseudo_dependencies: The steps it only names (`nonblocking()`), likewise.
+        version: Dotted path to encoded versioned value or `DEP[i]`, in traversal order.
     """
 
     dependencies: list[ExecutorStep[Any]]
@@ -67,13 +67,13 @@ class CollectedConfig:
 
 
 def walk_config(obj: Any) -> Iterator[WalkEvent]:
-    """Yield every versioned value and input of a config in walk order.
+    """Yield every versioned value and input of a config in traversal order.
 
-    Fields of dataclasses, pydantic models and attrs classes in order, mappings in theirs, sequences by index; members
-    of a set that hold something to report come sorted, because the order of a set differs from process to process.
+    Fields of dataclasses, pydantic models and attrs classes come in order, mappings in their own order, sequences by
+    index. Members of a set with something to report are sorted, because the order of a set differs between processes.
 
     Raises:
-        InvalidRequest: A placeholder stands where it cannot be replaced (in a dict key, under a key that is not a
+        InvalidRequest: A placeholder is in a place where it cannot be replaced (a dict key, under a key that is not a
             string, in an object of another kind), or the config contains itself.
     """
     events: list[WalkEvent] = []
@@ -97,13 +97,14 @@ def _walk_whole(obj: Any, finder: _PlaceholderFinder) -> None:
 
 
 class _PlaceholderFinder(ConfigVisitor):
-    """Reports every placeholder of a config with its dotted path, and refuses those that stand where none may.
+    """Report every placeholder of a config with its dotted path, and refuse misplaced ones.
 
     Args:
         on_input: Called for each input.
-        on_versioned: Called for each versioned value with what it holds.
-        on_output: Called for each name of the step's own output.
-        is_final: Whether the config is the one that the function gets: classes that derive something have done so.
+        on_versioned: Called for each versioned value with its content.
+        on_output: Called for each name in the step's own output.
+        is_final: Whether the config is the final one for the function, so that classes with derived fields have
+            computed them.
     """
 
     __slots__ = ("_is_final", "_looks_at_texts", "_on_input", "_on_output", "_on_versioned")
@@ -125,7 +126,7 @@ class _PlaceholderFinder(ConfigVisitor):
 
     @classmethod
     def method_for(cls, kind: type[Any]) -> Callable[..., Any]:
-        """Return the method for instances of a class; attributes that a builtin's subclass adds are looked at, too."""
+        """Return the method for instances of a class. Extra attributes of a builtin's subclass are checked, too."""
         method = super().method_for(kind)
         what = object_kind(kind)
         if what is ObjectKind.OTHER and is_inert(kind):
@@ -140,15 +141,15 @@ class _PlaceholderFinder(ConfigVisitor):
         return visit_with_attributes
 
     def visit_leaf(self, obj: Any, path: str) -> None:
-        """Refuse a text that a placeholder's description is part of."""
+        """Refuse text that contains a placeholder's description."""
         if type(obj) is str and self._looks_at_texts:
             refuse_description(obj, path)
 
     def visit_scalar(self, obj: Any, path: str) -> None:
-        """Pass over what can hold no placeholder."""
+        """Ignore values that cannot contain a placeholder."""
 
     def visit_placeholder(self, obj: Any, path: str) -> None:
-        """Pass over a placeholder that neither depends on a step nor counts in the version."""
+        """Ignore a placeholder that neither depends on a step nor is part of the version."""
 
     def visit_step(self, obj: ExecutorStep[Any], path: str) -> None:
         """Report the step's whole output."""
@@ -159,19 +160,19 @@ class _PlaceholderFinder(ConfigVisitor):
         self._on_input(path, obj)
 
     def visit_versioned(self, obj: VersionedValue[Any], path: str) -> None:
-        """Report a versioned value; inputs inside are its encoding's business."""
+        """Report a versioned value. Its encoding handles inputs inside."""
         self._on_versioned(path, obj.value)
 
     def visit_mirrored(self, obj: MirroredValue[Any], path: str) -> None:
-        """Look at the path that is mirrored."""
+        """Visit the mirrored path."""
         self.visit_at(obj.value, path)
 
     def visit_output(self, obj: OutputName, path: str) -> None:
-        """Report a name of the step's own output."""
+        """Report a name in the step's own output."""
         self._on_output(path, obj)
 
     def visit_dataclass(self, obj: Any, path: str) -> None:
-        """Look at the fields in order."""
+        """Visit the fields in order."""
         dot = path + "." if path else ""
         names = dataclass_field_names(type(obj))
         attributes = getattr(obj, "__dict__", None)
@@ -194,14 +195,14 @@ class _PlaceholderFinder(ConfigVisitor):
                 finder.visit_at(value, dot + name)
 
     def visit_sequence(self, obj: Any, path: str) -> None:
-        """Look at the members by index."""
+        """Visit the members by index."""
         for index, value in enumerate(obj):
             kind = type(value)
             if kind not in LEAF_TYPES or (kind is str and may_hold_description()):
                 self.visit_at(value, field_path(path, f"[{index}]"))
 
     def visit_dict(self, obj: dict[Any, Any], path: str) -> None:
-        """Look at the values in the order of the dict."""
+        """Visit the values in the dict's order."""
         if MARK in obj:
             raise InvalidRequest(
                 f"field {path or '(config)'!r}: what was {obj[MARK]} has been taken apart, by dataclasses.asdict or "
@@ -224,7 +225,7 @@ class _PlaceholderFinder(ConfigVisitor):
             )
 
     def visit_set(self, obj: set[Any] | frozenset[Any], path: str) -> None:
-        """Look at the members that hold something to report, sorted: a set's order differs between processes."""
+        """Visit the members that have something to report, sorted, because a set's order differs between processes."""
         members = [(member, list(walk_config(member))) for member in obj]
         reporting = [(member, events) for member, events in members if events]
         keyed = sorted(
@@ -241,7 +242,7 @@ class _PlaceholderFinder(ConfigVisitor):
             self.visit_at(member, field_path(path, f"[{index}]"))
 
     def visit_shaped(self, obj: Any, path: str) -> None:
-        """Look at the parts."""
+        """Visit the parts."""
         parts = shape(obj)
         looks_at_others = self._is_final or not hasattr(obj, "__attrs_post_init__")
         if parts.has_fields and hasattr(obj, "__dict__") and looks_at_others:
@@ -253,7 +254,7 @@ class _PlaceholderFinder(ConfigVisitor):
                 self._visit_entry(key, value, path)
 
     def visit_other(self, obj: Any, path: str) -> None:
-        """Refuse an iterator, and an object that holds a placeholder somewhere."""
+        """Refuse an iterator, and an object that contains a placeholder."""
         if is_iterator(type(obj)):
             raise InvalidRequest(
                 f"field {path or '(config)'!r}: a {type(obj).__name__} can be read only once, so what it gives could "
@@ -266,19 +267,23 @@ _BUILTIN_KINDS = (ObjectKind.DICT, ObjectKind.SEQUENCE, ObjectKind.SET, ObjectKi
 
 
 def _refuse_in_attributes(obj: Any, fields: Collection[str], prefix: str) -> None:
-    """Refuse placeholders in attributes of an object that are none of its fields: cached properties, say."""
+    """Refuse placeholders in attributes of an object that are not fields, such as cached properties."""
     for name, value in obj.__dict__.items():
         if name not in fields and type(value) not in LEAF_TYPES:
             _refuse_placeholder_in(value, field_path(prefix, name), f"the attribute {name!r}, which is no field,")
 
 
 def is_constructed_again(kind: type[Any]) -> bool:
-    """True if a dataclass is made again by its constructor: what it derives or checks must see the real values."""
+    """Return whether a dataclass is rebuilt by its constructor, so that derived and validated fields see the real
+    values.
+    """
     return hasattr(kind, "__post_init__") and not _needs_init_only_values(kind)
 
 
 def _needs_init_only_values(kind: type[Any]) -> bool:
-    """True if it takes an `InitVar`, which `fields()` leaves out and no instance keeps: it cannot be made again."""
+    """Return whether it takes an `InitVar`, which `fields()` omits and no instance keeps, so that it cannot be
+    rebuilt.
+    """
     every_field: Mapping[str, Any] = kind.__dataclass_fields__
     return len(every_field) > len(dataclass_field_names(kind)) and any(
         "InitVar" in str(field.type) for field in every_field.values()
@@ -298,10 +303,10 @@ def _refuse_placeholder_in(obj: Any, prefix: str, what: str) -> None:
 
 
 def check_resolved(config: Any) -> None:
-    """Check that a config for a step's function holds no placeholder any more.
+    """Check that a config for a step's function contains no placeholder any more.
 
     Raises:
-        InvalidRequest: It does; the message names the field.
+        InvalidRequest: It does. The message names the field.
     """
 
     def refuse(prefix: str, placeholder: Any) -> None:
@@ -327,7 +332,7 @@ def _steps_of(events: list[WalkEvent]) -> list[ExecutorStep[Any] | None]:
 
 
 def references(event: WalkEvent) -> list[InputName]:
-    """Return the inputs of one event: itself, or those inside a versioned value."""
+    """Return the inputs of one event: the event itself, or those inside a versioned value."""
     if isinstance(event, InputNameEvent):
         return [event.input_name]
     if type(event.value) in LEAF_TYPES:
@@ -343,7 +348,7 @@ def references(event: WalkEvent) -> list[InputName]:
 
 
 def upstream_steps(obj: Any) -> list[ExecutorStep[Any]]:
-    """Return the steps that a config refers to, blocking or not, each once, in walk order."""
+    """Return the steps that a config refers to, blocking or not, without duplicates, in traversal order."""
     steps = [reference.step for event in walk_config(obj) for reference in references(event)]
     return list(dict.fromkeys(step for step in steps if step is not None))
 
@@ -356,10 +361,10 @@ def _refuse_second(prefix: str) -> NoReturn:
 
 
 def collect_dependencies_and_version(obj: Any) -> CollectedConfig:
-    """Walk a config once; return its dependencies and the "config" part of its step's version.
+    """Traverse a config once. Return its dependencies and the "config" part of its step's version.
 
     Raises:
-        InvalidRequest: a versioned value has no encoding that is the same in every process (the field is named).
+        InvalidRequest: A versioned value has no stable encoding. The message names the field.
     """
     version: dict[str, Any] = {}
     collected = CollectedConfig([], [], version)

@@ -1,4 +1,4 @@
-"""The call of a step's function, here or as a job: submission, output, return value.
+"""Calls of steps' functions, here or as jobs: submission, output, return value.
 
 Only this folder submits jobs to fray.
 """

@@ -1,4 +1,4 @@
-"""The jobs that a run waits for: told of while they are queued and run, stopped, seen to end."""
+"""The jobs that a run waits for: reported while queued and running, stopped, awaited."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _END_SECONDS = 60.0
 
 
 class LiveJobs:
-    """The jobs that a run waits for, so that they can be stopped, all or one by one."""
+    """The jobs that a run waits for, so that all or one of them can be stopped."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -36,7 +36,7 @@ class LiveJobs:
         self._stopped = False
 
     def wait(self, handle: JobHandle, output_path: str = "", timeout: float | None = None) -> None:
-        """Wait until the job that makes an output succeeds; terminate it at once if the run has been stopped.
+        """Wait until the job that makes an output succeeds. If the run has been stopped, terminate the job immediately.
 
         Args:
             handle: The job.
@@ -44,7 +44,7 @@ class LiveJobs:
             timeout: Seconds that it may run before it is stopped; None for no limit.
 
         Raises:
-            StepTimedOut: It was stopped; whether it has ended, `has_ended` says.
+            StepTimedOut: It was stopped. `has_ended` says whether it has ended.
             Exception: The job's failure.
         """
         with self._guard:
@@ -64,7 +64,7 @@ class LiveJobs:
                 self._handles.pop(output_path, None)
 
     def has_ended(self, output_path: str, patience_seconds: float = _END_SECONDS) -> bool:
-        """Wait for the end of the job that failed to make an output; False if it may still run."""
+        """Wait for the end of the job that failed to make an output. Return False if it may still run."""
         with self._guard:
             handle = self._failed.pop(output_path, None)
         if handle is None:
@@ -82,13 +82,13 @@ class LiveJobs:
         return CALLS_HERE.wait_for_end(output_path, max(0.0, deadline - time.monotonic()))
 
     def take_log(self, output_path: str) -> str | None:
-        """Return where the log of an output's job is; None when there was no job, or at the second call."""
+        """Return the location of the log of an output's job; None if there was no job, or on the second call."""
         with self._guard:
             job_id = self._ids.pop(output_path, None)
         return None if job_id is None else f"job {job_id}"
 
     def terminate(self) -> bool:
-        """Stop every job that is waited for, and every later one. A job that cannot be stopped is logged.
+        """Stop every job that the run waits for, and every later one. A job that cannot be stopped is logged.
 
         Returns:
             True if there were any.
@@ -110,7 +110,7 @@ class LiveJobs:
 
 
 def _wait(handle: JobHandle, progress: StepProgress, timeout: float | None) -> None:
-    """Wait until a job succeeds, and report when it is queued, why, and when it runs; stop it after so many seconds."""
+    """Wait until a job succeeds, reporting when and why it is queued and when it runs. Stop it at the timeout."""
     pause = _FIRST_LOOK_SECONDS
     while (reason := _queue_reason(handle)) is not None:
         progress.queued(reason)
@@ -145,7 +145,7 @@ def _wait(handle: JobHandle, progress: StepProgress, timeout: float | None) -> N
 
 
 def _queue_reason(handle: JobHandle) -> str | None:
-    """Return why a job does not run yet, "" when that is not known; None for a job that runs or has ended."""
+    """Return why a job is not running yet, "" if unknown; None for a job that runs or has ended."""
     from fray.client import TellsPendingReason
     from fray.types import JobStatus
 

@@ -1,4 +1,4 @@
-"""Output of steps' jobs, printed by the run that waits for them."""
+"""Print the output of steps' jobs in the run that waits for them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _END_SECONDS: Final = 30.0
 
 
 class JobLines:
-    """Splits the output of a step's job into complete lines, each with the step's name.
+    """Split the output of a step's job into complete lines prefixed with the step's name.
 
     Args:
-        step_name: Stands at the start of each line, with the replica's number when there are several replicas.
+        step_name: The prefix of each line. With several replicas it includes the replica's number.
         replicas: The number of replicas.
-        log: The step's log, which is told of the lines, too.
+        log: The step's log, which also receives the lines.
         is_shown_elsewhere: Whether another process prints them, so that none are returned.
     """
 
@@ -51,7 +51,7 @@ class JobLines:
         self._lines: dict[int | None, TextLines] = {}
 
     def add(self, new: Mapping[int | None, str], *, ended: bool = False) -> str:
-        """Return the lines that the new text completes; with `ended` also unfinished ones. The log is told of them."""
+        """Return the lines that the new text completes; with `ended`, also unfinished ones. The log receives them."""
         shown: list[str] = []
         for replica in sorted({*new, *(self._lines if ended else ())}, key=lambda key: -1 if key is None else key):
             is_told_apart = self._are_several and replica is not None
@@ -73,13 +73,14 @@ class JobLines:
 def shown_output(
     handle: JobHandle, step_name: str, replicas: int, reader: LogReader | None = None, log: KeptLog | None = None
 ) -> Iterator[None]:
-    """Context manager: print the output of a step's job, if its backend does not print it already, and log it.
+    """Context manager: log the output of a step's job, and print it unless the backend already does.
 
     Args:
         handle: The job.
         step_name: The step's name.
         replicas: The number of the job's replicas.
-        reader: The thread that reads the output; by default one for all jobs of the process that give what is new.
+        reader: The thread that reads the output. Defaults to one for all jobs of the process that support incremental
+            output.
         log: The step's log.
     """
     from fray.client import GivesNewOutput, GivesReplicaLogs
@@ -121,7 +122,7 @@ class ReadsNew(Protocol):
 
 
 class NewOf:
-    """New output of a job whose whole logs are read."""
+    """New output of a job whose backend only returns whole logs."""
 
     def __init__(self, read: Callable[[], Mapping[int | None, str]]) -> None:
         self._read = read
@@ -163,10 +164,11 @@ class JobLog:
 
 
 class LogReader:
-    """One thread that prints the output of all jobs in turn: a run may have thousands. It ends when there are none.
+    """A single thread that prints the output of all jobs in turn, because a run may have thousands. It ends when there
+    are none.
 
     Args:
-        pause_seconds: The least pause between two rounds.
+        pause_seconds: Minimum pause between two rounds.
     """
 
     def __init__(self, pause_seconds: float) -> None:
@@ -176,7 +178,7 @@ class LogReader:
         self._is_running = False
 
     def add(self, followed: JobLog) -> None:
-        """Print the job's output from now on."""
+        """Start printing the job's output."""
         with self._changed:
             self._followed[followed] = None
             if self._is_running:

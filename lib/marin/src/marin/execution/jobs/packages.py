@@ -13,7 +13,7 @@ _DISTRIBUTION = "marin"
 
 @dataclass(frozen=True, slots=True)
 class DependencyGroups:
-    """Extras (optional-dependency keys) and pip requirements, each in the order given."""
+    """Extras (optional-dependency keys) and pip requirements, each in the given order."""
 
     extras: list[str]
     pip_packages: list[str]
@@ -23,10 +23,10 @@ def split_dependency_groups(groups: Sequence[str], root: Path | None = None) -> 
     """Split dependency groups into extras and pip requirements.
 
     Args:
-        groups: Names. An optional-dependency key of lib/marin or of the root project is an extra; any other is taken
-            for a requirement in pip's syntax.
-        root: The project's root; by default the nearest directory above the current one that holds a uv workspace, or
-            else any pyproject.toml.
+        groups: Names. An optional-dependency key of lib/marin or of the root project is an extra; anything else is a
+            pip requirement.
+        root: The project's root. Defaults to the nearest parent of the current directory with a uv workspace, or else
+            with any pyproject.toml.
 
     Raises:
         InvalidRequest: A group is neither an extra nor a requirement.

@@ -1,4 +1,4 @@
-"""Storage of a step's return value: under its lease, with retries; a failure to store it does not fail the step."""
+"""Store a step's return value under its lease, with retries. A failure to store it does not fail the step."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _JOB_ID = "IRIS_JOB_ID"
 
 
 class ResultFiles(Protocol):
-    """Writes files of an output path while the lease on it is held: a `StepLease`, or its `LeaseToken`."""
+    """Write files of an output path while the lease on it is held: a `StepLease`, or its `LeaseToken`."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file; raises LeaseLostError when the lease is lost."""
+        """Write a file. Raise LeaseLostError if the lease is lost."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there; raises LeaseLostError when the lease is lost."""
+        """Remove a file, if it exists. Raise LeaseLostError if the lease is lost."""
         ...
 
 
 def keep_result(
     value: Any, output_path: str, files: ResultFiles | None, patience_seconds: float = RETRY_SECONDS
 ) -> None:
-    """Store a step's return value. A value that cannot be stored is logged as an error: the step's work is done.
+    """Store a step's return value. If it cannot be stored, an error is logged, because the step's work is done.
 
     Args:
         value: The return value.
         output_path: The step's output path.
         files: Writes under the step's lease; None outside of any run.
-        patience_seconds: How long a full or failing disk is tried again; `files` does the same for object stores.
+        patience_seconds: How long to retry on a full or failing disk. `files` does the same for object stores.
 
     Raises:
-        LeaseLostError: The lease is lost; nothing is stored.
+        LeaseLostError: The lease is lost. Nothing is stored.
     """
     content = result_content(value, output_path, files)
     if content is not None:
@@ -60,7 +60,7 @@ def keep_result(
 
 
 def result_content(value: Any, output_path: str, files: ResultFiles | None) -> bytes | None:
-    """Return the file that a step's return value is stored as; None, and an error is logged, when it cannot be.
+    """Return the content of the file for a step's return value; None, after logging an error, if it cannot be stored.
 
     Arguments and errors are those of `keep_result`.
     """
@@ -74,13 +74,13 @@ def result_content(value: Any, output_path: str, files: ResultFiles | None) -> b
 def keep_content(
     content: bytes, output_path: str, files: ResultFiles | None, patience_seconds: float = RETRY_SECONDS
 ) -> None:
-    """Store what `result_content` returned, as `keep_result` does.
+    """Store the result of `result_content`, like `keep_result`.
 
     Args:
-        content: The file.
-        output_path: The step's.
+        content: The content of the file.
+        output_path: The step's output path.
         files: Writes under the step's lease; None outside of any run.
-        patience_seconds: For how long storage that fails is tried again.
+        patience_seconds: How long to retry failing storage.
     """
     try:
         if files is None:
@@ -105,7 +105,7 @@ def keep_content(
 
 
 def _tell_trouble(output_path: str, patience_seconds: float, error: Exception, attempt: int) -> None:
-    """Say at once, and once, that a return value cannot be stored yet."""
+    """Log once, immediately, that a return value cannot be stored yet."""
     if attempt == 0:
         logger.warning(
             "step at %s: its return value cannot be stored yet, which is tried for %g s: %s",
@@ -126,10 +126,10 @@ def _give_up(error: Exception, output_path: str, files: ResultFiles | None) -> N
 
 
 def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) -> bool:
-    """Store a step's return value from within its job, as `keep_result` does.
+    """Store a step's return value from inside its job, like `keep_result`.
 
-    A job may outlive the run that submitted it and be adopted by the next run, which then holds the lease. In that case
-    the value is left in a file named after the job, for that run to take (`take_result_of_job`).
+    A job may outlive the run that submitted it, and the next run may adopt it and hold the lease. Then the value is
+    stored in a file named after the job, which that run takes (`take_result_of_job`).
 
     Args:
         value: The return value.
@@ -140,7 +140,7 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
         False if it was left to another run.
 
     Raises:
-        LeaseLostError: The lease is lost, and the job is none that another run could have adopted.
+        LeaseLostError: The lease is lost, and no other run can have adopted the job.
     """
     try:
         keep_result(value, output_path, token)
@@ -170,7 +170,7 @@ def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> boo
         Whether the job had left one.
 
     Raises:
-        LeaseLostError: The lease is lost; nothing is stored.
+        LeaseLostError: The lease is lost. Nothing is stored.
     """
     content: bytes | None = None
     try:
@@ -205,7 +205,7 @@ def _content(value: Any) -> bytes:
 
 
 def _remove_older(output_path: str, files: ResultFiles | None) -> None:
-    """Remove an earlier attempt's value, which would be taken for this one's."""
+    """Remove an earlier attempt's value, which would be mistaken for this one's."""
     if files is None:
         return
     try:

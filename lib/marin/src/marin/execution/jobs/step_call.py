@@ -1,4 +1,4 @@
-"""The call of a step's function, in this process or in a job, with its transfer budget; stores the return value."""
+"""Call a step's function, in this process or in a job, within its transfer budget, and store the return value."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ RETURNED: Final = "the step's function has returned"
 def call_step(
     fn: Callable[..., Any], args: Sequence[Any], output_path: str, budget_gb: float | None = None
 ) -> bytes | None:
-    """Call a step's function in the run's process, and return the `.artifact` that its run is to store.
+    """Call a step's function in the run's process, and return the content of `.artifact` for the run to store.
 
     Args:
         fn: The function.
         args: Its arguments.
-        output_path: Where `.artifact` goes.
-        budget_gb: Its budget for copies between regions, in 2^30 bytes; None for the present one.
+        output_path: The path for `.artifact`.
+        budget_gb: Its budget for copies between regions, in 2^30 bytes; None for the current one.
 
     Returns:
-        None for a value that cannot be stored, which is only logged: the work is done.
+        None for a value that cannot be stored, which is only logged because the work is done.
 
     Raises:
-        LeaseLostError: The value cannot be stored, and the lease was lost on the way.
+        LeaseLostError: The value cannot be stored, and the lease was lost meanwhile.
         Exception: The function's own.
     """
     with _budget(budget_gb):
@@ -65,26 +65,26 @@ def call_step_in_job(
     log: LogTask | None = None,
     made: Making | None = None,
 ) -> str:
-    """Call a step's function in its job; of several replicas the first stores the return value.
+    """Call a step's function in its job. The first of several replicas stores the return value.
 
-    What this returns tells the run that the function has (`placement.check_returned`): a process that ends by
-    `os._exit(0)`, or by a library's `exit(0)`, looks like one whose work is done.
+    The result tells the run that the function has returned (`placement.check_returned`): a process that ends by
+    `os._exit(0)`, or by a library's `exit(0)`, would otherwise look like success.
 
     Args:
         fn: The function.
         args: Its arguments.
-        output_path: Where `.artifact` goes.
-        budget_gb: As for `call_step`.
+        output_path: The path for `.artifact`.
+        budget_gb: As in `call_step`.
         token: The lease of the run that waits for the job; None outside of any run.
-        log: What is to be known for writing the step's log here; None where that is the run's to do.
+        log: What is needed to write the step's log here; None if the run writes it.
         made: The outputs that the job's submitter makes.
 
     Returns:
         `RETURNED`.
 
     Raises:
-        LeaseLostError: The lease on the output path was lost on the way; nothing is stored.
-        SystemExit: The function's own, with an exit code that says that it failed, whatever it said.
+        LeaseLostError: The lease on the output path was lost meanwhile. Nothing is stored.
+        SystemExit: The function's own, with an exit code that always means failure.
         Exception: The function's own.
     """
     from fray.replica import replica_index
@@ -105,7 +105,7 @@ def _keep(value: Any, output_path: str, token: LeaseToken | None, *, is_fresh: b
 
 
 def _tell_kept(token: LeaseToken) -> None:
-    """Tell the run that the value is where it belongs, so that it need not look for one that was left to it."""
+    """Tell the run that the value is stored, so that it need not look for one left behind."""
     if is_in_step():
         step_progress().kept_under = token.worker_id  # an in-process client's job: the run is here
         return
@@ -127,7 +127,7 @@ def _log_kept(log: LogTask | None, output_path: str, token: LeaseToken | None) -
 
 
 class CallsHere:
-    """The functions of jobs that run in this process, by output: an in-process client cannot stop them."""
+    """The functions of jobs in this process, by output: an in-process client cannot stop them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -135,7 +135,7 @@ class CallsHere:
 
     @contextlib.contextmanager
     def counted(self, output_path: str) -> Iterator[None]:
-        """Context manager: a function that makes an output runs."""
+        """Context manager: count a running function that makes an output."""
         with self._changed:
             self._running[output_path] += 1
         try:
@@ -148,7 +148,7 @@ class CallsHere:
                     self._changed.notify_all()
 
     def wait_for_end(self, output_path: str, seconds: float) -> bool:
-        """Wait so many seconds until no function makes an output here; True if that is so."""
+        """Wait up to `seconds` until no function makes an output here, and return whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: output_path not in self._running, seconds)
 
@@ -178,7 +178,7 @@ def _returned(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 @contextlib.contextmanager
 def _told_to_run() -> Iterator[None]:
-    """Context manager: what the function tells of its progress, and has used in the end, reaches its run."""
+    """Context manager: send the function's progress and final resource use to its run."""
     if is_in_step():
         # An in-process client's job: the run is here.
         began, step = time.thread_time(), step_progress()
@@ -197,7 +197,7 @@ def _told_to_run() -> Iterator[None]:
 
 
 def is_ray_function(fn: Any) -> bool:
-    """True for a function of `@ray.remote`: recognised by its attributes, without importing ray."""
+    """Return whether a function is a `@ray.remote` function, by its attributes and without importing ray."""
     # One with options given later has no `options` of its own, and cannot be called.
     is_ray = callable(getattr(fn, "options", None)) or (callable(getattr(fn, "bind", None)) and not callable(fn))
     return callable(getattr(fn, "remote", None)) and is_ray
@@ -207,7 +207,7 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
     """Run a Ray remote function as a Ray task, with its decorator's options, and return its result.
 
     Raises:
-        InvalidRequest: It is a class, or the current fray client is not of the Ray backend.
+        InvalidRequest: It is a class, or the current fray client does not use the Ray backend.
     """
     if actor := getattr(fn, "__ray_actor_class__", None):
         raise InvalidRequest(
@@ -228,7 +228,7 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
 
 
 def mirror_budget_gb(config: Any) -> float | None:
-    """Return the largest budget of the `mirrored()` values in a config that is not instantiated; None without any."""
+    """Return the largest budget of the `mirrored()` values in a config before instantiation; None if there are none."""
     finder = _BudgetFinder()
     finder.visit(config)
     return max(finder.found, default=None)
@@ -243,28 +243,28 @@ def _budget(gb: float | None) -> AbstractContextManager[object]:
 
 
 class _BudgetFinder(ConfigVisitor):
-    """Collects the budgets of the `mirrored()` values of a config."""
+    """Collect the budgets of the `mirrored()` values of a config."""
 
     def __init__(self) -> None:
         self.found: list[float] = []
 
     def visit_versioned(self, obj: VersionedValue[Any]) -> None:
-        """Look into a versioned value."""
+        """Visit a versioned value."""
         if type(obj.value) not in LEAF_TYPES:
             self.visit(obj.value)
 
     def visit_mirrored(self, obj: MirroredValue[Any]) -> None:
-        """Note the budget."""
+        """Record the budget."""
         self.found.append(obj.budget_gb)
 
     def visit_dataclass(self, obj: Any) -> None:
-        """Look into the fields."""
+        """Visit the fields."""
         for name in dataclass_field_names(type(obj)):
             if type(item := getattr(obj, name, None)) not in LEAF_TYPES:
                 self.visit(item)
 
     def visit_sequence(self, obj: Any) -> None:
-        """Look into the members."""
+        """Visit the members."""
         for item in obj:
             if type(item) not in LEAF_TYPES:
                 self.visit(item)
@@ -272,9 +272,9 @@ class _BudgetFinder(ConfigVisitor):
     visit_set = visit_sequence
 
     def visit_dict(self, obj: Any) -> None:
-        """Look into the values."""
+        """Visit the values."""
         self.visit_sequence(obj.values())
 
     def visit_shaped(self, obj: Any) -> None:
-        """Look into the parts."""
+        """Visit the parts."""
         self.visit_sequence([item for _, item in shape(obj).parts(obj)])

@@ -1,4 +1,4 @@
-"""The lease and the status of an output path: who may write it, whether it is complete, fenced writes.
+"""The lease and status of an output path: who may write it, whether it is complete, fenced writes.
 
-Records, staleness and stores are `rigging.lease`'s.
+Lock files, staleness and stores are in `rigging.lease`.
 """

@@ -1,8 +1,8 @@
-"""Who waits for whose output: a wait that could never end is an error that names the circle.
+"""Detection of deadlocks between outputs: a wait that could never end is an error that names the circle.
 
 Code that makes an output (a step's function, a cached function, a function under a lock) may wait for another output.
-Within a process all waits are known. Others are known by a note in the output that is being made, written where such a
-wait begins, which is seldom; it counts while its writer holds the output's lease.
+Waits within a process are all known. Waits in other processes are known from a note in the output being made, written
+when such a wait begins, which is rare. The note is valid while its writer holds the output's lease.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LONGEST_CIRCLE: Final = 100
 
 
 class CircularWait(Conflict):
-    """The code that makes an output would wait for itself, for ever."""
+    """The code that makes an output would wait for itself forever."""
 
 
 class Making(NamedTuple):
-    """The outputs that some code makes, outermost first, and the tree of runs and jobs that it is of."""
+    """The outputs that some code makes, outermost first, and the tree of runs and jobs it belongs to."""
 
     tree: str
     outputs: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ _waits: list[tuple[tuple[str, ...], str]] = []
 
 
 def making_here() -> Making:
-    """Return what the calling code makes."""
+    """Return what the calling code is making."""
     return _current.get()
 
 
@@ -80,11 +80,11 @@ class making:
 
 
 def begin_wait(output_path: str) -> None:
-    """Note that the calling code waits for another to make an output; until `end_wait`, or until its own is made.
+    """Record that the calling code waits for another output, until `end_wait` or until its own output is made.
 
     Raises:
-        CircularWait: That output is not made before the calling code's own is. Where only some of the circle is of this
-            tree of runs and jobs, a warning says so instead: the others may be stopped.
+        CircularWait: That output can only be made after the calling code's own. If only a part of the circle belongs to
+            this tree of runs and jobs, a warning says so instead: the others may be stopped.
     """
     here, awaited = making_here(), _key(output_path)
     if not here.outputs:
@@ -107,7 +107,7 @@ def begin_wait(output_path: str) -> None:
 
 
 def end_wait(output_path: str) -> None:
-    """Note that the calling code waits for an output no longer."""
+    """Record that the calling code no longer waits for an output."""
     here, awaited = making_here(), _key(output_path)
     if not here.outputs:
         return
@@ -124,7 +124,7 @@ def _key(output_path: str) -> str:
 
 
 def _path_to(goals: tuple[str, ...], start: str) -> list[str] | None:
-    """Return the outputs from one that is waited for to one of the goals, along the waits of this process."""
+    """Return the outputs between an awaited one and one of the goals, along the waits of this process."""
     paths, seen = [[start]], {start}
     while paths:
         path = paths.pop()

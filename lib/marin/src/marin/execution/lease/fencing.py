@@ -1,11 +1,11 @@
-"""Writes of a step's status, info and result files under its lease: nothing is written for an attempt that lost it.
+"""Write a step's status, info and result files under its lease. An attempt that lost it writes nothing.
 
-On local files the lease is checked and the file is written under the kernel lock of the lease. On object stores a file
-is written on condition that it is unchanged since before the lease was checked: when another attempt has taken the
-lease over and written its own file, the write fails; when that attempt has not written yet, it overwrites this file.
+On local files the lease is checked and the file written under the lease's kernel lock. On object stores a file is
+written on the condition that it has not changed since before the lease was checked. If another attempt has taken over
+the lease and written its own file, the write fails; if that attempt has not written yet, it will overwrite this file.
 
-The lease lives in the output directory. When a function removes that directory (to begin with an empty one), the lease
-goes on as long as no other attempt has begun there: then there is neither a lock nor a status nor a fencing number.
+The lease is in the output directory. If a function removes that directory (to start with an empty one), the lease stays
+valid as long as no other attempt has started there: then there is neither a lock, nor a status, nor a fencing number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRITE_ATTEMPTS = 8
 
 
 class Fence(Protocol):
-    """Writes the files of one attempt's output path while its lease is held."""
+    """Write the files of one attempt's output path while its lease is held."""
 
     def ensure_held(self) -> None:
         """Raise LeaseLostError unless the lease is held. A lease that was removed with its directory counts as held."""
@@ -44,28 +44,28 @@ class Fence(Protocol):
 
         Args:
             name: The file's name.
-            content: Its content.
-            is_new: The file is probably new, and the lease was held a moment ago; saves requests if that is true.
-            is_likely_new: The file is probably new; saves one request if that is true. The lease is looked at.
+            content: The file's content.
+            is_new: Whether the file is probably new and the lease was held a moment ago, which saves requests.
+            is_likely_new: Whether the file is probably new, which saves a request. The lease is still checked.
 
         Raises:
-            LeaseLostError: The lease is not held any more; nothing is written.
+            LeaseLostError: The lease is no longer held. Nothing is written.
         """
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file of the output path, if it is there; raises LeaseLostError as `write` does."""
+        """Remove a file of the output path, if it exists. Raise LeaseLostError like `write`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseToken:
-    """The proof that an attempt holds the lease; may be sent to the job that does its work.
+    """The proof that an attempt holds the lease. It can be sent to the job that does the work.
 
     Attributes:
         output_path: The output path.
         worker_id: The attempt's id in the lock file.
-        patience_seconds: How long requests to a store that does not answer are repeated.
+        patience_seconds: How long to retry requests to a store that does not answer.
     """
 
     output_path: str
@@ -73,11 +73,11 @@ class LeaseToken:
     patience_seconds: float = RETRY_SECONDS
 
     def write(self, name: str, content: bytes, *, is_new: bool = False, is_likely_new: bool = False) -> None:
-        """`Fence.write`."""
+        """See `Fence.write`."""
         self._fence().write(name, content, is_new=is_new, is_likely_new=is_likely_new)
 
     def remove(self, name: str) -> None:
-        """`Fence.remove`."""
+        """See `Fence.remove`."""
         self._fence().remove(name)
 
     def _fence(self) -> Fence:
@@ -98,7 +98,7 @@ class LeaseToken:
 
 @dataclass(frozen=True, slots=True)
 class FreshFiles:
-    """Writes files of an output at which there was no attempt before: each is probably new, which saves a request.
+    """Write files of an output without earlier attempts. Each is probably new, which saves a request.
 
     Attributes:
         token: The lease.
@@ -107,16 +107,16 @@ class FreshFiles:
     token: LeaseToken
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file; raises LeaseLostError when the lease is lost."""
+        """Write a file. Raise LeaseLostError if the lease is lost."""
         self.token.write(name, content, is_likely_new=True)
 
     def remove(self, name: str) -> None:
-        """`Fence.remove`."""
+        """See `Fence.remove`."""
         self.token.remove(name)
 
 
 class ExclusiveFence:
-    """A `Fence` under an exclusive lock: on local files, and as well as other stores can offer one.
+    """A `Fence` under an exclusive lock: on local files, and best effort on other stores.
 
     Args:
         store: The lock file.
@@ -134,7 +134,7 @@ class ExclusiveFence:
             self.held_in_turn()
 
     def held_in_turn(self) -> StoredLease:
-        """Context manager: the lock file under its store's exclusion. Raises LeaseLostError when it is not held."""
+        """Context manager: yield the lock file under its store's exclusion. Raise LeaseLostError if it is not held."""
         stored = self._store.read()
         if stored is not None and holder_of(stored) == self._worker_id:
             return stored
@@ -163,7 +163,7 @@ class ExclusiveFence:
 
 
 class ObjectFence:
-    """A `Fence` on a store that writes on condition that an object is unchanged.
+    """A `Fence` on a store with conditional writes.
 
     Args:
         objects: The bucket.
@@ -224,19 +224,19 @@ class ObjectFence:
 
 
 def lost(output_path: str, worker_id: str, found: StoredLease | None) -> LeaseLostError:
-    """Return the error of a lost lease.
+    """Return the error for a lost lease.
 
     Args:
         output_path: The output path.
         worker_id: The id that held the lease.
-        found: The lock file that is there now; None when there is none.
+        found: The present lock file; None if there is none.
     """
     holder = "nobody has it now" if found is None else f"now held by {holder_of(found) or 'an unreadable lock file'}"
     return LeaseLostError(f"the lease on {output_path} is lost to {worker_id}: {holder}")
 
 
 def warn_of_removal(output_path: str) -> None:
-    """Log that a lease goes on although it was removed together with its directory."""
+    """Log that a lease stays valid although it was removed with its directory."""
     logger.warning(
         "the output directory %s was removed while its step was at work (by its own function?): its lease goes on; "
         "what had been written there is gone",

@@ -1,4 +1,4 @@
-"""A step's lease and status under an exclusive lock: on local files, and as well as other stores can offer one."""
+"""A step's lease and status under an exclusive lock: on local files, and best effort on other stores."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ _MAX_STATUS_BYTES = 1 << 14
 
 
 class ExclusiveStore(LeaseStore, Protocol):
-    """The lock file of a lease whose users keep each other out while they change it."""
+    """The lock file of a lease whose users exclude each other while they change it."""
 
     @property
     def is_new(self) -> bool:
-        """True within `exclusive` if that has made the directory: then there is nothing in it to be read."""
+        """True within `exclusive` if it created the directory, so that there is nothing to read."""
         ...
 
 
 class StatusCell(Protocol):
-    """A place for the status, and for the other files of its output path."""
+    """The storage of the status and of the other files of its output path."""
 
     def read(self) -> str | None:
-        """Return the status, None when there is none."""
+        """Return the status; None if there is none."""
         ...
 
     def write(self, status: str, previous: str | None) -> None:
-        """Replace the status, which is `previous`."""
+        """Replace the status, which must be `previous`."""
         ...
 
     def write_beside(self, name: str, content: bytes, *, keep_rights: bool = True) -> None:
-        """Replace another file of the output path, atomically; `keep_rights` as for `replace_file`.
+        """Replace another file of the output path, atomically. `keep_rights` is as in `replace_file`.
 
         Args:
-            name: Of the file.
-            content: All of it.
-            keep_rights: As for `replace_file`.
+            name: The file's name.
+            content: The complete content.
+            keep_rights: As in `replace_file`.
         """
         ...
 
 
 class StatusOnDisk:
-    """A status file at an absolute path of this machine."""
+    """A status file at an absolute path on this machine."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -133,7 +133,7 @@ class ExclusiveStepLease(StepLease):
 
     Args:
         output_path: The output path.
-        label: What to call the step in messages.
+        label: The step's name in messages.
         terms: How the lease is kept.
         store: The lock file.
         status: The status file beside it.
@@ -243,7 +243,7 @@ class ExclusiveStepLease(StepLease):
             return True
 
     def _held_in_turn(self) -> StoredLease:
-        """Return the lock file, under its store's exclusion. Raises LeaseLostError when it is another's."""
+        """Return the lock file under its store's exclusion. Raise LeaseLostError if another holder has it."""
         if self._found_together is not None:
             return self._found_together
         stored = self._store.read()

@@ -1,4 +1,4 @@
-"""Outputs from before steps had status files: a file SUCCESS in the output, or beside it with the output's name."""
+"""Outputs from before status files existed: a file SUCCESS in the output, or beside it with the output's name."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ SUCCESS_FILE = "SUCCESS"
 
 
 def is_local_success(output_path: str) -> bool:
-    """True if such a file says that an output on this machine's disk is there; elsewhere False, without a request."""
+    """Return whether such a file marks an output on this machine's disk as complete. Return False elsewhere, without a
+    request.
+    """
     local = output_path if output_path.startswith("/") else local_path(output_path)
     return local is not None and any(os.path.isfile(place) for place in _places(local))
 
 
 def is_without_success(name: str, names: Collection[str]) -> bool:
-    """True if the names of a directory's entries, case folded, have no such file beside the output `name`."""
+    """Return whether the names in a directory, case folded, include no such file beside the output `name`."""
     return f"{name}.{SUCCESS_FILE}".casefold() not in names
 
 
 def is_success(output_path: str) -> bool:
-    """True if such a file says that an output is there, on any storage: two requests, so only for few outputs."""
+    """Return whether such a file marks an output as complete, on any storage. This takes two requests, so use it for
+    few outputs.
+    """
     if local_path(output_path) is not None:
         return is_local_success(output_path)
     fs, _ = url_to_fs(output_path)

@@ -1,4 +1,4 @@
-"""One thread for all leases of a run: it renews those that are held, and watches those of other runs."""
+"""One thread for all leases of a run. It renews held ones and watches those of other runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LeaseKeeper:
         self._stopped = False
 
     def keep(self, lease: StepLease, on_lost: Callable[[], None]) -> None:
-        """Renew a lease from now on; call `on_lost` when it is lost."""
+        """Start renewing a lease, and call `on_lost` if it is lost."""
         # The thread is not woken: it looks often enough, and most leases are given up long before they are due.
         with self._changed:
             self._kept[lease] = _Kept(lease, on_lost, time.monotonic() + self._terms.renew_seconds)
@@ -68,7 +68,7 @@ class LeaseKeeper:
             self._ensure_thread()
 
     def drop(self, lease: StepLease) -> None:
-        """Stop renewing a lease. What its function still writes, late, is refused if the lease was lost."""
+        """Stop renewing a lease. If it was lost, late writes of its function are refused."""
         if lease.why_lost() is None:
             remove_fence(lease.output_path, lease.check_write)
         with self._changed:
@@ -77,14 +77,14 @@ class LeaseKeeper:
                 self._changed.notify()
 
     def watch(self, lease: StepLease, on_free: Callable[[], None]) -> None:
-        """Call `on_free` as soon as a lease is free, and stop watching it."""
+        """Call `on_free` as soon as a lease is free, then stop watching it."""
         with self._changed:
             self._watched[lease] = _Watched(lease, on_free, time.monotonic() + _FIRST_LOOK_SECONDS)
             self._ensure_thread()
             self._changed.notify()
 
     def stop(self) -> None:
-        """Stop watching other runs' leases. The thread ends when the leases that it renews are dropped."""
+        """Stop watching other runs' leases. The thread ends when the renewed leases are dropped."""
         with self._changed:
             self._stopped = True
             self._watched.clear()

@@ -1,4 +1,4 @@
-"""A step's lease and status on object stores that write on condition that an object is unchanged."""
+"""A step's lease and status on object stores with conditional writes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _STATUS_ATTEMPTS = 8
 
 
 class ObjectStepLease(StepLease):
-    """A lock object and a status object, each written on condition of the version that this attempt knows.
+    """A lock object and a status object, each written on condition of its version as known to this attempt.
 
-    An attempt that meets no other takes four requests: lock, RUNNING, final status, unlock; one more unless it is known
+    An attempt without competition takes four requests: lock, RUNNING, final status, unlock; one more unless it is known
     that there was no status.
 
-    Where an object's version is computed from its content (S3's ETag), the RUNNING of two attempts have one version.
-    There a lease that was not renewed for long is renewed before the final status is written, and that status is taken
-    back if the lock went to another attempt in between.
+    If an object's version is computed from its content (S3's ETag), the RUNNING statuses of two attempts have the same
+    version. There, a lease that was not renewed for long is renewed before the final status is written, and that status
+    is withdrawn if another attempt got the lock in between.
 
     Args:
         output_path: The output path.
-        label: What to call the step in messages.
+        label: The step's name in messages.
         terms: How the lease is kept.
         objects: The bucket.
         status_key: The status object's key.
@@ -88,7 +88,7 @@ class ObjectStepLease(StepLease):
             raise
 
     def _write_running(self, force_run_failed: bool, is_fresh: bool) -> bool:
-        """Replace the status by RUNNING, after checking what it says."""
+        """Replace the status by RUNNING, after checking it."""
         for attempt in range(_STATUS_ATTEMPTS):
             found = None if is_fresh and attempt == 0 else self._objects.get(self._status_key)
             self._check_status(parse_status(found.content if found else None), force_run_failed)
@@ -142,7 +142,9 @@ class ObjectStepLease(StepLease):
         return version is not None
 
     def _recover(self) -> bool:
-        """True if lock and status are still this attempt's, in other versions: the output was removed meanwhile."""
+        """Return whether lock and status are still this attempt's in other versions, because the output was removed
+        meanwhile.
+        """
         try:
             self._fence.ensure_held()
         except LeaseLostError as error:

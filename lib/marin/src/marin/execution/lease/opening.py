@@ -1,4 +1,4 @@
-"""The lease of an output path, of the class for its storage."""
+"""Open the lease of an output path with the class for its storage."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _open_local() -> Callable[[str, str, LeaseTerms, str, bool], StepLease]:
 def open_step_lease(
     output_path: str, label: str, terms: LeaseTerms = DEFAULT_TERMS, *, is_fresh: bool = False
 ) -> StepLease:
-    """Return the lease and status of an output path, without reading or writing.
+    """Return the lease and status of an output path without reading or writing.
 
     Args:
         output_path: The output path, on any storage.
-        label: What to call the step in messages.
+        label: The step's name in messages.
         terms: How the lease is kept.
-        is_fresh: There was no output a moment ago.
+        is_fresh: Whether there was no output a moment ago.
     """
     path = status_path(output_path)
     # Most paths are plain; `local_path` takes a while.

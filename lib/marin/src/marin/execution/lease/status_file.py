@@ -1,4 +1,4 @@
-"""The status file of an output path, and the lock beside it, for code that makes an output by itself."""
+"""The status file of an output path and the lock beside it, for code that makes an output itself."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ T = TypeVar("T")
 
 
 class StepAlreadyDone(Exception):
-    """Not an error: the output is there already, or the last holder of the lease has made it."""
+    """Not an error: the output already exists, or the last holder of the lease has made it."""
 
 
 class PreviousTaskFailedError(StepFailed):
-    """The step failed in an earlier run and is not to be tried again."""
+    """The step failed in an earlier run, and should not be retried."""
 
 
 def worker_id() -> str:
-    """Return a name for this thread of this process, for people: `{host}-{pid}-{thread}`."""
+    """Return a readable name for this thread of this process: `{host}-{pid}-{thread}`."""
     return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}"
 
 
@@ -51,7 +51,7 @@ class StatusFile:
 
     Args:
         output_path: The step's output path.
-        worker_id: The lock's holder; an explicit id may acquire a lock again that it holds.
+        worker_id: The lock's holder. An explicit id may acquire again a lock that it holds.
     """
 
     def __init__(self, output_path: str, worker_id: str | None = None) -> None:
@@ -63,7 +63,7 @@ class StatusFile:
 
     @property
     def status(self) -> str | None:
-        """The status in storage; None when there is none."""
+        """The stored status; None if there is none."""
         content = read_bytes_or_none(self.path)
         if content is None and is_local_success(self.output_path):
             return STATUS_SUCCESS
@@ -74,15 +74,17 @@ class StatusFile:
         write_bytes_atomic(self.path, status.encode())
 
     def try_acquire_lock(self) -> bool:
-        """Take the lock if it is free; True if it is held now. It is not renewed by itself (see `step_lock`)."""
+        """Take the lock if it is free, and return whether it is now held. It is not renewed automatically (see
+        `step_lock`).
+        """
         return self._leased().try_acquire()
 
     def refresh_lock(self) -> None:
-        """Renew the lock; raises LeaseLostError when it is no longer held."""
+        """Renew the lock. Raise LeaseLostError if it is no longer held."""
         self._leased().refresh()
 
     def release_lock(self) -> None:
-        """Release the lock; a lock of another holder stays."""
+        """Release the lock. Another holder's lock stays."""
         self._leased().release()
 
     def token(self) -> LeaseToken:
@@ -90,7 +92,7 @@ class StatusFile:
         return LeaseToken(self.output_path, self._leased().worker_id)
 
     def has_active_lock(self) -> bool:
-        """True if the lock is held and renewed, by any holder."""
+        """Return whether any holder holds and renews the lock."""
         return self._leased().has_active_holder()
 
     def _leased(self) -> LeaseLock:
@@ -100,7 +102,7 @@ class StatusFile:
 
 
 class LockedStatus(StatusFile):
-    """A status file whose lock is held and renewed: statuses are written only while that is so."""
+    """A status file whose lock is held and renewed. Statuses are only written while that is so."""
 
     def __init__(self, output_path: str, held: HeldLease) -> None:
         super().__init__(output_path, held.worker_id)
@@ -111,8 +113,8 @@ class LockedStatus(StatusFile):
         """Replace the status, atomically.
 
         Raises:
-            LeaseLostError: The lock was lost, so another may be making this output now.
-            Conflict: This process is a fork of the one that holds the lock, which alone may write.
+            LeaseLostError: The lock was lost, so another attempt may be making this output now.
+            Conflict: This process is a fork of the lock's holder, which alone may write.
         """
         if os.getpid() != self._process:
             raise Conflict(
@@ -132,19 +134,19 @@ class LockedStatus(StatusFile):
 def step_lock(
     output_path: str, step_label: str = "", *, force_run_failed: bool = True, wait_seconds: float = math.inf
 ) -> Iterator[LockedStatus]:
-    """Hold the lock of an output path that is to be made now, after other holders have released it.
+    """Hold the lock of an output path to make it, after other holders have released it.
 
     Args:
         output_path: The step's output path.
-        step_label: What to call the step in messages.
-        force_run_failed: Whether a step that failed before is to be tried again.
+        step_label: The step's name in messages.
+        force_run_failed: Whether to retry a step that failed before.
         wait_seconds: How long to wait for another holder.
 
     Raises:
-        StepAlreadyDone: The output is there.
+        StepAlreadyDone: The output exists.
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
         Conflict: Another holder kept the lock for all of `wait_seconds`, or it waits for the calling code itself.
-        LeaseLostError: At the end of the block, when the lock was lost on the way.
+        LeaseLostError: At the end of the block, if the lock was lost meanwhile.
     """
     label = step_label or output_path
     with contextlib.ExitStack() as stack:
@@ -171,7 +173,8 @@ def step_lock(
 def making_output(
     output_path: str, step_label: str = "", *, force_run_failed: bool = True, wait_seconds: float = math.inf
 ) -> Iterator[None]:
-    """Hold the lock for a block that makes an output: RUNNING before it, then SUCCESS, or FAILED when it raises.
+    """Hold the lock for a block that makes an output, with status RUNNING before it and SUCCESS, or FAILED if it
+    raises, after it.
 
     Arguments and errors are those of `step_lock`.
     """
@@ -186,16 +189,16 @@ def making_output(
 
 
 def check_status(status: str | None, label: str, output_path: str, *, force_run_failed: bool) -> None:
-    """Check that a step with this status must run.
+    """Check whether a step with this status must run.
 
     Args:
-        status: The status; None for none.
-        label: What to call the step in messages.
+        status: The status; None if there is none.
+        label: The step's name in messages.
         output_path: Its output path.
-        force_run_failed: Whether a step that failed before is to be tried again.
+        force_run_failed: Whether to retry a step that failed before.
 
     Raises:
-        StepAlreadyDone: The output is there.
+        StepAlreadyDone: The output exists.
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
     """
     if status == STATUS_SUCCESS:
@@ -208,7 +211,7 @@ def check_status(status: str | None, label: str, output_path: str, *, force_run_
 
 
 def mark_dependency_failed(output_path: str) -> None:
-    """Write DEP_FAILED, unless another run is at work on this output or has made it."""
+    """Write DEP_FAILED, unless another run is making this output or has made it."""
     status_file = StatusFile(output_path)
     if not status_file.try_acquire_lock():
         return
@@ -220,7 +223,7 @@ def mark_dependency_failed(output_path: str) -> None:
 
 
 class LockedFunction(Generic[T]):
-    """A function that runs under the lock of its first argument, an output path; see `distributed_lock`."""
+    """A function that runs under the lock of its first argument, an output path (see `distributed_lock`)."""
 
     #: See `marin.execution.plan.call_identity`.
     wraps_function = True
@@ -234,7 +237,7 @@ class LockedFunction(Generic[T]):
         return self.call_and_keep(None, output_path, *args, **kwargs)
 
     def call_and_keep(self, keep: Callable[[T], object] | None, output_path: str, *args: Any, **kwargs: Any) -> T:
-        """Call the function; `keep(result)` is called under the lock, too, before SUCCESS is written."""
+        """Call the function, then `keep(result)` under the lock, before SUCCESS is written."""
         with making_output(output_path, force_run_failed=self._force_run_failed):
             result = self.__wrapped__(output_path, *args, **kwargs)
             if keep is not None:
@@ -255,19 +258,20 @@ def distributed_lock(
 def distributed_lock(
     fn: Callable[..., T] | None = None, *, force_run_failed: bool = True
 ) -> Callable[..., T] | Callable[[Callable[..., T]], Callable[..., T]]:
-    """Run a function of an output path (its first argument) under that path's lock: `@distributed_lock`, or called.
+    """Run a function of an output path (its first argument) under that path's lock. Use it as `@distributed_lock` or
+    call it.
 
     A call waits for another holder of the lock, in any process on any machine. It writes RUNNING before the function
-    and SUCCESS or FAILED after it; never SUCCESS when the lock was lost.
+    and SUCCESS or FAILED after it, but never SUCCESS if the lock was lost.
 
     Args:
         fn: The function.
-        force_run_failed: Whether an output that failed before is tried again.
+        force_run_failed: Whether to retry an output that failed before.
 
     Raises:
-        StepAlreadyDone: (from a call) The output is there; the function was not called.
+        StepAlreadyDone: (from a call) The output exists. The function was not called.
         PreviousTaskFailedError: (from a call) It failed previously, and `force_run_failed` is off.
-        LeaseLostError: (from a call) The lock was lost on the way: the work was unprotected.
+        LeaseLostError: (from a call) The lock was lost meanwhile, so the work was unprotected.
     """
 
     if fn is None:

@@ -19,9 +19,10 @@ def status_path(output_path: str) -> str:
 
 
 def parse_status(content: bytes | None) -> str | None:
-    """Return the status in a status file's content; None for a file that is missing or empty.
+    """Return the status in a status file's content; None for a missing or empty file.
 
-    The content is the word alone. Older files hold one JSON object a line, of which the last readable one counts.
+    The content is only the status word. Older files have one JSON object per line, of which the last readable one
+    counts.
     """
     if content is None:
         return None

@@ -1,9 +1,9 @@
-"""The lease and the status of one attempt at one output, changed together in as few storage operations as possible.
+"""The lease and status of one attempt at one output, changed together in as few storage operations as possible.
 
-On local files both change under the kernel lock of the lease, so that an attempt that lost the lease never writes a
-status. On object stores with conditional writes, a status is written on condition that the status before it is the one
-that this attempt saw or wrote: an attempt that took the lease over has written its own, and the late write fails. On
-other stores the lease gives the guarantees of `rigging.distributed_lock`.
+On local files both change under the lease's kernel lock, so that an attempt that lost the lease never writes a status.
+On object stores with conditional writes, a status is written on condition that the previous status is the one this
+attempt saw or wrote. An attempt that took over the lease has written its own, so the late write fails. On other stores
+the lease has the guarantees of `rigging.distributed_lock`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class LeaseTerms:
 
     Attributes:
         renew_seconds: Time between renewals.
-        timeout_seconds: Time without a renewal after which others may take the lease; one value for all users of the
-            storage.
-        patience_seconds: How long requests to storage that does not answer are repeated.
-        clock: For tests.
-        new_id: Returns an id for each acquisition; for tests, which play other machines.
+        timeout_seconds: Time without a renewal after which others may take the lease. All users of the storage must use
+            the same value.
+        patience_seconds: How long to retry requests to storage that does not answer.
+        clock: The clock; replaced in tests.
+        new_id: Returns an id for each acquisition. Replaced in tests that simulate other machines.
     """
 
     renew_seconds: float = HEARTBEAT_INTERVAL
@@ -67,11 +67,11 @@ class StepLease(ABC):
 
     Args:
         output_path: The output path.
-        label: What to call the step in messages.
+        label: The step's name in messages.
         terms: How the lease is kept.
 
     Attributes:
-        lost_event: Set as soon as the lease is lost, or could not be renewed for so long that others may take it.
+        lost_event: Set when the lease is lost, or has not been renewed for so long that others may take it.
     """
 
     def __init__(self, output_path: str, label: str, terms: LeaseTerms) -> None:
@@ -91,11 +91,11 @@ class StepLease(ABC):
 
     @property
     def lost(self) -> bool:
-        """True if the lease is lost: further work does not count, and another attempt may be making the output."""
+        """Whether the lease is lost: further work does not count, and another attempt may be making the output."""
         return self.lost_event.is_set()
 
     def check(self) -> None:
-        """Raise LeaseLostError when the lease is lost."""
+        """Raise LeaseLostError if the lease is lost."""
         if self._interrupted is not None:
             raise LeaseLostError(f"step {self.label}: {self._interrupted}, so what it makes does not count")
         if self.lost:
@@ -104,9 +104,9 @@ class StepLease(ABC):
             )
 
     def why_lost(self) -> str | None:
-        """Return why nothing may be written to the output any more, or None while the lease is held.
+        """Return why nothing may be written to the output any more; None while the lease is held.
 
-        An interrupted function, or one whose time is over, may write: no other attempt begins before it ends.
+        An interrupted function, or one past its timeout, may still write: no other attempt starts before it ends.
         """
         if self._interrupted is None and self.lost:
             return f"the lease of step {self.label} was lost, and another run may be making this output"
@@ -119,16 +119,16 @@ class StepLease(ABC):
         return None
 
     def check_write(self, url: str) -> None:
-        """Raise LeaseLostError when nothing may be written to the output any more."""
+        """Raise LeaseLostError if nothing may be written to the output any more."""
         reason = self.why_lost()
         if reason is not None:
             raise LeaseLostError(f"{url} is not written: {reason}")
 
     def together(self) -> AbstractContextManager[None]:
-        """Context manager: `begin`, `write` and `end` in the block take one turn among the users of the lease.
+        """Context manager: run `begin`, `write` and `end` in the block under a single exclusion of the lease.
 
-        On local files this is one kernel lock and one look at the lease instead of one for each call. Others wait for
-        the end of the block, and not for long, so nothing that takes time belongs there.
+        On local files this takes one kernel lock and one check of the lease instead of one for each call. Others wait
+        for the end of the block, so nothing slow belongs there.
         """
         return contextlib.nullcontext()
 
@@ -136,15 +136,15 @@ class StepLease(ABC):
         """Take the lease and write RUNNING, unless another attempt holds it.
 
         Args:
-            force_run_failed: Whether an output that failed before is to be tried again.
-            is_fresh: There was no status a moment ago; saves a request where reading costs one.
+            force_run_failed: Whether to retry an output that failed before.
+            is_fresh: Whether there was no status a moment ago, which saves a request where reading costs one.
 
         Returns:
-            True if the lease is held now. If not, see `is_free`.
+            True if the lease is now held. If not, see `is_free`.
 
         Raises:
-            StepAlreadyDone: The output is there; the lease is not held.
-            PreviousTaskFailedError: It failed previously, and `force_run_failed` is off; the lease is not held.
+            StepAlreadyDone: The output exists. The lease is not held.
+            PreviousTaskFailedError: It failed previously, and `force_run_failed` is off. The lease is not held.
         """
         with self._turn:
             started = self.terms.clock.monotonic()
@@ -160,7 +160,7 @@ class StepLease(ABC):
         """Write one of the step's own files (info, result), atomically.
 
         Raises:
-            LeaseLostError: The lease is lost; nothing is written.
+            LeaseLostError: The lease is lost. Nothing is written.
         """
         with self._turn:
             self._ensure_held()
@@ -172,7 +172,7 @@ class StepLease(ABC):
             self._written[name] = content
 
     def remove(self, name: str) -> None:
-        """Remove one of the step's own files, if it is there. Raises LeaseLostError when the lease is lost."""
+        """Remove one of the step's own files, if it exists. Raise LeaseLostError if the lease is lost."""
         with self._turn:
             self._ensure_held()
             self.token().remove(name)
@@ -182,10 +182,10 @@ class StepLease(ABC):
         return LeaseToken(self.output_path, self._worker_id, self.terms.patience_seconds)
 
     def end(self, status: str) -> None:
-        """Write the final status and release the lease; without the lease nothing is written.
+        """Write the final status and release the lease. Without the lease nothing is written.
 
         Raises:
-            LeaseLostError: The lease was lost on the way; the status is its new holder's.
+            LeaseLostError: The lease was lost meanwhile. The status is its new holder's.
         """
         with self._turn:
             self._ensure_held()
@@ -198,20 +198,20 @@ class StepLease(ABC):
                 self.check()
 
     def interrupt(self) -> None:
-        """Mark the lease as lost for the function of an interrupted run; it is kept until that ends."""
+        """Mark the lease as lost for the function of an interrupted run. It is kept until the function ends."""
         self._interrupted = "its run was interrupted"
         self.lost_event.set()
 
     def expire(self, reason: str) -> None:
-        """Mark the lease as lost for a function whose time is over; it is kept until `end`, which writes FAILED."""
+        """Mark the lease as lost for a function past its timeout. It is kept until `end`, which writes FAILED."""
         self._interrupted = reason
         self._expired = True
         self.lost_event.set()
 
     def leave(self) -> None:
-        """Write FAILED, if the lease is held, in a process that ends while the function may still run.
+        """Write FAILED, if the lease is held, in a process that exits while the function may still run.
 
-        The lock file stays, so that no other attempt begins before the process has ended; then it need not wait.
+        The lock file stays, so that no other attempt starts before the process has ended. Then it need not wait.
         """
         with self._turn:
             held, self._held = self._held, False
@@ -221,7 +221,7 @@ class StepLease(ABC):
 
     @property
     def held(self) -> bool:
-        """True if the lease is held as far as is known, also by an interrupted run."""
+        """Whether the lease is held as far as is known, also by an interrupted run."""
         return self._held
 
     def _end_or_give_up(self, status: str) -> bool:
@@ -232,7 +232,7 @@ class StepLease(ABC):
             raise
 
     def renew(self) -> None:
-        """Renew the lease now. Raises LeaseLostError, and sets `lost_event`, when it is not held any more."""
+        """Renew the lease now. Raise LeaseLostError, and set `lost_event`, if it is no longer held."""
         with self._turn:
             if not self._held:
                 return
@@ -250,35 +250,35 @@ class StepLease(ABC):
             self.check()
 
     def seconds_left(self) -> float:
-        """Return the seconds until others may take the lease if it is not renewed; below 0 when they may already."""
+        """Return the seconds until others may take the lease if it is not renewed; negative if they already may."""
         return self._renewed_at + self.terms.timeout_seconds - self.terms.clock.monotonic()
 
     def observer(self, location: str) -> LeaseObserver:
-        """Return an observer that tells, by these terms, whether the lock file at `location` is held."""
+        """Return an observer that decides, by these terms, whether the lock file at `location` is held."""
         return LeaseObserver(location, self.terms.timeout_seconds, clock=self.terms.clock)
 
     @abstractmethod
     def is_free(self) -> bool:
-        """True if `begin` may succeed now: no attempt holds the lease and renews it."""
+        """Return whether `begin` may succeed now: no attempt holds and renews the lease."""
 
     @abstractmethod
     def _begin(self, force_run_failed: bool, is_fresh: bool) -> bool: ...
 
     @abstractmethod
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file of the output path; raises LeaseLostError when the lease was not held any more."""
+        """Write a file of the output path. Raise LeaseLostError if the lease is no longer held."""
 
     @abstractmethod
     def _end(self, status: str) -> bool:
-        """Write the status and give the lease up; False when it was not held any more."""
+        """Write the status and release the lease. Return False if it was no longer held."""
 
     @abstractmethod
     def _leave(self, status: str) -> None:
-        """Write the status if the lease is still held, and leave the lock where it is."""
+        """Write the status if the lease is still held, and leave the lock in place."""
 
     @abstractmethod
     def _renew(self) -> bool:
-        """Renew; False when the lease was not held any more."""
+        """Renew the lease. Return False if it was no longer held."""
 
     def _check_status(self, status: str | None, force_run_failed: bool) -> None:
         check_status(status, self.label, self.output_path, force_run_failed=force_run_failed)
@@ -288,7 +288,7 @@ def end_failed(lease: StepLease, error: BaseException) -> None:
     """Write FAILED for an attempt that raised `error`, and release its lease.
 
     Raises:
-        LeaseLostError: The lease was lost, with `error` as cause; the status is its new holder's.
+        LeaseLostError: The lease was lost, caused by `error`. The status is its new holder's.
     """
     try:
         lease.end(STATUS_FAILED)
@@ -301,7 +301,7 @@ def end_failed(lease: StepLease, error: BaseException) -> None:
 
 
 class _NoLease(StepLease):
-    """The lease of a function outside of any run: never lost."""
+    """The lease of a function outside of any run, which is never lost."""
 
     def is_free(self) -> bool:
         return True
@@ -326,14 +326,14 @@ _current: contextvars.ContextVar[StepLease] = contextvars.ContextVar("marin_step
 
 
 def step_lease() -> StepLease:
-    """Return the lease of the step whose function this is called in, for functions that run long in this process.
+    """Return the lease of the step whose function calls this, for functions that run long in this process.
 
-    Check `.lost` at times, or call `.check()`, and stop: a step that lost its lease cannot succeed any more, and
+    Check `.lost` regularly, or call `.check()`, and stop: a step that lost its lease cannot succeed any more, and
     another run may be writing to the same output path.
     """
     return _current.get()
 
 
 def set_step_lease(lease: StepLease) -> None:
-    """Make `step_lease()` return this lease in the present context."""
+    """Make `step_lease()` return this lease in the current context."""
     _current.set(lease)

@@ -1,4 +1,5 @@
-"""What steps print, and the log beside their output: written by the run and by the processes of steps' jobs, in parts.
+"""Steps' output and the log beside it, written in parts by the run and by the processes of steps' jobs.
 
-A part is one process's; `writer` writes it, `sections` finds it again. It needs neither run nor cluster to be complete.
+Each part belongs to one process. `writer` writes it and `sections` finds it again. A log is complete without a run or
+cluster.
 """

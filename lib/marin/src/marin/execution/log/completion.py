@@ -1,6 +1,6 @@
-"""Completes the parts of processes of steps' jobs that were killed, in the order in which they began.
+"""Complete the parts of killed processes of steps' jobs, in the order in which they started.
 
-`python -m marin.execution.log.completion WORDS` does it in a process of its own, started by a shell (`own`).
+`python -m marin.execution.log.completion WORDS` does this in a separate process, started by a shell (`own`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _LONGEST_SECONDS: Final = 5.0
 
 
 def settle_former(files: JobLogFiles, seconds: float = CLOSING_SECONDS) -> None:
-    """Wait until the parts of former processes of a replica are closed; mark those that stay open.
+    """Wait until the parts of a replica's earlier processes are closed, and mark those that stay open.
 
-    A log at an object store is written as a whole, so that nothing stands between its parts: nothing is waited for.
+    A log in an object store is written as a whole, so nothing can come between its parts and there is nothing to wait
+    for.
 
     Args:
-        files: The files and the part of the process that comes next.
-        seconds: How long the parts are waited for.
+        files: The files, and the part of the next process.
+        seconds: How long to wait for the parts.
 
     Raises:
         OSError: The log cannot be written.
@@ -46,7 +47,7 @@ def settle_former(files: JobLogFiles, seconds: float = CLOSING_SECONDS) -> None:
 
 
 def _former(files: JobLogFiles) -> list[Section]:
-    """Return the open parts before the one that comes next; what came after that began waits for it in turn."""
+    """Return the open parts before the next one. A later process waits for the next one in turn."""
     local = local_path(path_in(files.output_path, LOG_FILE))
     if local is None or not os.path.exists(local):
         return []
@@ -57,9 +58,9 @@ def _former(files: JobLogFiles) -> list[Section]:
 
 
 def complete(files: JobLogFiles, lines: list[str]) -> bool:
-    """Add what a log lacks of a part, of which these are all lines; False when it lacks nothing.
+    """Add the missing lines of a part to a log, given all its lines. Return False if none is missing.
 
-    A part without lines is not there at all.
+    A part without lines does not appear at all.
     """
     log = files.read()
     missing = missing_lines(log, files.section, lines)
@@ -72,7 +73,7 @@ def complete(files: JobLogFiles, lines: list[str]) -> bool:
 
 
 def words_for(descriptor: int, files: JobLogFiles) -> str:
-    """Return the words for `main`: the descriptor of the output of a process, and the files and part of its log."""
+    """Return the arguments of `main`: the descriptor of a process's output, and the files and part of its log."""
     return pickle.dumps((descriptor, files)).hex()
 
 
@@ -80,7 +81,7 @@ def main(told: str) -> None:
     """Write what is missing.
 
     Args:
-        told: `words_for` it.
+        told: The arguments from `words_for`.
     """
     from fray.output.own_output import output_in
 

@@ -1,4 +1,4 @@
-"""Files that grow while a step runs: appended to on local disks, written as a whole at intervals on object stores."""
+"""Files that grow while a step runs: appended on local disks, rewritten at intervals on object stores."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _SPOOLED_BYTES: Final = 1 << 18
 
 
 class LogFile(Protocol):
-    """A file to whose end text is added. Used by one thread at a time."""
+    """A file that text is appended to. Used by one thread at a time."""
 
     def write(self, content: bytes) -> None:
-        """Add content."""
+        """Append content."""
         ...
 
     def close(self, *, keep: bool) -> None:
-        """Complete the file; with `keep` off, leave it as others see it now."""
+        """Complete the file. With `keep` off, leave it as others see it now."""
         ...
 
 
 class LocalFile:
-    """A file on a local disk: what is written is in it at once."""
+    """A file on a local disk. Written text is in it immediately."""
 
     _open_files = 0
 
@@ -45,7 +45,7 @@ class LocalFile:
         self._descriptor = -1
 
     def write(self, content: bytes) -> None:
-        """Add content at the file's end."""
+        """Append content."""
         descriptor = self._descriptor if self._descriptor >= 0 else self._open()
         _write_all(descriptor, content)
         if self._descriptor < 0:
@@ -56,7 +56,7 @@ class LocalFile:
                 self._descriptor = descriptor
 
     def close(self, *, keep: bool) -> None:
-        """Close the file, and put it back when its directory was removed meanwhile."""
+        """Close the file, and restore it if its directory was removed meanwhile."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -93,10 +93,10 @@ class UploadedFile:
 
     Args:
         url: The file.
-        is_new: There is none to add to; saves a request.
-        read: Reads a whole file, None when there is none.
+        is_new: Whether there is no earlier content, which saves a request.
+        read: Reads a whole file; None if there is none.
         upload: Writes a whole file.
-        uploads: Uploads it at times.
+        uploads: Uploads it at intervals.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class UploadedFile:
         self._uploads.add(self)
 
     def write(self, content: bytes) -> None:
-        """Add content, to be uploaded later; what is beyond `MOST_BYTES` is only counted."""
+        """Append content, to be uploaded later. Content beyond `MOST_BYTES` is only counted."""
         with self._guard:
             if self._size + len(content) > MOST_BYTES:
                 self._left_out += len(content)
@@ -133,7 +133,7 @@ class UploadedFile:
                 self._size += len(content)
 
     def close(self, *, keep: bool) -> None:
-        """Upload the whole."""
+        """Upload the complete file."""
         self._uploads.remove(self)
         with self._guard:
             self._is_closed = True
@@ -144,7 +144,7 @@ class UploadedFile:
                 self._content.close()
 
     def upload_now(self) -> None:
-        """Upload what is there, if there is more than at the last time; after a failure, it is tried at the next."""
+        """Upload the content if it has grown. A failed upload is retried at the next interval."""
         with self._guard:
             self.pause = min(2 * self.pause, LAST_UPLOAD_SECONDS)
             self.due = time.monotonic() + self.pause
@@ -172,7 +172,7 @@ class UploadedFile:
 
 
 class Uploads:
-    """One thread that uploads growing files when they are due. It ends when there are none."""
+    """A single thread that uploads growing files when they are due. It ends when there are none."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -180,7 +180,7 @@ class Uploads:
         self._is_running = False
 
     def add(self, file: UploadedFile) -> None:
-        """Upload a file from time to time."""
+        """Start uploading a file at intervals."""
         with self._changed:
             self._files[file] = None
             if not self._is_running:
@@ -188,7 +188,7 @@ class Uploads:
                 threading.Thread(target=self._run, name="marin-log-uploads", daemon=True).start()
 
     def remove(self, file: UploadedFile) -> None:
-        """Upload it no more."""
+        """Stop uploading it."""
         with self._changed:
             self._files.pop(file, None)
             if not self._files:
@@ -216,11 +216,11 @@ UPLOADS: Final = Uploads()
 
 
 def open_log_file(path: str, is_fresh: bool) -> LogFile:
-    """Return the file to add to, on any storage.
+    """Return a file to append to, on any storage.
 
     Args:
         path: The file.
-        is_fresh: There is none to add to.
+        is_fresh: Whether there is no earlier content.
     """
     local = local_path(path)
     return LocalFile(local) if local is not None else UploadedFile(path, is_fresh)

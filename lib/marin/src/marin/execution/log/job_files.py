@@ -1,8 +1,8 @@
-"""The files of a step's log as processes of its jobs write them, on any storage.
+"""The files of a step's log as written by the processes of its jobs, on any storage.
 
-On disks each process appends to `.log` itself. On object stores a file is written as a whole: the only replica writes
-`.log` under the lease of the run that submitted it. Of several replicas, and when another run has that lease by now (it
-has adopted the job), each writes a file of its own beside it, which a run adds to `.log` later.
+On disks each process appends to `.log` itself. On object stores a file is written as a whole: a single replica writes
+`.log` under the lease of the run that submitted it. Several replicas, or a job whose lease another run now holds (it
+has adopted the job), each write a separate file beside it, which a run adds to `.log` later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WritesUnderLease(Protocol):
     """A `LeaseToken`."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file of the output path; raises LeaseLostError when the lease is lost."""
+        """Write a file of the output path. Raise LeaseLostError if the lease is lost."""
         ...
 
 
@@ -44,7 +44,7 @@ class JobLogFiles:
     Attributes:
         output_path: The step's output path.
         section: Its part of the log.
-        is_fresh: There was no attempt before, so that there is nothing to add to.
+        is_fresh: Whether there was no earlier attempt, so that there is nothing to append to.
         token: The lease of the run that submitted the job.
     """
 
@@ -54,7 +54,7 @@ class JobLogFiles:
     token: WritesUnderLease | None = None
 
     def open(self, name: str) -> LogFile:
-        """Open `.log` or `.error`, to add to it."""
+        """Open `.log` or `.error` for appending."""
         path = path_in(self.output_path, name)
         if local_path(path) is not None:
             return open_log_file(path, self.is_fresh)
@@ -63,7 +63,7 @@ class JobLogFiles:
         return UploadedFile(path, self.is_fresh, upload=lambda _, content: self._upload(name, content))
 
     def read(self, name: str = LOG_FILE) -> str:
-        """Return what the file has of this process, and of others before it."""
+        """Return the file's content, from this process and others before it."""
         content = b""
         if self.section.replica is None or local_path(self.output_path) is not None:
             content = read_bytes_or_none(path_in(self.output_path, name)) or b""
@@ -72,7 +72,7 @@ class JobLogFiles:
         return content.decode("utf-8", "backslashreplace")
 
     def look_until(self, look: Callable[[], T], holds: Callable[[T], bool], seconds: float) -> T:
-        """Look at the log again and again until something holds, for so many seconds; return what was seen last."""
+        """Poll the log until a condition holds or the time is up. Return the last observation."""
         pause = _LOOK_SECONDS if local_path(self.output_path) is not None else _LOOK_SECONDS_AT_STORES
         deadline = time.monotonic() + seconds
         while True:
@@ -103,11 +103,11 @@ class JobLogFiles:
 
 
 def take_parts(output_path: str, lease: WritesUnderLease) -> None:
-    """Add what several processes have written to files of their own to `.log` and `.error`.
+    """Append to `.log` and `.error` what several processes wrote to separate files.
 
     Args:
-        output_path: The step's output path, on an object store.
-        lease: Under which they are written.
+        output_path: The step's output path, in an object store.
+        lease: The lease under which they are written.
 
     Raises:
         LeaseLostError: The lease is lost.

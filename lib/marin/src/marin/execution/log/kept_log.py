@@ -1,8 +1,8 @@
-"""A run's part in the log of a step's job: the lines that the job's processes do not write themselves.
+"""A run's part in the log of a step's job: lines that the job's processes do not write themselves.
 
-Lines from before a process said that it keeps its log, and from after it has closed its part, are the run's to write;
-so are all of a job that cannot read its own output. A part whose process was killed is completed by a shell that it
-left behind, or here from the cluster's log.
+The run writes lines from before a process announced that it keeps its log, lines from after it has closed its part, and
+all lines of a job that cannot read its own output. The part of a killed process is completed by a shell that it left
+behind, or here from the cluster's log.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class KeptLog:
     """The log of one attempt at a step that runs as a job.
 
     Args:
-        log: The run's own part of it.
+        log: The run's own part of the log.
         output_path: The step's output path.
-        replicas: How many replicas the job has.
-        closing_seconds: How long the parts of killed processes are waited for.
+        replicas: The number of replicas.
+        closing_seconds: How long to wait for the parts of killed processes.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class KeptLog:
         self._heard: set[int | None] = set()
 
     def add(self, key: int | None, lines: Sequence[str]) -> None:
-        """Take lines of a replica (None: of all) that were printed, as they are to stand in the log."""
+        """Take printed lines of a replica (None: of all), in the form for the log."""
         if key not in self._heard:
             self._held.setdefault(key, []).extend(lines)
         elif not self._open.get(key):
             self._log.add(lines)
 
     def take(self, key: int | None, note: Note) -> None:
-        """Take a note that came by the same way."""
+        """Take a note that arrived in the output."""
         if isinstance(note, LogNote):
             self._heard.add(key)
             held = self._held.pop(key, [])
@@ -78,7 +78,7 @@ class KeptLog:
             self._log.has_error = self._log.has_error or note.failed
 
     def end(self, handle: JobHandle, lease: WritesUnderLease) -> None:
-        """Complete the log when the job has ended; a log that cannot be completed is a warning.
+        """Complete the log after the job has ended. A log that cannot be completed causes a warning.
 
         Args:
             handle: The job.
@@ -102,7 +102,7 @@ class KeptLog:
             logger.warning("the log of %s is not whole: %s", self._output_path, describe_error(error))
 
     def _close(self, note: LogNote, handle: JobHandle, lease: WritesUnderLease) -> None:
-        """See to it that the part of a process which has not said so is whole."""
+        """Ensure that the part of a process which has not reported its end is complete."""
         section = Section(note.log, note.replica if self._replicas > 1 else None)
         files = JobLogFiles(self._output_path, section, False, lease)
         seconds = self._closing_seconds if note.guarded else 0.0
@@ -113,12 +113,13 @@ class KeptLog:
 
 
 def complete_former(name: str, lease: StepLease, replicas: int) -> None:
-    """Complete the log of a step whose last run was killed by what its job printed, whose processes may have been, too.
+    """Complete the log of a step whose last run was killed, from its job's output. The job's processes may have been
+    killed, too.
 
     Args:
         name: The name of the step's jobs.
         lease: The step's lease.
-        replicas: How many replicas a job has.
+        replicas: The number of replicas of a job.
     """
     from fray.client import FindsEndedJobs
     from fray.current_client import current_client
@@ -139,7 +140,7 @@ def complete_former(name: str, lease: StepLease, replicas: int) -> None:
 
 
 def _processes(handle: object) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the replica, the heading of its part, and the lines of each process of a job, by its cluster's log."""
+    """Yield the replica, the heading of its part, and the lines of each process of a job, from its cluster's log."""
     from fray.client import GivesAttemptOutputs
 
     if not isinstance(handle, GivesAttemptOutputs):
@@ -157,13 +158,13 @@ def _heading_and_lines(pieces: Sequence[tuple[int, bytes]]) -> tuple[str, list[s
 
 @contextlib.contextmanager
 def log_kept(log: StepLog | None, handle: JobHandle, lease: StepLease, replicas: int) -> Iterator[KeptLog | None]:
-    """Context manager: the log of a step whose job is waited for; completed at the end.
+    """Context manager: the log of a step while the run waits for its job; completed at the end.
 
     Args:
-        log: The run's own part of it; None when there is none.
+        log: The run's own part of the log; None if there is none.
         handle: The job.
         lease: The step's lease.
-        replicas: How many replicas the job has.
+        replicas: The number of replicas of the job.
     """
     kept = None if log is None else KeptLog(log, lease.output_path, replicas)
     try:

@@ -1,4 +1,4 @@
-"""The lines of a job's output, from the bytes that its backend has: the same ones whoever reads, in whatever pieces."""
+"""The lines of a job's output, from its backend's bytes. They are the same for every reader and chunking."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _UNFINISHED: Final = re.compile(r"(?:\r|\x1b(?:\[[0-9;?]*)?)\Z")
 
 
 class TextLines:
-    """Splits one text into lines, as a terminal shows them in the end, and notes to the run, in their order.
+    """Split a text into lines as a terminal finally shows them, and notes to the run, in order.
 
-    A note begins a line of its own, whatever was open: the empty line before one is not the program's.
+    A note begins a new line; the empty line before it does not belong to the program.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class TextLines:
         self._holds_empty = False
 
     def feed(self, text: str) -> list[str | Note]:
-        """Return what new text completes; an empty line at the end is held back until the next."""
+        """Return the lines that new text completes. An empty line at the end is held back until the next text."""
         return self.sift(self._rows.feed(text))
 
     def end(self) -> list[str | Note]:
-        """Return what is left, unfinished lines included."""
+        """Return the remaining lines, including an unfinished one."""
         left, self._rows = [text for text in self._rows.texts if text.strip()], Rows()
         found = self.sift(left)
         held, self._holds_empty = self._holds_empty, False
@@ -51,7 +51,7 @@ class TextLines:
 
 
 class _Stream(TextLines):
-    """The same of bytes."""
+    """Like `TextLines`, for bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,10 +68,10 @@ class _Stream(TextLines):
 
 
 class OutputLines:
-    """Splits the output of one process into lines, those of each stream in order; notes to the run are taken out.
+    """Split the output of one process into lines, in order for each stream, and remove notes to the run.
 
     Args:
-        take: Called with each note, and the stream that it came by.
+        take: Called with each note and its stream.
     """
 
     def __init__(self, take: Callable[[int, Note], object] = lambda *_: None) -> None:
@@ -94,7 +94,7 @@ class OutputLines:
         return lines
 
     def end(self) -> list[str]:
-        """Return what is left, unfinished lines included."""
+        """Return the remaining lines, including unfinished ones."""
         lines: list[str] = []
         for number, stream in sorted(self._streams.items()):
             lines += self._lines(number, stream.feed_bytes(b"", final=True) + stream.end())
@@ -109,7 +109,7 @@ class OutputLines:
 
 
 def without_notes(text: str) -> str:
-    """Return a text without the notes in it."""
+    """Return a text without its notes."""
     lines = TextLines()
     found = [*lines.sift(text.split("\n")), *lines.end()]
     return "\n".join(each for each in found if isinstance(each, str))

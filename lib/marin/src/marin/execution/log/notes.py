@@ -1,7 +1,7 @@
-"""Notes from the process of a step's job to the run that waits for it: lines of its output.
+"""Notes from the process of a step's job to the run that waits for it, sent as lines of its output.
 
-Progress, use, and what becomes of its log go the way that output goes on every backend. The run takes such lines out
-again: they are neither shown nor logged. Whoever prints one by himself only misinforms about his own step.
+Progress, resource use and the state of its log are sent through the output on every backend. The run removes these
+lines, so they are neither shown nor logged. A program that prints one itself only misinforms about its own step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAUSE_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ProgressNote:
-    """How far a function is."""
+    """The progress of a function."""
 
     done: float
     total: float
@@ -38,9 +38,9 @@ class LogNote:
     """A process keeps its part of the step's log itself.
 
     Attributes:
-        log: The heading of that part; "" when it cannot.
-        replica: The replica that it is.
-        guarded: Somebody completes that part when the process is killed.
+        log: The heading of that part; "" if it cannot.
+        replica: The process's replica.
+        guarded: Whether another process completes that part if this one is killed.
     """
 
     log: str
@@ -50,11 +50,11 @@ class LogNote:
 
 @dataclass(frozen=True, slots=True)
 class LogEndNote:
-    """A process's part of the step's log is whole; what it prints from now on is not in it.
+    """A process's part of the step's log is complete. Later output is not in it.
 
     Attributes:
-        log_end: Its heading.
-        failed: The function failed, and the log and the step's error file say so.
+        log_end: The part's heading.
+        failed: Whether the function failed, as recorded in the log and the step's error file.
     """
 
     log_end: str
@@ -63,17 +63,17 @@ class LogEndNote:
 
 @dataclass(frozen=True, slots=True)
 class HereNote:
-    """All that a process had printed came before this."""
+    """All earlier output of a process precedes this line."""
 
     here: str
 
 
 @dataclass(frozen=True, slots=True)
 class ValueNote:
-    """The function's return value is stored, or cannot be.
+    """The function's return value is stored, or cannot be stored.
 
     Attributes:
-        kept_under: The id of the lease that was held then.
+        kept_under: The id of the lease held at that time.
     """
 
     kept_under: str
@@ -84,10 +84,10 @@ _KINDS: Final[tuple[type[Note], ...]] = (ProgressNote, Use, LogNote, LogEndNote,
 
 
 def job_progress(pause_seconds: float = _PAUSE_SECONDS) -> StepProgress:
-    """Return the progress of a function in a job's own process, which prints how far it is at intervals.
+    """Return the progress of a function in a job's process, which is printed at intervals.
 
     Args:
-        pause_seconds: The least time between two lines.
+        pause_seconds: Minimum time between two lines.
     """
 
     def tell_far(event: RunEvent) -> None:
@@ -98,7 +98,9 @@ def job_progress(pause_seconds: float = _PAUSE_SECONDS) -> StepProgress:
 
 
 def tell(note: Note) -> None:
-    """Print a note, wherever the function has sent `sys.stdout`; where nobody reads, nobody is told."""
+    """Print a note to the real stdout, wherever the function has redirected `sys.stdout`. If nobody reads it, it is
+    dropped.
+    """
     flush_streams()
     with contextlib.suppress(OSError):
         # One write, so that no other text comes in between; a line of its own.
@@ -106,7 +108,7 @@ def tell(note: Note) -> None:
 
 
 def flush_streams() -> None:
-    """Pass on what Python holds back of this process's output, as far as that can be."""
+    """Flush this process's buffered Python output, as far as possible."""
     for stream in (sys.stdout, sys.stderr):
         # Closed, or replaced by something of the function's own.
         with contextlib.suppress(Exception):
@@ -114,7 +116,7 @@ def flush_streams() -> None:
 
 
 def text_of_note(note: Note) -> str:
-    """Return a note as it is printed."""
+    """Return a note in its printed form."""
     return f"\n{MARK}{json.dumps(asdict(note))}\n"
 
 
@@ -127,7 +129,7 @@ def tell_use(since: float) -> None:
 
 
 def note_in(line: str) -> Note | None:
-    """Return the note that a line is; None for any other line."""
+    """Return the note in a line; None for any other line."""
     if not line.startswith(MARK):
         return None
     try:
@@ -143,7 +145,7 @@ def note_in(line: str) -> Note | None:
 
 
 def take_note(note: Note, progress: StepProgress) -> None:
-    """Take what a note says of progress, use and the return value."""
+    """Apply a note's progress, resource use or return value."""
     if isinstance(note, ProgressNote):
         progress.report(note.done, note.total)
     elif isinstance(note, Use):

@@ -1,9 +1,9 @@
-"""The part of a step's log that the process of its job writes, while it runs its function.
+"""The part of a step's log that its job's process writes while it runs its function.
 
-A thread reads what the process, and what it has started, has printed, where the job's backend keeps it, and adds the
-lines to the log. Nothing of the process's output is redirected, so that the backend's own log stays as it is. Where the
-output outlives the process (`OwnOutput.descriptor`), a shell waits for its end, and has the log completed when it was
-killed; else the run does that, from its cluster's log.
+A thread reads the output of the process and its children from the job's backend, and adds the lines to the log. The
+process's output is not redirected, so the backend's own log is unaffected. If the output outlives the process
+(`OwnOutput.descriptor`), a shell waits for the process's end and has the log completed if it was killed. Otherwise the
+run does that from its cluster's log.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _ARRIVAL_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """Directions from a run to a job for its step's log.
+    """A run's instructions to a job about its step's log.
 
     Attributes:
         attempt: The attempt's number in its run, from 1.
-        replicas: How many replicas the job has.
-        is_fresh: There was no attempt before.
+        replicas: The number of replicas of the job.
+        is_fresh: Whether there was no earlier attempt.
     """
 
     attempt: int
@@ -59,13 +59,13 @@ class LogTask:
 
 @contextlib.contextmanager
 def log_kept_here(task: LogTask | None, output_path: str, token: LeaseToken | None, replica: int) -> Iterator[None]:
-    """Context manager, in a job's process: keep the log of the block, if this process's output can be read here.
+    """Context manager, in a job's process: keep the log of the block, if this process can read its own output.
 
     Args:
-        task: What the run says of the log; None when there is to be none.
+        task: The run's instructions; None for no log.
         output_path: The step's output path.
         token: The lease of the run.
-        replica: The replica that this process is.
+        replica: This process's replica.
     """
     if task is None:
         yield
@@ -92,11 +92,11 @@ class OwnPart:
     """The part of one process.
 
     Args:
-        source: Its output.
-        files: Where it is written.
-        replica: The replica that it is.
-        pause_seconds: The time between two looks while there is something new.
-        former_seconds: How long it waits for the parts of former processes to be completed.
+        source: The process's output.
+        files: Where the part is written.
+        replica: The process's replica.
+        pause_seconds: The polling interval while there is new output.
+        former_seconds: How long to wait until the parts of earlier processes are complete.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class OwnPart:
         self._thread = threading.Thread(target=self._follow, name="marin-step-log", daemon=True)
 
     def begin(self) -> None:
-        """Begin; the run is told."""
+        """Start, and tell the run."""
         if self._source.descriptor is not None:
             self._guard = _start_guard(self._source.descriptor, self._files)
         if local_path(self._files.output_path) is not None:
@@ -132,10 +132,10 @@ class OwnPart:
         self._thread.start()
 
     def end(self, error: BaseException | None) -> None:
-        """Write all that was printed until now, and how it ended.
+        """Write all output so far, and how the process ended.
 
         Args:
-            error: What the function failed with.
+            error: The function's error.
         """
         flush_streams()
         self._is_over.set()
@@ -172,7 +172,9 @@ class OwnPart:
         return bool(lines)
 
     def _add(self, lines: list[str]) -> None:
-        """Write lines of the part, which begins with the first of them, when those of former processes are whole."""
+        """Write lines of the part. It begins with the first of them, after the parts of earlier processes are
+        complete.
+        """
         if lines and self._trouble is None:
             self._part.add(self._files.section.tagged(lines))
 
@@ -182,7 +184,7 @@ class OwnPart:
         return self._files.open(name)
 
     def _await_arrival(self) -> None:
-        """Read to the present end."""
+        """Read up to the present end."""
         self._look()
         if self._source.descriptor is not None or self._trouble is not None:
             return
@@ -212,9 +214,9 @@ class OwnPart:
 
 
 def _start_guard(descriptor: int, files: JobLogFiles) -> subprocess.Popen[bytes] | None:
-    """Start a shell that runs `completion` when this process ends without a word; None where there is no shell.
+    """Start a shell that runs `completion` if this process is killed; return None if there is no shell.
 
-    It has a session of its own: who kills this process kills its group, too.
+    It has its own session, because whoever kills this process kills its group, too.
     """
     # Packages may be found by what the job's process has added to its path.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}

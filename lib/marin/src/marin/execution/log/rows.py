@@ -1,4 +1,4 @@
-"""Text that is written to a terminal, as the lines that it shows there in the end."""
+"""Text written to a terminal, as the lines that it finally shows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MOVES: Final = re.compile(r"[\r\x1b]")
 
 @dataclass(slots=True)
 class Rows:
-    """The unfinished lines of one step, as a terminal would show them: nested progress bars take several.
+    """The unfinished lines of one step as a terminal would show them. Nested progress bars take several.
 
     Attributes:
-        texts: The lines, the first one uppermost.
+        texts: The lines from top to bottom.
         bars: For each line, whether a carriage return has restarted it.
-        at: Index of the line that is written to.
+        at: Index of the current line.
     """
 
     texts: list[str] = field(default_factory=lambda: [""])
@@ -27,7 +27,7 @@ class Rows:
     _overwrites: bool = False
 
     def feed(self, text: str) -> list[str]:
-        """Add text; return the lines that it completes."""
+        """Add text and return the lines that it completes."""
         if len(self.texts) == 1 and not self.bars[0] and not self._overwrites and not _MOVES.search(text):
             # Most output, in a tenth of the time.
             plain = (self.texts[0] + text).split("\n")
@@ -64,7 +64,7 @@ class Rows:
         return []
 
     def settle(self) -> list[str]:
-        """Remove and return the lines above the one that is written to; a bar that has not returned to them is done."""
+        """Remove and return the lines above the current one: a bar that has not returned to them is done."""
         whole = [text for text in self.texts[: self.at] if text.strip()]
         del self.texts[: self.at], self.bars[: self.at]
         self.at = 0
@@ -77,5 +77,5 @@ class Rows:
 
     @property
     def is_bar(self) -> bool:
-        """True if there is a progress bar among the lines."""
+        """Return whether one of the lines is a progress bar."""
         return any(self.bars)

@@ -1,7 +1,7 @@
-"""The parts of a step's log that processes of its jobs wrote: found again, and completed, by what stands in the log.
+"""The parts of a step's log that its jobs' processes wrote: found and completed from the log's text.
 
-A part begins with a heading, which no other has, and ends with a closing line. Of several replicas each line begins
-with the replica's number. Without clocks and storage.
+A part begins with a unique heading and ends with a closing line. With several replicas each line begins with the
+replica's number. This module uses neither clocks nor storage.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def heading(attempt: int, began: float) -> str:
 
     Args:
         attempt: The attempt's number in its run, from 1.
-        began: When it began, in seconds since the epoch.
+        began: Its start, in seconds since the epoch.
     """
     when = datetime.datetime.fromtimestamp(began).astimezone().isoformat(timespec="milliseconds")
     return f"=== attempt {attempt}, {when}, {os.uname().nodename}, process {os.getpid()}"
 
 
 def failed_line(error: BaseException) -> str:
-    """Return `=== failed: ...`, with the first line of an error; the error file has all of it."""
+    """Return `=== failed: ...` with the first line of an error. The error file has all of it."""
     told = printable(redact_string(describe_error(error)))
     return f"=== failed: {told.partition(chr(10))[0]}"
 
 
 def heading_in_job(heading: str) -> str:
-    """Return the heading of what a job's process writes itself; that of a run's part is without the last words."""
+    """Return the heading of a part that a job's process writes itself. That of a run's part lacks the last words."""
     return f"{heading}{_OWN}"
 
 
@@ -53,7 +53,7 @@ class Section:
 
     Attributes:
         heading: Its first line, without the replica's number: `=== attempt 1, {time}, {host}, process 12 of its job`.
-        replica: The replica's number where there are several; None for the only one.
+        replica: The replica's number if there are several; None for a single one.
     """
 
     heading: str
@@ -61,7 +61,7 @@ class Section:
 
     @property
     def tag(self) -> str:
-        """Beginning of each of its lines."""
+        """The prefix of each of its lines."""
         return "" if self.replica is None else f"[{self.replica}] "
 
     @property
@@ -75,17 +75,17 @@ class Section:
         return f"{self.tag}=== end of {self.heading.removeprefix('=== ')}"
 
     def tagged(self, lines: Sequence[str]) -> list[str]:
-        """Return lines as they stand in the log."""
+        """Return lines in the form for the log."""
         return [f"{self.tag}{line}" for line in lines] if self.tag else list(lines)
 
 
 def missing_lines(log: str, section: Section, lines: Sequence[str]) -> list[str] | None:
-    """Return what a log lacks of a section, its opening and closing included; None when it is closed.
+    """Return the lines of a section that a log lacks, including its opening and closing; None if it is closed.
 
     Args:
         log: The log.
         section: The section.
-        lines: Its lines, without the replica's number: those that the log has are their beginning.
+        lines: Its lines, without the replica's number. The log has a beginning of them.
     """
     if is_closed(log, section):
         return None
@@ -95,7 +95,7 @@ def missing_lines(log: str, section: Section, lines: Sequence[str]) -> list[str]
 
 
 def _count_written(written: Sequence[str], lines: Sequence[str]) -> int:
-    """How many of a section's lines are written; what a run says of its own may stand between them."""
+    """Return how many of a section's lines are written. Lines of the run may stand in between."""
     count = 0
     for line in written:
         is_own = line.startswith("=== ") and (count >= len(lines) or line != lines[count])
@@ -104,7 +104,7 @@ def _count_written(written: Sequence[str], lines: Sequence[str]) -> int:
 
 
 def lines_of(log: str, section: Section) -> list[str]:
-    """Return the lines that a log has of a section, without the replica's number; [] when it has not begun."""
+    """Return a section's lines in a log, without the replica's number; [] if it has not started."""
     # Lines end with newlines alone: output may have other characters that `splitlines` takes for ends.
     written = log.removesuffix("\n").split("\n")
     if section.opening not in written:
@@ -119,12 +119,12 @@ def lines_of(log: str, section: Section) -> list[str]:
 
 
 def is_closed(log: str, section: Section) -> bool:
-    """True if a log has all of a section."""
+    """Return whether a log has a complete section."""
     return f"{section.closing}\n" in log
 
 
 def open_sections(log: str, replica: int | None) -> list[Section]:
-    """Return the sections of a replica (None: of the only one) that a log has begun and not closed, in order."""
+    """Return a replica's open sections in a log (None: the only replica's), in order."""
     found: dict[str, Section] = {}
     for line in log[: log.rfind("\n") + 1].split("\n"):  # the last one may still be written
         match = _OPENING.fullmatch(line)

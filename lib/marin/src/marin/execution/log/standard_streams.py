@@ -1,4 +1,4 @@
-"""The standard streams of the run's process while steps run: what is written to them goes through a collector."""
+"""The standard streams of the run's process while steps run. Their text goes through a collector."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any, Protocol, TextIO
 
 
 class Collector(Protocol):
-    """Takes the text of steps and passes on that of others."""
+    """Collects the text of steps and passes on other text."""
 
     def write(self, stream: TextIO, text: str) -> None:
-        """Take text that goes to a stream."""
+        """Take text written to a stream."""
         ...
 
     def write_bytes(self, stream: TextIO, raw: bytes) -> None:
-        """Take bytes that go to a stream."""
+        """Take bytes written to a stream."""
         ...
 
     def flush(self, stream: TextIO) -> None:
-        """Pass on what a stream holds back."""
+        """Pass on a stream's buffered text."""
         ...
 
 
 def replace_streams(made: Callable[[TextIO], Any]) -> Callable[[], None]:
-    """Put others in the place of the standard streams, also of log handlers that keep one; return what puts them back.
+    """Replace the standard streams, also in log handlers that keep one. Return a function that restores them.
 
     Args:
-        made: Returns what takes the place of a stream; None where that stays.
+        made: Returns the replacement of a stream; None keeps the stream.
     """
     replaced: list[tuple[str, TextIO, Any]] = []
     for name in ("stdout", "stderr"):
@@ -60,7 +60,7 @@ def replace_streams(made: Callable[[TextIO], Any]) -> Callable[[], None]:
 
 
 class Routed:
-    """A standard stream whose text goes through the collector of the run that it belongs to."""
+    """A standard stream whose text goes through the collector of its run."""
 
     def __init__(
         self, stream: TextIO, collector: Callable[[], Collector | None], is_in_step: Callable[[], bool]

@@ -1,10 +1,9 @@
-"""The run's own part of a step's log in its output path: `.log`, and `.error` when an attempt fails.
+"""The run's own part of a step's log in its output path: `.log`, and `.error` if an attempt fails.
 
-Both grow: each attempt begins with a line that says which it is, when it began and where. A step that writes nothing,
-and does not fail, has neither. On local disks each line is in the file as soon as it is written, whatever becomes of
-this process. Object stores cannot append: there the file is written as a whole at the attempt's end, and before that at
-intervals that double. Nothing here may fail a step, and nothing logs while a lock is held: log records of steps come
-here themselves.
+Both grow: each attempt begins with a line that gives its number, time and host. A step that writes nothing and does not
+fail has neither file. On local disks each line is in the file immediately, even if this process dies. Object stores
+cannot append, so the file is written as a whole at the attempt's end, and before that at intervals that double. Nothing
+here may fail a step, and nothing logs while a lock is held, because log records of steps come here themselves.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ class Holder(Protocol):
 
     @property
     def held(self) -> bool:
-        """True while what is written belongs to the present attempt."""
+        """Whether written lines still belong to the present attempt."""
         ...
 
 
 class StepLog:
-    """The log of one attempt; used from several threads.
+    """The log of one attempt. Several threads may use it.
 
     Args:
         output_path: The step's output path.
         attempt: The attempt's number in its run, from 1.
-        lease: Its lease; without it nothing is written.
-        is_fresh: There were no attempts before, so that there is nothing to add to.
+        lease: Its lease. Without it nothing is written.
+        is_fresh: Whether there was no earlier attempt, so that there is nothing to append to.
 
     Attributes:
-        is_kept_by_job: The process of the step's job writes its part, with a heading, itself.
-        has_error: The step's job has written how it failed.
-        follows_unfinished: A run may have been killed within the attempt before this one.
+        is_kept_by_job: Whether the step's job process writes its own part, with a heading.
+        has_error: Whether the step's job has written how it failed.
+        follows_unfinished: Whether a run may have been killed within the previous attempt.
     """
 
     def __init__(self, output_path: str, attempt: int, lease: Holder, *, is_fresh: bool = False) -> None:
@@ -69,18 +68,18 @@ class StepLog:
         self._guard = threading.Lock()
 
     def add(self, lines: Iterable[str]) -> None:
-        """Add whole lines, without their newlines."""
+        """Add whole lines without their newlines."""
         told = list(lines)
         with self._guard:
             if told and not self._is_over and self._lease.held:
                 self._part.add(told, has_opening=not self.is_kept_by_job)
 
     def end(self, error: BaseException | None = None, next_delay: float | None = None) -> None:
-        """Complete the files at the end of the attempt, while its lease is held; later lines are left out.
+        """Complete the files at the end of the attempt, while its lease is held. Later lines are dropped.
 
         Args:
-            error: What the attempt failed with.
-            next_delay: Seconds until another attempt follows; None when none does.
+            error: The attempt's error.
+            next_delay: Seconds until the next attempt; None if there is none.
         """
         if self.has_error and not isinstance(error, StepTimedOut):
             error = None
@@ -108,7 +107,7 @@ _current: contextvars.ContextVar[StepLog | None] = contextvars.ContextVar("marin
 
 
 def step_log() -> StepLog | None:
-    """Return the log of the step that is running in this context; None outside of any step."""
+    """Return the log of the step that runs in this context; None outside of any step."""
     return _current.get()
 
 

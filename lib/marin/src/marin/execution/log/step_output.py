@@ -1,9 +1,9 @@
-"""Output of steps that run in the run's own process: whole lines with the step's name, however many print at once.
+"""Output of steps that run in the run's own process: whole lines with the step's name, also with concurrent steps.
 
-Standard output and error are replaced for the length of a run. Text that a step's function writes is buffered until its
-line is complete. A progress bar (a line that a carriage return restarts) is shown by the live view, and written to a
-log every `BAR_SECONDS`. Text written outside of steps passes through unchanged, and so does that of a step that runs
-alone without a view. What steps write goes to their logs, too.
+Standard output and error are replaced during a run. Text from a step's function is buffered until its line is complete.
+The live view shows a progress bar (a line that a carriage return restarts); a log gets it every `BAR_SECONDS`. Text
+from outside of steps passes through unchanged, and so does that of a step that runs alone without a view. Steps' text
+also goes to their logs.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Speaker:
-    """One step's function, while it runs in this process.
+    """One step's function while it runs in this process.
 
     Attributes:
         name: The step's name.
         path: Its output path.
-        log: Its log, if it has one.
-        output: The collector of its run; None outside of any run.
-        partly: The beginning of its unfinished line, which is out already and not yet in the log.
-        replicas: How many replicas of its job print here, each in its own context.
-        replica: The replica that this one is of; None where there is one alone.
+        log: Its log; None if it has none.
+        output: Its run's collector; None outside of any run.
+        partly: The part of its unfinished line that was already printed but not logged.
+        replicas: The number of its job's replicas that print here, each in a separate context.
+        replica: Its replica; None if there is only one.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Speaker:
     parts: dict[int, Speaker] = field(default_factory=dict)
 
     def here(self) -> Speaker:
-        """Return the speaker of the replica that this is called in; this one where there is one alone."""
+        """Return the speaker of the calling replica, or this one if there is only one."""
         if self.replicas == 1:
             return self
         from fray.replica import replica_index
@@ -81,11 +81,11 @@ class Speaker:
 
 
 class Screen:
-    """Where the collectors of all runs of a process write: one lock, and at most one unfinished line.
+    """The output of the collectors of all runs in a process: one lock, and at most one unfinished line.
 
     Attributes:
         guard: Held while text is written.
-        open: The step whose unfinished line is out.
+        open: The step whose unfinished line is printed.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Screen:
         self._is_lost = False
 
     def leave_open_line(self, stream: TextIO | None, speaker: Speaker | None) -> None:
-        """Start a new line if another step's unfinished one is on the terminal."""
+        """Start a new line if the terminal has another step's unfinished one."""
         if self.open is None or self.open is speaker or stream is None:
             return
         self.open.is_partly_out = False
@@ -102,12 +102,12 @@ class Screen:
         self.show(stream, "\n")
 
     def show(self, stream: TextIO, text: str, raw: bytes | None = None) -> None:
-        """Write what a step has printed, if somebody still reads it: its log has it, and it is no failure of the step.
+        """Print a step's text if somebody still reads it. The log has it anyway, so a failure does not fail the step.
 
         Args:
-            stream: Where to.
+            stream: The stream to write to.
             text: The text.
-            raw: The bytes that the text was made of, if it came as bytes; they are written as they are.
+            raw: The original bytes, if the text came as bytes. They are written unchanged.
         """
         try:
             if raw is None:
@@ -119,7 +119,7 @@ class Screen:
             self._lose(error)
 
     def pass_on(self, stream: TextIO) -> None:
-        """Flush a stream, as in `show`."""
+        """Flush a stream, like `show`."""
         try:
             stream.flush()
         except OSError as error:
@@ -139,14 +139,14 @@ _outputs: list[StepOutput] = []
 
 
 class StepOutput:
-    """Buffers the text that steps write and passes on complete lines.
+    """Buffer the text of steps and pass on complete lines.
 
     Args:
-        prefixed: Whether lines begin with their step's name.
-        is_live: Whether a live view shows unfinished lines; without one, flushed text is written at once.
-        passes: Whether text is written as it comes, and only the logs get lines.
-        now: A clock that never goes back, seconds.
-        screen: Where it writes, with those of other runs.
+        prefixed: Whether to prefix lines with their step's name.
+        is_live: Whether a live view shows unfinished lines. Without one, flushed text is written immediately.
+        passes: Whether text is written immediately, and only the logs get lines.
+        now: A monotonic clock in seconds.
+        screen: The output, shared with other runs.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class StepOutput:
         self._speakers: dict[str, Speaker] = {}
 
     def renew_lock(self) -> None:
-        """Replace locks after a fork: a thread that does not exist in the child may have held them."""
+        """Replace the locks after a fork: a thread that does not exist in the child may have held them."""
         self._screen.guard = threading.RLock()
         for speaker in list(self._speakers.values()):
             if speaker.log is not None:
@@ -182,7 +182,7 @@ class StepOutput:
         self._take(speaker, stream, text, None)
 
     def write_bytes(self, stream: TextIO, raw: bytes) -> None:
-        """`write` of what a step has written to the stream's `buffer`."""
+        """Like `write`, for bytes that a step wrote to the stream's `buffer`."""
         speaker = _current_speaker()
         if speaker is None:
             with self._screen.guard:
@@ -205,7 +205,7 @@ class StepOutput:
             self._emit(speaker, whole)
 
     def flush(self, stream: TextIO) -> None:
-        """Write out the unfinished line, unless a view shows it or it is a progress bar."""
+        """Print the unfinished line, unless a view shows it or it is a progress bar."""
         speaker = _current_speaker()
         is_alone = speaker is not None and speaker.replica is None
         if speaker is not None and is_alone and not self._is_live and not self._passes and not speaker.rows.is_bar:
@@ -232,12 +232,14 @@ class StepOutput:
         return f"{self._prefix(speaker)}{text}" if text else ""
 
     def open_line(self, path: str) -> str:
-        """Return the unfinished line of the step at `path`, for a view. Takes no lock: the view holds one."""
+        """Return the unfinished line of the step at `path`, for a view. It takes no lock, because the view
+        holds one.
+        """
         speaker = self._speakers.get(path)
         return "" if speaker is None else next((text for text in list(speaker.rows.texts) if text.strip()), "")
 
     def end(self, speaker: Speaker) -> None:
-        """Write out the unfinished lines of a step whose function has ended."""
+        """Print the unfinished lines of a step whose function has ended."""
         if speaker.stream is None:  # it has written nothing
             return
         with self._screen.guard:
@@ -289,12 +291,12 @@ def _current_speaker() -> Speaker | None:
 
 @contextlib.contextmanager
 def speaking(name: str, path: str, log: StepLog | None = None) -> Iterator[None]:
-    """Context manager: text printed in this context belongs to the step `name`, and goes to its log.
+    """Context manager: text printed in this context belongs to the step `name` and goes to its log.
 
     Args:
-        name: Of the step.
+        name: The step's name.
         path: Its output path.
-        log: The step's log; None: it has none.
+        log: The step's log; None if it has none.
     """
     speaker = Speaker(name, path, log)
     token = _speaker.set(speaker)
@@ -307,7 +309,7 @@ def speaking(name: str, path: str, log: StepLog | None = None) -> Iterator[None]
 
 @contextlib.contextmanager
 def spoken_by(speaker: Speaker) -> Iterator[None]:
-    """Context manager: text printed in this context, and in its copies, is this speaker's until `end_speech`."""
+    """Context manager: text printed in this context and its copies belongs to this speaker until `end_speech`."""
     token = _speaker.set(speaker)
     try:
         yield
@@ -316,7 +318,7 @@ def spoken_by(speaker: Speaker) -> Iterator[None]:
 
 
 def end_speech(speaker: Speaker) -> None:
-    """Write out the unfinished lines of a speaker."""
+    """Print the unfinished lines of a speaker."""
     if speaker.output is not None:
         for each in (*list(speaker.parts.values()), speaker):
             speaker.output.end(each)
@@ -324,12 +326,12 @@ def end_speech(speaker: Speaker) -> None:
 
 @contextlib.contextmanager
 def step_output(*, is_parallel: bool) -> Iterator[None]:
-    """Context manager: collect what steps print during a run. A run within a step of another run changes nothing.
+    """Context manager: collect the output of steps during a run. A run inside a step of another run changes nothing.
 
-    Runs that go on at the same time in several threads have a collector each, and share the routes of the streams.
+    Concurrent runs in several threads each have a collector and share the redirected streams.
 
     Args:
-        is_parallel: Whether steps may print at the same time, so that lines need their names.
+        is_parallel: Whether steps may print concurrently, so that lines need their names.
     """
     global _put_back
     if _speaker.get() is not None:
@@ -364,7 +366,7 @@ def _collector() -> StepOutput | None:
 
 
 def current_output() -> StepOutput | None:
-    """Return the collector of the present run's output, elsewhere that of the oldest run; None when there is none."""
+    """Return the collector of the current run, or outside of runs that of the oldest one; None if there is none."""
     output = _of_run.get()
     if output is not None and output in _outputs:
         return output

@@ -1,4 +1,4 @@
-"""The one writer of a part of a step's log: of the run's own parts, and of those of its jobs' processes."""
+"""Write a part of a step's log, either the run's or one of its jobs' processes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rigging.text.printable import printable
 
 
 class PartWriter:
-    """Adds a part to `.log`, and an error to `.error`. What cannot be written is kept as `trouble`: it fails no step.
+    """Append a part to `.log`, and an error to `.error`. A write error is kept as `trouble` and fails no step.
 
     Args:
-        open_file: Opens one of the two, to add to it.
-        opening: Returns the first line of the part, which most parts never have.
+        open_file: Opens one of the two files for appending.
+        opening: Returns the first line of the part, which most parts never need.
 
     Attributes:
-        trouble: The first error of the storage; nothing is added to the log after it.
-        is_begun: Something has been added to the log.
+        trouble: The first storage error. Nothing is added to the log after it.
+        is_begun: Whether anything has been added to the log.
     """
 
     def __init__(self, open_file: Callable[[str], LogFile], opening: Callable[[], str]) -> None:
@@ -35,7 +35,7 @@ class PartWriter:
         return self._file is not None
 
     def add(self, lines: Iterable[str], *, has_opening: bool = True) -> None:
-        """Add lines; the first ones come below the opening, unless another process has written that."""
+        """Add lines. The first ones come below the opening, unless another process has written it."""
         if self.trouble is not None:
             return
         try:
@@ -48,11 +48,11 @@ class PartWriter:
             self.trouble = error
 
     def close(self, error: BaseException | None = None, *, keep: bool = True) -> None:
-        """Complete the file, and write what the function failed with.
+        """Complete the file, and write the function's error.
 
         Args:
-            error: That error.
-            keep: Whether others are to see what they do not see yet.
+            error: The error.
+            keep: Whether others should see the content not yet visible to them.
         """
         try:
             if self._file is not None:

@@ -1,4 +1,4 @@
-"""Digests of functions and calls: equal in every process, different where the result could differ."""
+"""Digests of functions and calls: equal in every process, and different if the result could differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STORED_NAMES: Final[Mapping[type[Any], str]] = {
 
 
 class Unidentified(InvalidRequest):
-    """A value has no digest that is the same in another process."""
+    """A value has no digest that is stable across processes."""
 
 
 def call_digest(
@@ -45,13 +45,13 @@ def call_digest(
     """Return a digest of a call.
 
     Args:
-        fn: The function; arguments bound to it and values it closes over count.
+        fn: The function. Its bound arguments and closed-over values are included.
         args: Its positional arguments.
-        kwargs: Its keyword arguments; their order does not count.
-        identity: Counts instead of the function; made by `function_identity`.
+        kwargs: Its keyword arguments, in any order.
+        identity: Replaces the function in the digest; made by `function_identity`.
 
     Raises:
-        Unidentified: A value in the call cannot be pickled; the message names it.
+        Unidentified: A value in the call cannot be pickled. The message names it.
     """
     where = f"a call of {function_name(fn)}"
     try:
@@ -65,9 +65,9 @@ def call_digest(
 def bound_call_digest(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], identity: str | None = None
 ) -> str:
-    """Return a digest of a call that does not depend on how it is written: `f(1)`, `f(n=1)`, with defaults or without.
+    """Return a digest of a call that is independent of its spelling: `f(1)`, `f(n=1)`, with or without defaults.
 
-    Objects count by their class and what is in them; the code of a class counts if it is of the script or within a
+    Objects are identified by class and content. The code of a class is included if it belongs to the script or to a
     function. Arguments and errors are those of `call_digest`.
     """
     where = f"a call of {function_name(fn)}"
@@ -87,11 +87,11 @@ def bound_call_digest(
 def function_identity(fn: Callable[..., Any]) -> str:
     """Return a digest of a function.
 
-    A module's function counts by its name alone; a change of its code does not change the digest. For a function of
-    `__main__` the script's path counts, too; for lambdas and inner functions their code and the values they close over.
+    A module's function is identified by its name alone; a change of its code does not change the digest. For a function
+    of `__main__` the script's path is included, and for lambdas and inner functions their code and closed-over values.
 
     Raises:
-        Unidentified: A value that the function holds cannot be pickled.
+        Unidentified: A value in the function cannot be pickled.
     """
     return call_digest(fn, (), {})
 
@@ -109,12 +109,12 @@ _OfObject = Callable[[Any, tuple[int, ...]], Iterable[bytes]]
 
 
 def _pieces(value: Any, of_object: _OfObject, above: tuple[int, ...]) -> Iterator[bytes]:
-    """Yield bytes that identify a value: its type counts, the order of dicts and sets does not.
+    """Yield bytes that identify a value, including its type but not the order of dicts and sets.
 
     Args:
         value: The value.
         of_object: Called for other objects.
-        above: Ids of the containers around it, outermost first; a reference back to one of them yields its distance.
+        above: Ids of the surrounding containers, outermost first. A reference back to one of them yields its distance.
     """
     kind = type(value)
     if id(value) in above:
@@ -189,7 +189,7 @@ def _inner_parts(fn: types.FunctionType) -> tuple[Any, ...]:
 
 
 def _is_of_its_module(fn: types.FunctionType) -> bool:
-    """True if a function, or a wrapper around it, is what its module has under its name."""
+    """Return whether a function, or a wrapper around it, is its module's object of that name."""
     found: Any = sys.modules.get(fn.__module__)
     for part in fn.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -208,7 +208,7 @@ def _function_place(fn: types.FunctionType) -> str:
 
 
 def _main_file() -> str:
-    """Return the running script's path relative to its project: equal for two checkouts of it."""
+    """Return the running script's path relative to its project, which is equal in two checkouts."""
     path = os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")
     from rigging.config_discovery import find_project_root
 
@@ -217,7 +217,7 @@ def _main_file() -> str:
 
 
 def is_filled(cell: types.CellType) -> bool:
-    """True if the variable that a function closes over has a value."""
+    """Return whether the variable that a function closes over has a value."""
     try:
         _ = cell.cell_contents
     except ValueError:
@@ -239,9 +239,9 @@ def _name_of_type(kind: type[Any]) -> str:
 
 
 def _by_parts(where: str, value: Any, above: tuple[int, ...]) -> Iterator[bytes]:
-    """Yield bytes of an object by what its pickle would be made of, and of a class that has no module by its code.
+    """Yield bytes that identify an object by the parts of its pickle, and a class without a module by its code.
 
-    The pickle itself takes along what the functions of such a class refer to, which differs from process to process.
+    The pickle itself would include what the functions of such a class refer to, which differs between processes.
     """
     kind = type(value)
     try:
@@ -258,7 +258,7 @@ def _by_parts(where: str, value: Any, above: tuple[int, ...]) -> Iterator[bytes]
 
 
 def _classes_without_module(kind: type[Any]) -> list[Any]:
-    """Return the code of those of an object's classes that are of the script or within a function."""
+    """Return the code of an object's classes that belong to the script or to a function."""
     return [
         (_name_of_type(base), [(name, _code_of_member(member)) for name, member in sorted(vars(base).items())])
         for base in kind.__mro__

@@ -1,4 +1,4 @@
-"""Refusal of collisions: two different versions with one output path, within a run or against storage."""
+"""Refuse collisions: two different versions with one output path, within a run or with storage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlannedStep:
         step: The step.
         version: Its version.
         output_path: Its output path.
-        content: The content that its `.executor_info` would have.
+        content: The content of its `.executor_info`.
         info: That content, as fields.
     """
 
@@ -44,17 +44,17 @@ class PlannedStep:
 
 
 def check_same_version(first: Step, one: StepVersion, second: Step, other: StepVersion, path: str) -> None:
-    """Check that two steps with one output path have one version.
+    """Check that two steps with one output path have the same version.
 
     Args:
         first: A step.
         one: Its version.
         second: Another step.
         other: Its version.
-        path: The output path of both, computed or pinned by `override_output_path`.
+        path: The output path of both, computed or fixed by `override_output_path`.
 
     Raises:
-        Conflict: The versions differ; the message names both steps.
+        Conflict: The versions differ. The message names both steps.
     """
     if one.digest == other.digest:
         return
@@ -66,18 +66,18 @@ def check_same_version(first: Step, one: StepVersion, second: Step, other: StepV
 
 
 def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputState]) -> dict[str, list[Difference]]:
-    """Check that no output path holds another version, according to its `.executor_info`.
+    """Check that no output path has another version in its `.executor_info`.
 
     Args:
         planned: The steps of the run.
         states: The state of each output path.
 
     Returns:
-        Differences by output path, for finished outputs that were made with other unversioned values or other code;
-        at a path fixed by `override_output_path` also the differences between the versions.
+        Differences by output path, for finished outputs made with other unversioned values or code. At a path fixed by
+        `override_output_path` they include version differences.
 
     Raises:
-        Conflict: An output path holds another version; the message names both.
+        Conflict: An output path has another version. The message names both.
     """
     records = [(item, _record_of(item, states[item.output_path])) for item in planned]
     _note_older([item.output_path for item, record in records if record is _Record.WITHOUT_CLASSES])
@@ -93,7 +93,7 @@ def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputSt
 
 
 class _Record(Enum):
-    """What the record beside an output says of it."""
+    """What the record beside an output says about it."""
 
     SAME = "same"
     WITHOUT_CLASSES = "without classes"

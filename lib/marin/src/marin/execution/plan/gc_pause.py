@@ -1,4 +1,4 @@
-"""A pause of the garbage collector while a plan is made: it would scan the growing plan many times and free nothing."""
+"""Pause the garbage collector while a plan is made: it would scan the growing plan many times and free nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Context manager: switch the cycle collector off, in all threads of the process.
+    """Context manager: switch off the cycle collector in all threads of the process.
 
-    For code of the executor that makes many objects which live on; never around a step's function. When blocks overlap
-    in several threads, the end of the first one ends the pause.
+    Use it for executor code that creates many long-lived objects, never around a step's function. If blocks overlap in
+    several threads, the end of the first one ends the pause.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The plan of a set of steps: their versions, output paths and instantiated configs, with equal steps merged."""
+"""The plan for a set of steps: their versions, output paths and instantiated configs, with equal steps merged."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from rigging.redaction import redact_value
 
 
 class StepPlan:
-    """Steps with their versions, output paths and instantiated configs. Does not touch storage.
+    """Steps with their versions, output paths and instantiated configs. Does not access storage.
 
     Args:
         prefix: The storage root of every output path.
 
     Attributes:
-        merged: By output path: unversioned values and code in which later steps of the same version differ from the
+        merged: By output path: the unversioned values and code in which later steps of the same version differ from the
             first one, which alone is run.
     """
 
@@ -52,16 +52,16 @@ class StepPlan:
         self._places = Places()
 
     def add(self, step: Step, is_pseudo_dep: bool) -> None:
-        """Add a step and everything that it refers to.
+        """Add a step and everything it refers to.
 
         Args:
             step: The step.
-            is_pseudo_dep: True for a step that is only named and need not run; ignored for one that must run already.
+            is_pseudo_dep: Whether the step is only named and need not run. Ignored for one that must run already.
 
         Raises:
             InvalidRequest: A config cannot be versioned, a placeholder is bound to a function, or steps depend on each
                 other in a circle.
-            Conflict: Two different versions have one output path, or two functions one name and version.
+            Conflict: Two different versions have one output path, or two functions have the same name and version.
         """
         # Versions first: they find a cycle before anything else follows it.
         version = self._versions.version_of(step)
@@ -80,7 +80,7 @@ class StepPlan:
             self._need(step)
 
     def _need(self, step: Step) -> None:
-        """Mark a step and its dependencies as to be run."""
+        """Mark a step and its dependencies as required."""
         stack = [step]
         while stack:
             node = stack.pop()
@@ -93,7 +93,7 @@ class StepPlan:
         return self._versions.version_of(step)
 
     def canonicalize(self, step: Step) -> Step:
-        """Return the first step added that has this step's version and output path.
+        """Return the first added step with this step's version and output path.
 
         Raises:
             NotFound: The step has not been added.
@@ -104,7 +104,7 @@ class StepPlan:
         return self._canonical[self._places.of(path)]
 
     def references(self, step: Step) -> list[Step]:
-        """Return the (canonical) steps that a step refers to, by inputs that block and that do not."""
+        """Return the canonical steps that a step refers to, by blocking and non-blocking inputs."""
         return [self.canonicalize(reference) for reference in _references(self.version_of(step))]
 
     def merged_among(self, steps: Iterable[Step]) -> dict[str, list[Difference]]:
@@ -129,7 +129,7 @@ class StepPlan:
         )
 
     def written_version(self, step: Step) -> dict[str, Any]:
-        """Return the version for `.executor_info`: dependencies by name and hash where it would be very long."""
+        """Return the version for `.executor_info`, with dependencies as name and hash where it would be very long."""
         version = self.version_of(step)
         if version.text.is_flat:
             return version.version
@@ -195,7 +195,7 @@ def _check_same_classes(path: str, first: Step, second: Step) -> None:
 
 
 def _check_bound(step: Step) -> None:
-    """Check that a step's function holds no placeholder: it would never be replaced by its value."""
+    """Check that a step's function contains no placeholder, which would never be replaced."""
     fn = step.fn
     while isinstance(fn, (RemoteCallable, StepSpecFunction, ExecutorStepFunction)):
         fn = fn.fn if isinstance(fn, RemoteCallable) else fn.__wrapped__
@@ -209,7 +209,7 @@ def _check_bound(step: Step) -> None:
 
 
 def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
-    """True if two functions of one name hold equal values; False when that cannot be determined."""
+    """Return whether two functions of one name hold equal values; False if that cannot be determined."""
     try:
         return function_identity(first) == function_identity(second)
     except Unidentified:
@@ -217,7 +217,7 @@ def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> 
 
 
 class VersionTexts(Mapping[Step, str]):
-    """`json.dumps(version, sort_keys=True)` of each step, computed on access: in deep graphs they are very long."""
+    """`json.dumps(version, sort_keys=True)` of each step, computed on access because it is very long in deep graphs."""
 
     def __init__(self, plan: StepPlan) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Selection of steps: the requested ones with their dependencies, or those whose names match regular expressions."""
+"""Select steps: the requested ones with their dependencies, or those whose names match regular expressions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SHOWN_NAMES: Final = 30
 
 
 class NoSuchStep(InvalidRequest):
-    """No step has a name that was asked for."""
+    """No step has a requested name."""
 
 
 def check_steps(steps: Iterable[Step]) -> list[Step]:
-    """Return the steps that were given to a run, as a list.
+    """Return the steps given to a run as a list.
 
     Raises:
-        InvalidRequest: `steps` is one step instead of a list, or has an item that is not a step.
+        InvalidRequest: `steps` is a single step instead of a list, or has an item that is not a step.
     """
     if isinstance(steps, ExecutorStep):
         raise InvalidRequest(f"run(steps=...): {steps!r} is one step, not a list of them; write steps=[step]")
@@ -40,10 +40,10 @@ def select_steps(plan: StepPlan, steps: Sequence[Step], run_only: Sequence[str] 
     """Select the requested steps and their dependencies.
 
     Args:
-        plan: Has taken all of them in.
-        steps: The steps wanted; what they depend on comes with them.
-        run_only: Of these, and of what their non-blocking inputs name, only those whose name matches one of these
-            regexes (`re.search`), with what they need.
+        plan: The plan, which already contains all of them.
+        steps: The requested steps. Their dependencies are included.
+        run_only: Keep only the steps whose name matches one of these regexes (`re.search`), among the steps and those
+            that their non-blocking inputs name, with their dependencies.
 
     Raises:
         InvalidRequest: `run_only` has an item that is not a regex, or matches no step.
@@ -91,7 +91,7 @@ def check_patterns(patterns: Iterable[str], option: str) -> None:
     """Check that `patterns` is a list of regexes.
 
     Raises:
-        InvalidRequest: naming the option and the pattern.
+        InvalidRequest: It is not. The message names the option and the pattern.
     """
     if isinstance(patterns, str):
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""Records beside outputs: info files, statuses, provenance, and their comparison with the steps of a run.
+"""Records beside outputs: info files, statuses, provenance, and their comparison with a run's steps.
 
-Reading recorded runs for people is `marin.recorded`.
+Reading recorded runs for people is in `marin.recorded`.
 """

@@ -1,6 +1,6 @@
 """The source of a step's function and of the names it uses in its own module, each as a short text or digest.
 
-Recorded beside an output, so that a later run can tell that other code made it. It is not part of the version.
+It is recorded beside an output, so that a later run can tell if other code made it. It is not part of the version.
 """
 
 from __future__ import annotations
@@ -43,17 +43,19 @@ _class_sources: weakref.WeakKeyDictionary[type[Any], str | None] = weakref.WeakK
 def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
     """Return the parts of a function by name.
 
-    Functions and classes count with a digest of their source, without comments, docstrings, blank lines and `remote`
+    Functions and classes have a digest of their source, without comments, docstrings, blank lines and `remote`
     decorators: the function itself, those of its module that it names (also as base classes or in tables), and so on.
-    Plain values count with their text: those that it names or closes over, that are bound to it, that its object
-    holds, or that its parameters have as computed defaults. Names of other modules are not followed. Empty when the
-    source cannot be read.
+    Plain values have their text: those that it names or closes over, that are bound to it, that its object holds, or
+    that are computed defaults of its parameters. Names of other modules are not followed. Return {} if the source
+    cannot be read.
     """
     return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
 
 
 class FunctionSources:
-    """`function_source` of one plan's functions, each computed once: values that they name may change in a notebook."""
+    """`function_source` for the functions of one plan, each computed once, because values that they name may change in
+    a notebook.
+    """
 
     def __init__(self) -> None:
         # By id, as not every callable can be hashed; the function is kept, so that its id is not used again.
@@ -81,7 +83,7 @@ def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:
 
 
 def _attribute_texts(owner: Any) -> Iterator[tuple[str, str]]:
-    """Yield the plain attributes of an object whose method, or which itself, is called."""
+    """Yield the plain attributes of an object that is called, or whose method is."""
     is_function = isinstance(owner, (*_FUNCTIONS, types.BuiltinFunctionType, types.ModuleType))
     if is_function or hasattr(owner, "__wrapped__") or is_ray_function(owner):
         return
@@ -98,7 +100,7 @@ def _slots_of(kind: type[Any]) -> Iterable[str]:
 
 
 def _plain(fn: Any) -> Any:
-    """Return the function behind wrappers; the class of another callable object."""
+    """Return the function behind wrappers, or the class of another callable object."""
     while True:
         if isinstance(fn, RemoteCallable):
             fn = fn.fn
@@ -166,7 +168,7 @@ def _parts_of_member(value: Any) -> tuple[Any, ...]:
 
 
 def _names_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names that a function reads from its module and its closure, with their values."""
+    """Yield the names that a function reads from its module and closure, with their values."""
     for name in _global_names(fn.__code__):
         if name in fn.__globals__:
             yield name, fn.__globals__[name]
@@ -178,7 +180,7 @@ def _names_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _computed_defaults(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the defaults of a function that its source does not show: those that are no literals, with their values."""
+    """Yield the defaults of a function that are not literals, and so not in its source, with their values."""
     if not fn.__defaults__ and not fn.__kwdefaults__:
         return
     code = fn.__code__
@@ -220,12 +222,12 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _constant_text(name: str, value: Any, shown: str, may_change: bool) -> Iterator[tuple[str, str]]:
-    """Yield the text of a plain value, if it is one.
+    """Yield the text of a value, if it is plain.
 
     Args:
-        name: The name that it stands under; a secret's name redacts it.
+        name: Its name. A secret's name redacts it.
         value: The value.
-        shown: The name to yield it under.
+        shown: The name to yield.
         may_change: Whether lists, dicts, sets and arrays count as plain, as under a constant's name.
     """
     containers = _CHANGING if may_change else _LASTING
@@ -319,7 +321,7 @@ def _class_source(kind: type[Any]) -> str | None:
 
 
 def _members_source(kind: type[Any]) -> str | None:
-    """Return the source of a class of a notebook's cell, which Python cannot find, by its fields and its methods."""
+    """Return the source of a class in a notebook cell, which Python cannot find, through its fields and methods."""
     lines = []
     for name, annotation in sorted(vars(kind).get("__annotations__", {}).items()):
         default = vars(kind).get(name)
@@ -335,7 +337,7 @@ def _members_source(kind: type[Any]) -> str | None:
 
 
 def _lambda_source(code: types.CodeType) -> str:
-    """Return the lambdas on the line of this one, without the other code of that line."""
+    """Return the lambdas on this one's line, without the line's other code."""
     lines, _ = inspect.findsource(code)
     found = [node for node in _lambdas("".join(lines)) if node[0] == code.co_firstlineno]
     return "\n".join(text for _, text in found)

@@ -31,17 +31,17 @@ _OWN_MODULES = ("marin", "draccus")
 
 @dataclass(frozen=True, slots=True)
 class ExecutorStepInfo:
-    """One step as it was run.
+    """A step as it was run.
 
     Attributes:
         name: The step's name.
         fn_name: Its function, `module.qualified_name`.
-        config: Its config as the function sees it.
-        description: For people; not written to the step's own file.
+        config: Its config as its function receives it.
+        description: Its purpose, in words; not written to the step's own file.
         override_output_path: The fixed output path, if any.
-        version: The step's version; dependencies as `{name}-{hash}` where writing them out would be very long.
+        version: The step's version, with dependencies as `{name}-{hash}` where it would be very long.
         dependencies: Output paths of the steps it waited for, one per reference.
-        output_path: Where its output is.
+        output_path: Its output path.
         unversioned: The values of its config that are neither versioned nor inputs (`unversioned_part`).
         source: The parts of its function (`function_source`).
         classes: The classes of its config's objects (`classes_of`).
@@ -60,20 +60,20 @@ class ExecutorStepInfo:
     classes: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `.executor_info`; secrets among unversioned values are redacted."""
+        """Return the content of `.executor_info`, with secrets in unversioned values redacted."""
         return self.content(self.identity())
 
     def content(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return the content of `.executor_info`, given what `identity()` returned."""
+        """Return the content of `.executor_info`, given the result of `identity()`."""
         return {**self.content_without_classes(identity), "classes": self.classes}
 
     def content_without_classes(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return the content of `.executor_info` as it was before classes were recorded."""
+        """Return the content of `.executor_info` in the form from before classes were recorded."""
         config, unversioned = redact_value(identity["config"]), redact_value(self.unversioned)
         return {**identity, "config": config, "unversioned": unversioned, "source": self.source}
 
     def identity(self) -> dict[str, Any]:
-        """Return the keys that the name of a run's info file is computed from: those that the first release wrote."""
+        """Return the keys that determine the name of a run's info file: those that the first release wrote."""
         return {
             "name": self.name,
             "fn_name": self.fn_name,
@@ -87,7 +87,7 @@ class ExecutorStepInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
-    """One run: who ran which steps from where."""
+    """A run: who ran which steps from where."""
 
     worker_id: str
     git_commit: str | None
@@ -103,13 +103,13 @@ class ExecutorInfo:
         return {**self._head(), "steps": [step.to_json() for step in self.steps]}
 
     def to_bytes(self, steps: Sequence[StepText]) -> bytes:
-        """Return the text of the run's info file, put together from the texts of its steps."""
+        """Return the text of the run's info file, assembled from the texts of its steps."""
         head = indented_text(self._head(), "\n").removesuffix("\n}")
         texts = ",\n    ".join(step.indented.decode().replace("\n", "\n    ") for step in steps)
         return f'{head},\n  "steps": {f"[{chr(10)}    {texts}{chr(10)}  ]" if steps else "[]"}\n}}'.encode()
 
     def file_name(self, steps: Sequence[StepText]) -> str:
-        """Return `{script name}-{6 hex}.json`; the digits depend on the steps alone."""
+        """Return `{script name}-{6 hex}.json`. The hash depends only on the steps."""
         text = "[" + ", ".join(step.canonical for step in steps) + "]"
         digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
         return f"{pathlib.PurePath(self.caller_path).stem}-{digest[:6]}.json"
@@ -124,7 +124,7 @@ class StepText:
 
     Attributes:
         indented: The content of its `.executor_info`.
-        canonical: Its identity (`ExecutorStepInfo.identity`), in one line with sorted keys.
+        canonical: Its identity (`ExecutorStepInfo.identity`) on one line with sorted keys.
     """
 
     indented: bytes
@@ -143,7 +143,7 @@ def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed
     Args:
         version: The version.
         hashed_names: `{name}-{hash}` of each dependency.
-        pseudo_hashed_names: The same of each non-blocking dependency.
+        pseudo_hashed_names: `{name}-{hash}` of each non-blocking dependency.
     """
     short = {**version.version, "dependencies": hashed_names}
     if pseudo_hashed_names:
@@ -152,14 +152,14 @@ def bounded_version(version: StepVersion, hashed_names: list[str], pseudo_hashed
 
 
 class _PlainForm(ConfigVisitor):
-    """Returns the JSON form of a config that is read by people."""
+    """Return the JSON form of a config for people."""
 
     def visit_constant(self, obj: Any) -> Any:
-        """Describe a member of an enum by its value."""
+        """Describe an enum member by its value."""
         return self.visit(obj.value) if isinstance(obj, enum.Enum) else text_of(obj)
 
     def visit_leaf(self, obj: Any) -> Any:
-        """Return what is JSON already."""
+        """Return JSON values unchanged."""
         return text_of(obj) if isinstance(obj, (bytes, complex)) else obj
 
     visit_scalar = visit_leaf
@@ -176,7 +176,7 @@ class _PlainForm(ConfigVisitor):
         return {_key(key): self.visit(item) for key, item in obj.items()}
 
     def visit_sequence(self, obj: Any) -> Any:
-        """Describe a list or a tuple by its members."""
+        """Describe a list or tuple by its members."""
         return [item if type(item) in _PLAIN_TYPES else self.visit(item) for item in obj]
 
     def visit_set(self, obj: Any) -> Any:
@@ -194,7 +194,7 @@ _PLAIN_FORM = _PlainForm()
 
 
 def plain(value: Any) -> Any:
-    """Return a JSON form of any config, for people; objects without one become their text."""
+    """Return a JSON form of any config, for people. Objects without one become their text."""
     return _PLAIN_FORM.visit(value)
 
 
@@ -204,7 +204,7 @@ def _key(key: Any) -> Any:
 
 
 def caller_path() -> str:
-    """Return the script or notebook that called the executor; special names such as `<stdin>` as they are."""
+    """Return the script or notebook that called the executor, or a special name such as `<stdin>`."""
     frame = inspect.currentframe()
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
@@ -215,5 +215,5 @@ def caller_path() -> str:
 
 
 def now_text() -> str:
-    """Return the local time with its offset, ISO 8601."""
+    """Return the local time with its UTC offset, in ISO 8601."""
     return datetime.datetime.now().astimezone().isoformat()

@@ -1,6 +1,6 @@
 """The state of many outputs before a run: their statuses and the digests of their info files, in few requests.
 
-A bucket listing has each file's MD5, which tells a status without reading its file.
+A bucket listing includes each file's MD5, which reveals a status without reading its file.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class OutputState:
     """The state of one output path.
 
     Attributes:
-        status: The status; None when there is no status file.
-        info_md5: MD5 of `.executor_info`, 32 hex digits; None when there is no such file, `INFO_UNKNOWN` when it was
-            not looked for.
+        status: The status; None if there is no status file.
+        info_md5: MD5 of `.executor_info`, 32 hex digits; None if there is no such file, `INFO_UNKNOWN` if it was not
+            checked.
     """
 
     status: str | None
@@ -72,15 +72,15 @@ OutputStates = dict[str, OutputState]
 
 
 def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ()) -> OutputStates:
-    """How many outputs stand.
+    """Return the state of each output.
 
-    Local files are read one by one; where none of an output's are, the directory above tells. On GCS and S3, outputs in
-    one directory are listed together as long as that takes few pages; the rest are listed one by one in parallel; other
-    stores have only their statuses read.
+    Local files are read one by one; if an output has none, its parent directory decides. On GCS and S3, outputs in one
+    directory are listed together while that takes few pages; the rest are listed one by one in parallel. On other
+    stores only statuses are read.
 
     Args:
-        output_paths: Where they are.
-        fixed: Those that are fixed by people, who may have fixed them to an output from before there were statuses.
+        output_paths: The output paths.
+        fixed: Paths fixed by people, possibly to an output from before status files existed.
     """
     states: OutputStates = {}
     remote: list[str] = []
@@ -104,12 +104,12 @@ def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ())
 
 
 def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
-    """Return the content of each output's `.executor_info`; None where there is none."""
+    """Return the content of each output's `.executor_info`; None if there is none."""
     return _in_parallel(lambda path: read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)), output_paths)
 
 
 def _read_folder(folder: str, members: Sequence[tuple[str, str]]) -> OutputStates:
-    """Return the states of outputs in one local directory: of each its path, as it was given, and its name there."""
+    """Return the states of outputs in one local directory, given each path and its name there."""
     names = _names_in(folder or "/", _ENTRIES_PER_STEP * len(members))
     return {
         path: NO_OUTPUT if names is not None and _is_missing(name, names) else _read_local(f"{folder}/{name}")
@@ -118,7 +118,7 @@ def _read_folder(folder: str, members: Sequence[tuple[str, str]]) -> OutputState
 
 
 def _names_in(folder: str, most: int) -> set[str] | None:
-    """Return the names of a directory's entries, case folded; None when there are more than `most`."""
+    """Return the names in a directory, case folded; None if there are more than `most`."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name.casefold() for entry in itertools.islice(entries, most + 1)]
@@ -130,9 +130,9 @@ def _names_in(folder: str, most: int) -> set[str] | None:
 
 
 def _is_missing(name: str, names: Collection[str]) -> bool:
-    """True if a directory has surely no output of this name, nor a file beside it that says that it is there.
+    """Return whether a directory certainly has no output of this name, and no file beside it that marks it as complete.
 
-    A filesystem may find names written otherwise, and none lists "." and "..".
+    A filesystem may find names in other spellings, and none lists "." and "..".
     """
     if not name.isascii() or name in ("", ".", ".."):
         return False
@@ -191,7 +191,7 @@ def _look_at_one(path: str) -> OutputState:
 
 
 def _list(parent: str, members: Sequence[str]) -> OutputStates:
-    """Return the states that one listing of a directory shows; of several members perhaps not all."""
+    """Return the states visible in one listing of a directory. With several members it may not show all."""
     fs, directory = url_to_fs(parent)
     directory = directory.rstrip("/")
     names = [path.rpartition("/")[2] for path in members]
@@ -209,7 +209,7 @@ def _list(parent: str, members: Sequence[str]) -> OutputStates:
 
 
 def _list_gcs(fs: Any, directory: str, beginning: str, limit: int) -> dict[str, str]:
-    """Return the MD5 ("" where there is none) of the files below a directory whose names begin so, the first ones."""
+    """Return the MD5 ("" if there is none) of the first files below a directory whose names have a prefix."""
     bucket, _, key = directory.partition("/")
     # Asked of the bucket: about a directory with nothing in it gcsfs asks twice.
     prefix = f"{key}/{beginning}" if key else beginning
@@ -220,7 +220,7 @@ def _list_gcs(fs: Any, directory: str, beginning: str, limit: int) -> dict[str, 
 
 
 def _list_s3(fs: Any, directory: str, beginning: str, limit: int) -> dict[str, str]:
-    """List like `_list_gcs`; the hash of a multipart upload is not a hash of its content."""
+    """List like `_list_gcs`. The hash of a multipart upload is not a hash of its content."""
     entries: Mapping[str, Mapping[str, Any]] = fs.find(directory, prefix=beginning, detail=True, max_items=limit)
     return {name: str(entry.get("ETag", "")).strip('"') for name, entry in entries.items()}
 
@@ -244,7 +244,7 @@ def _hex(md5_hash: Any) -> str:
 
 
 def _output_state(path: str, output: str, hashes: Mapping[str, str]) -> OutputState:
-    """Return the state of an output from the hashes of its files; reads a status that is not one of the plain words."""
+    """Return the state of an output from the hashes of its files. A status other than the plain words is read."""
     status_hash = hashes.get(f"{output}/{STATUS_FILE}")
     info_md5 = hashes.get(f"{output}/{STEP_INFO_FILE}")
     if status_hash is None:
@@ -259,7 +259,7 @@ def statuses_of(states: Mapping[str, OutputState]) -> dict[str, str | None]:
 
 
 def read_statuses(output_paths: Iterable[str]) -> dict[str, str | None]:
-    """Read the status of each output path, in few requests."""
+    """Return the status of each output path, in few requests."""
     paths = list(output_paths)
     states = read_output_states(paths)
     return {path: states[path].status for path in paths}

@@ -1,4 +1,4 @@
-"""Provenance: comparison of the unversioned values and code that made an output with those of a step now."""
+"""Provenance: compare the unversioned values and code that made an output with those of a step now."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN_DIFFERENCES = 10
 
 
 def parse_info(content: bytes | None) -> dict[str, Any] | None:
-    """Return the content of a stored `.executor_info`; None when it is missing or not a JSON object."""
+    """Return the content of a stored `.executor_info`; None if it is missing or not a JSON object."""
     try:
         info = None if content is None else json.loads(content)
     except (ValueError, RecursionError):
@@ -35,7 +35,7 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
 
     Args:
         there: The `.executor_info` of the output. Keys that an earlier release did not record are not compared.
-        info: The step as it would be run now.
+        info: The step as it would run now.
     """
     found: list[Difference] = []
     old = there.get("unversioned")
@@ -48,7 +48,7 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
 
 
 def class_differences(old: Mapping[str, Any], new: Mapping[str, str]) -> list[Difference]:
-    """Return the places of a config where two objects with equal values are of different classes."""
+    """Return the places of a config where objects with equal values have different classes."""
     return [
         Difference(f"class of {place}", str(old[place]), new[place])
         for place in _changed(old, new)
@@ -57,7 +57,7 @@ def class_differences(old: Mapping[str, Any], new: Mapping[str, str]) -> list[Di
 
 
 def note_kinds(path: str, old: Mapping[str, Any], new: Mapping[str, str]) -> None:
-    """Log the places of a config where one value is written in two ways: a path as a text, a list as a tuple."""
+    """Log the places of a config where one value is written in two ways: a path as text, a list as a tuple."""
     found = [place for place in _changed(old, new) if is_kind(old.get(place)) or is_kind(new.get(place))]
     if found:
         ways = (f"{place}: {_way(old.get(place))} and {_way(new.get(place))}" for place in found[:_SHOWN_DIFFERENCES])
@@ -69,7 +69,7 @@ def _way(name: object) -> str:
 
 
 def source_differences(there: Mapping[str, Any], now: Mapping[str, str]) -> list[Difference]:
-    """Return the parts of a function (`function_source`) in which it differs from the code that made an output."""
+    """Return the parts of a function (`function_source`) that differ from the code that made an output."""
     old = there.get("source")
     if not isinstance(old, dict) or not old or not now:
         return []
@@ -96,7 +96,7 @@ def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Dif
     """Return the provenance differences of an output that another run has made meanwhile.
 
     Args:
-        output_path: Where the output is.
+        output_path: The output path.
         info: The step as this run would make it.
         strict: Whether differences are an error.
 
@@ -111,19 +111,19 @@ def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Dif
 
 
 def in_words(found: Sequence[Difference]) -> str:
-    """Return differences in one line: `k: 10 -> 99; source of train: 0a1b -> 2c3d`."""
+    """Return differences on one line: `k: 10 -> 99; source of train: 0a1b -> 2c3d`."""
     return "; ".join(str(difference) for difference in found)
 
 
 def report_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> None:
-    """Warn of steps that have one version but differ in unversioned values or code: only the first of them runs.
+    """Warn about steps of one version that differ in unversioned values or code: only the first of them runs.
 
     Args:
         merged: The differences, by output path.
         strict: Whether they are an error.
 
     Raises:
-        Conflict: `strict` is on and there are differences; nothing has run.
+        Conflict: `strict` is on and there are differences. Nothing has run.
     """
     lines = [
         f"{path}: several steps of this run have this version but differ in what does not count ({_begin(found)}), "
@@ -137,7 +137,7 @@ def report_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> N
 
 
 def _begin(found: Sequence[Difference]) -> str:
-    """Return the first differences in one line; a sweep of a thousand points may have thousands."""
+    """Return the first differences on one line. A sweep of a thousand points may have thousands."""
     rest = len(found) - _SHOWN_DIFFERENCES
     return in_words(found[:_SHOWN_DIFFERENCES]) + (f"; and {rest} more" if rest > 0 else "")
 
@@ -149,7 +149,7 @@ def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:
         found: Differences by output path.
 
     Raises:
-        Conflict: There are differences; the message names them and says what to do.
+        Conflict: There are differences. The message names them and says what to do.
     """
     differing = {path: differences for path, differences in found.items() if differences}
     if not differing:

@@ -1,4 +1,4 @@
-"""The config of a sweep's target, recorded in its directory: one id stands for one config."""
+"""The config of a sweep's target, recorded in its directory: each id stands for one config."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TargetConfig:
-    """A config as it is recorded.
+    """A recorded config.
 
     Attributes:
         values: Its JSON form, secrets redacted.
-        digest: Of the JSON form before redaction, SHA-256.
+        digest: The SHA-256 of the JSON form before redaction.
         classes: The classes of its objects (`classes_of`).
-        left_out: Fields without a text that is the same in every process; they are not compared.
+        left_out: Fields without a text that is stable across processes. They are not compared.
     """
 
     values: Any
@@ -61,7 +61,7 @@ class TargetConfig:
         )
 
     def differences(self, there: Mapping[str, Any]) -> list[Difference]:
-        """Return in what a recorded config differs from this one."""
+        """Return the differences between a recorded config and this one."""
         found = class_differences(there.get("classes") or {}, self.classes)
         if there.get("digest") == self.digest:
             return found
@@ -70,14 +70,14 @@ class TargetConfig:
 
 
 def check_targets(paths: Mapping[str, str], configs: Mapping[str, Any]) -> None:
-    """Check that no target that is done, or that a worker is at work on, has another config.
+    """Check that no target that is done or running has another config.
 
     Args:
         paths: The directory of each target, by id.
         configs: The config of each target, by id.
 
     Raises:
-        Conflict: Some have; all are named. Nothing has run.
+        Conflict: Some have. The message names all of them, and nothing has run.
     """
     records = dict(zip(paths, map_in_threads(_read_if_made, paths.values()), strict=True))
     made = {name: record for name, record in records.items() if record is not None}
@@ -109,7 +109,7 @@ def _refusal(differing: Mapping[str, Sequence[Difference]]) -> str:
 
 
 def _read_if_made(path: str) -> dict[str, Any] | None:
-    """Return what is recorded of a target that is done or under way, {} without a record, None for any other."""
+    """Return the record of a target that is done or running, {} without a record, None for any other target."""
     status = StatusFile(path)
     if status.status != STATUS_SUCCESS and not (status.status == STATUS_RUNNING and status.has_active_lock()):
         return None

@@ -1,4 +1,4 @@
-"""The report of a run while it runs: events, progress, log lines, the event log, errors for people.
+"""The report of a run while it runs: events, progress, log lines, the event log, readable errors.
 
-State comes from events alone; drawing is `views`.
+State comes only from events. Drawing is in `views`.
 """

@@ -1,4 +1,4 @@
-"""`--pdb`: a debugger at the frames of a failed step, in the terminal that the run was started from."""
+"""`--pdb`: a debugger at the frames of a failed step, in the terminal that started the run."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from rigging.text.printable import printable
 
 
 class NoDebugger(InvalidRequest):
-    """`--pdb` where nobody could answer a debugger."""
+    """`--pdb` without a terminal for a debugger."""
 
 
 class RunEndedInDebugger(StepFailed):
-    """The run was ended by `q` in the debugger of a failed step."""
+    """The user ended the run with `q` in the debugger of a failed step."""
 
 
 def check_debugger() -> None:
-    """Check that a debugger can be answered here.
+    """Check that there is a terminal for a debugger.
 
     Raises:
-        NoDebugger: Standard input is no terminal.
+        NoDebugger: Standard input is not a terminal.
     """
     if sys.stdin is None or not sys.stdin.isatty():
         raise NoDebugger("--pdb: standard input is no terminal, so no debugger could be answered")
 
 
 def debug_failure(name: str, error: BaseException) -> None:
-    """Open a debugger where a step failed, and return when it is left by `c`. A live view rests meanwhile.
+    """Open a debugger where a step failed, and return when the user leaves it with `c`. A live view pauses meanwhile.
 
     Raises:
-        RunEndedInDebugger: It was left by `q`, or the end of the input.
+        RunEndedInDebugger: The user left it with `q`, or the input ended.
     """
     import pdb  # takes as long to import as the executor itself
 

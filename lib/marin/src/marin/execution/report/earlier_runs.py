@@ -1,4 +1,4 @@
-"""How long steps took in earlier runs of a script, from the event logs beside the run's info file."""
+"""The duration of steps in earlier runs of a script, from the event logs beside the run's info file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LOG_NAME: Final = re.compile(r"(?P<script>.+)-[0-9a-f]{6}-(?P<when>\d{8}T\d{6}\
 
 
 def latest_logs(info_name: str, names: Iterable[str], most: int = _MOST_LOGS) -> list[str]:
-    """Return the names of the latest event logs of the script that an info file is of, the latest first.
+    """Return the names of the latest event logs of an info file's script, latest first.
 
     Args:
-        info_name: Name of the info file.
-        names: Names of the event logs that are there.
-        most: At most so many.
+        info_name: The info file's name.
+        names: The names of the existing event logs.
+        most: Maximum number of logs.
     """
     info = _INFO_NAME.fullmatch(info_name)
     if info is None:
@@ -37,10 +37,10 @@ def latest_logs(info_name: str, names: Iterable[str], most: int = _MOST_LOGS) ->
 
 
 def usual_seconds(lines: Iterable[str]) -> dict[str, float]:
-    """Return the median of the seconds that steps of each name took when they succeeded.
+    """Return the median duration in seconds of successful steps, by name.
 
     Args:
-        lines: Lines of event logs; those of writers that were killed may be cut.
+        lines: Lines of event logs. Those of killed writers may be truncated.
     """
     seconds: dict[str, list[float]] = {}
     for line in lines:
@@ -55,7 +55,7 @@ def usual_seconds(lines: Iterable[str]) -> dict[str, float]:
 
 
 def read_usual_seconds(info_path: str) -> dict[str, float]:
-    """Return `usual_seconds` of the latest runs of the script that an info file is of; {} when they cannot be read."""
+    """Return `usual_seconds` for the latest runs of an info file's script; {} if they cannot be read."""
     try:
         fs, path = url_to_fs(info_path)
         folder, _, info_name = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""Errors for people: a step's failure by the frames of its own code, once; all frames with `-v`; short in notebooks."""
+"""Readable errors: a step's failure with the frames of its own code, once; all frames with `-v`; short in notebooks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
 def log_failure(name: str, output_path: str, error: BaseException) -> None:
-    """Log why a step failed, with the frames of its own code; with all frames when debug messages are logged.
+    """Log why a step failed, with the frames of its own code; with all frames if debug messages are logged.
 
     Args:
         name: The step's name.
@@ -55,14 +55,14 @@ def log_failure(name: str, output_path: str, error: BaseException) -> None:
 
 
 def full_traceback(error: BaseException) -> str:
-    """Return an error's traceback with all frames, those of its process included."""
+    """Return an error's traceback with all frames, including those of its own process."""
     return "".join(traceback.format_exception(error)).rstrip("\n")
 
 
 def own_traceback(error: BaseException) -> str:
-    """Return an error's traceback without the executor's own frames above the step's code.
+    """Return an error's traceback without the executor's frames above the step's code.
 
-    Frames below the step's code stay. A traceback of the executor's frames alone keeps them. For an error in a step's
+    Frames below the step's code stay. A traceback with only the executor's frames keeps them. For an error in a step's
     job, return the traceback of the job's process, or the message of the job's failure.
     """
     there = _text_of_its_process(error)
@@ -84,7 +84,7 @@ def own_traceback(error: BaseException) -> str:
 
 
 def stack_of_thread(native_id: int) -> str | None:
-    """Return where a thread of this process is, without the executor's own frames above the step's code; None if gone.
+    """Return the stack of a thread without the executor's frames above the step's code; None if the thread is gone.
 
     Args:
         native_id: Its `threading.get_native_id()`.
@@ -99,7 +99,7 @@ def stack_of_thread(native_id: int) -> str | None:
 
 
 def _with_lines_of_cells(text: str) -> str:
-    """Return a traceback of another process with the source of a notebook's cells, which only this process has."""
+    """Return a traceback of another process with the source of notebook cells, which only this process has."""
     lines = text.splitlines()
     filled: list[str] = []
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -113,7 +113,7 @@ def _with_lines_of_cells(text: str) -> str:
 
 
 def _text_of_its_process(error: BaseException) -> str | None:
-    """Return the traceback text of an error of another process; None for an error that was raised in this one."""
+    """Return the traceback text of another process's error; None for an error raised in this one."""
     for link in _causes(error):
         text = getattr(link, "text", None)
         if type(link).__name__ == "RemoteTraceback" and isinstance(text, str):  # fray's, which need not be there
@@ -140,7 +140,7 @@ def _has_our_frames_only(error: BaseException) -> bool:
 
 
 def _without_ours(text: str) -> tuple[str, int]:
-    """Return a traceback's text without the executor's leading frames, and the number of frames left out."""
+    """Return a traceback's text without the executor's leading frames, and the number of omitted frames."""
     kept: list[str] = []
     leading: list[str] | None = None  # frames of the traceback being read, up to the first that is not the executor's
     left_out = count = 0
@@ -189,13 +189,14 @@ def _is_ours(filename: str) -> bool:
 
 
 def end_without_traceback(error: BaseException, words: str | None = None) -> None:
-    """If the process ends by this error, print its message alone: the traceback is told already, or is no help.
+    """If the process ends by this error, print only its message, because the traceback was already logged or does not
+    help.
 
-    In a shell and a notebook, which an error does not end, this does nothing.
+    In a shell or notebook, which an error does not end, this does nothing.
 
     Args:
         error: The error.
-        words: What to print in place of its message.
+        words: Replaces its message.
     """
     if interactive_shell() is not None:
         return
@@ -212,10 +213,10 @@ def end_without_traceback(error: BaseException, words: str | None = None) -> Non
 
 @contextlib.contextmanager
 def short_errors() -> Iterator[None]:
-    """Context manager: let errors of a run, and interrupts, be shown by their message alone in IPython; else no effect.
+    """Context manager: show a run's errors and interrupts by their message alone in IPython; no effect elsewhere.
 
-    The failed step's own frames are in the log by then. All frames are shown when debug messages are logged (`-v`), and
-    are there for `%debug` and for code that catches the error.
+    By then the log has the failed step's own frames. All frames are shown if debug messages are logged (`-v`), and are
+    available to `%debug` and to code that catches the error.
     """
     try:
         yield

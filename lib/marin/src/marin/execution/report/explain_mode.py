@@ -1,4 +1,4 @@
-"""Whether experiments are to be explained instead of run (see `marin.execution.script.explain`)."""
+"""Whether experiments are explained instead of run (see `marin.execution.script.explain`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class ExplainRequest:
     """A request to explain experiments instead of running them.
 
     Attributes:
-        step: Regex (`re.search`) for the names of the steps to show; None for all.
-        prefix: Storage root to explain against, whatever the experiment says; None for the experiment's own.
-        tell: Gets the explanations of each experiment, instead of their being printed.
-        inspect: Gets each experiment's executor, with the versions of its steps, instead of an explanation: no storage
-            is read.
+        step: A regex (`re.search`) for the names of steps to show; None for all.
+        prefix: The storage root to compare with; None for the experiment's own.
+        tell: Receives the explanations of each experiment instead of printing them.
+        inspect: Receives each experiment's executor, with the versions of its steps, instead of an explanation. Storage
+            is not read.
     """
 
     step: str | None = None
@@ -32,7 +32,7 @@ _requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", defa
 
 @contextmanager
 def explaining(request: ExplainRequest | None) -> Iterator[None]:
-    """Context manager: every `executor_main` within the block explains instead of running; with None it runs."""
+    """Context manager: every `executor_main` in the block explains instead of running; with None it runs."""
     token = _requested.set(request)
     try:
         yield

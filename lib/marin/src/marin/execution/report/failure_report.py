@@ -1,4 +1,4 @@
-"""The failures of a run, told once, at its end: each step's own frames, its log, and the command that runs it again."""
+"""The failures of a run, reported once at its end: each step's own frames, its log, and the command to run it again."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ MOST_TOLD: Final = 10
 
 
 def rerun_by_executor(name: str) -> str:
-    """Return the call that runs a step again in a program without a command line of its own."""
+    """Return the call that runs a step again, in a program without a command line."""
     return f"Executor.run(steps, run_only=[{step_pattern(name)!r}])"
 
 
 def rerun_by_main(name: str) -> str:
-    """Return the call that runs a step again in a notebook."""
+    """Return the call that runs a step again, in a notebook."""
     return f"executor_main(ExecutorMainConfig(run_only=[{step_pattern(name)!r}]), steps=...)"
 
 
 class FailureReport:
-    """Collects the failures of a run, and tells them once.
+    """Collect the failures of a run and report them once.
 
     Args:
-        rerun: Returns the command that runs a step again, by its name; None when there is none.
-        job: The id of the job that this process is; None: that of the Iris task that it is, if it is one.
-        most: At most this many are told in full; the others are named.
+        rerun: Returns the command that runs a step again, by name; None if there is none.
+        job: The id of the job that this process is; None for the Iris task that it is, if it is one.
+        most: Maximum number of failures reported in full. The others are only named.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class FailureReport:
         self._is_told = False
 
     def add(self, name: str, output_path: str, error: BaseException, log: str | None = None) -> None:
-        """Take a step's failure.
+        """Add a step's failure.
 
         Args:
             name: The step's name.
             output_path: Its output path.
-            error: What it failed with.
-            log: Where the log of its job is; None when it had none.
+            error: Its error.
+            log: The location of its job's log; None if it had none.
         """
         with self._guard:
             self._count += 1
@@ -74,7 +74,7 @@ class FailureReport:
                 self._others.append(f"  {name} -> {output_path}")
 
     def text(self) -> str:
-        """Return what there is to tell; "" when nothing failed."""
+        """Return the report; "" if nothing failed."""
         with self._guard:
             if not self._texts:
                 return ""
@@ -84,12 +84,12 @@ class FailureReport:
             return "\n".join([*([head, ""] if head else ()), "\n\n".join(self._texts), *(["", *tail] if tail else ())])
 
     def log(self) -> None:
-        """Log what there is to tell, unless it was told before."""
+        """Log the report, unless it was already shown."""
         if text := self._take():
             logger.error("%s", text)
 
     def show(self) -> None:
-        """Write what there is to tell to standard error, unless it was told before."""
+        """Write the report to stderr, unless it was already shown."""
         text = self._take()
         if not text:
             return
@@ -103,7 +103,7 @@ class FailureReport:
 
     @property
     def is_told(self) -> bool:
-        """True when there were failures, and all have been told."""
+        """Whether there were failures and all have been reported."""
         return self._is_told
 
     def _take(self) -> str:

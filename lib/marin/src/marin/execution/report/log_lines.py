@@ -1,4 +1,4 @@
-"""A run as plain log lines: for files, CI, and jobs."""
+"""A run as plain log lines, for files, CI, and jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROGRESS_SECONDS: Final = 60.0
 
 
 class LogLines:
-    """Observer that writes a log line for each event: which step starts or ends, how, and where its output is."""
+    """An observer that logs which step starts or ends, how, and where its output is."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -39,7 +39,7 @@ class LogLines:
         self._due: dict[str, float] = {}
 
     def on_event(self, event: RunEvent) -> None:
-        """Log an event; StepQueued is not logged, and StepProgressed once a minute for each step."""
+        """Log an event. StepQueued is not logged, and StepProgressed once a minute for each step."""
         with self._guard:
             if isinstance(event, RunStarted):
                 self._progress = RunProgress()

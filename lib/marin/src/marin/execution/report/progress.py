@@ -1,4 +1,4 @@
-"""The progress of one attempt at a step: queued as a job, or running, how far it is, what it takes and has used."""
+"""The progress of one attempt of a step: queued, running, its progress, and its resource use."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LEAST_MEASURED_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Use of an attempt.
+    """The resource use of an attempt.
 
     Attributes:
-        cpu_seconds: Processor time: of a job's processes together; in the run's own process of the function's thread.
-        peak_bytes: Memory at most: of the largest process of a job; in the run's own process of all steps together.
+        cpu_seconds: Processor time: of all processes of a job, or in the run's own process of the function's thread.
+        peak_bytes: Peak memory: of a job's largest process, or in the run's own process of all steps together.
     """
 
     cpu_seconds: float
@@ -37,18 +37,18 @@ class Use:
 
 
 class StepProgress:
-    """Reports the states of an attempt as events, and measures their time.
+    """Report the states of an attempt as events, and measure their time.
 
     Args:
         name: The step's name.
         path: Its output path.
         tell: Called with each event.
-        pause_seconds: The least time between two reports of how far it is.
+        pause_seconds: Minimum time between two progress reports.
 
     Attributes:
-        use: What the attempt has used; None as long as that is not known.
+        use: The attempt's resource use; None until it is known.
         process: The process of the run.
-        kept_under: The id of the lease under which the step's job has stored its return value; "" for none yet.
+        kept_under: The id of the lease under which the step's job has stored its return value; "" for none.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class StepProgress:
         self.kept_under = ""
 
     def queued(self, reason: str) -> None:
-        """Report that the step's job is queued, because of `reason` ("" when that is not known)."""
+        """Report that the step's job is queued, because of `reason` ("" if unknown)."""
         self._queued_until = time.monotonic()
         if reason != self._reason:
             self._reason = reason
@@ -82,7 +82,7 @@ class StepProgress:
             self._tell(StepStarted(time.time() - (now - self._started), self._name, self._path))
 
     def report(self, done: float, total: float) -> None:
-        """Report how far the function is, at most once in `pause_seconds` and when all is done."""
+        """Report the function's progress, at most once in `pause_seconds` and at completion."""
         now = time.monotonic()
         if now < self._due and done < total:
             return
@@ -90,7 +90,7 @@ class StepProgress:
         self._tell(StepProgressed(time.time(), self._name, self._path, done, total))
 
     def add_use(self, use: Use) -> None:
-        """Note what the attempt, or one of its replicas, has used."""
+        """Add what the attempt, or one of its replicas, has used."""
         before = self.use or Use(0.0, 0)
         self.use = Use(before.cpu_seconds + use.cpu_seconds, max(before.peak_bytes, use.peak_bytes))
 
@@ -108,7 +108,7 @@ class StepProgress:
 
 
 def measured(work: Callable[[], T], progress: StepProgress) -> T:
-    """Call a function in this thread, and note what it used, unless it was over in no time."""
+    """Call a function in this thread and record its resource use, unless it was very short."""
     began, cpu_before = time.monotonic(), time.thread_time()
     try:
         return work()
@@ -119,7 +119,7 @@ def measured(work: Callable[[], T], progress: StepProgress) -> T:
 
 
 def use_of_thread(cpu_before: float) -> Use:
-    """Return what this thread has used since `time.thread_time()` was `cpu_before`; the memory is the process's."""
+    """Return what this thread has used since `time.thread_time()` was `cpu_before`. The memory is the process's."""
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return Use(round(time.thread_time() - cpu_before, 6), peak)
 
@@ -130,7 +130,7 @@ _of_process: StepProgress | None = None
 
 
 def step_progress() -> StepProgress:
-    """Return the progress of the step that is running in this context; outside of any step, one without effect."""
+    """Return the progress of the step in this context; outside of any step, one without effect."""
     return _current.get() or _NO_PROGRESS
 
 
@@ -140,26 +140,26 @@ def set_step_progress(progress: StepProgress) -> None:
 
 
 def is_in_step() -> bool:
-    """True in the context of a step that runs in this process, where the run itself is."""
+    """Return whether this is the context of a step that runs in the run's own process."""
     here = _current.get()
     return here is not None and here.process == os.getpid()
 
 
 def set_progress_of_process(taker: StepProgress | None) -> None:
-    """Give what `progress()` is told in this process, which runs one step alone, to `taker`."""
+    """Pass `progress()` reports of this process, which runs a single step, to `taker`."""
     global _of_process
     _of_process = taker
 
 
 def progress(done: float, total: float) -> None:
-    """Tell how far the step is whose function this is called in; it is shown while the step runs, and recorded.
+    """Report the progress of the calling step. It is shown while the step runs, and recorded.
 
-    May be called often, from any thread of a job, and from the function's own thread (or a copy of its context) in the
-    run's process. Outside of steps it does nothing.
+    Call it as often as you like: from any thread of a job, and in the run's process from the function's own thread (or
+    a copy of its context). Outside of steps it does nothing.
 
     Args:
-        done: How much is done, in units of your choice.
-        total: How much there is to do, in the same; above 0.
+        done: The amount done, in any unit.
+        total: The total amount in the same unit; above 0.
 
     Raises:
         InvalidRequest: `done` is negative, or `total` is not above 0.

@@ -1,4 +1,4 @@
-"""The command that runs one step of a script again, as it is typed where the script was started."""
+"""The command that runs one step of a script again, as typed where the script was started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DROPPED: Final = ("--run_only", "--force_run_failed", "--pdb")
 
 
 def step_pattern(name: str) -> str:
-    """Return a regex that matches a step's name alone, for `--run_only`."""
+    """Return a regex that matches only this step's name, for `--run_only`."""
     # Not `re.escape`, which would make `c4\\-en` of `c4-en`.
     escaped = re.sub(r"[.^$*+?{}|()\[\]\\]", r"\\\g<0>", name)
     return f"^{escaped}$"
@@ -28,13 +28,13 @@ def rerun_command(
     environ: Mapping[str, str] = os.environ,
     executable: str = sys.executable,
 ) -> str:
-    """Return the command that runs the step `name` of this process's script, with what it needs.
+    """Return the command that runs the step `name` of this process's script, with its dependencies.
 
-    For a job of `iris job run`, it is the command that submits it again.
+    For a job of `iris job run`, return the command that submits it again.
 
     Args:
         name: The step's name.
-        words: The words of this process, its interpreter first.
+        words: The arguments of this process, starting with its interpreter.
         environ: Its variables.
         executable: Its interpreter.
     """

@@ -1,4 +1,4 @@
-"""The state of a run, reduced from its events: what log lines, views and the event log say is read from here."""
+"""The state of a run, computed from its events. Log lines, views and the event log read it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_ENDS: Final = 200
 
 
 class Activity(StrEnum):
-    """State of an unfinished step, in the order in which they are shown."""
+    """The state of an unfinished step, in display order."""
 
     RUNNING = "running"
     RETRYING = "retrying"
@@ -47,12 +47,12 @@ class Unfinished:
     Attributes:
         name: The step's name.
         path: Its output path.
-        activity: What it does.
-        since: From when, in seconds since the epoch.
-        words: Why it is queued, or is tried again.
-        done: How much is done; None when the step does not tell.
-        total: How much there is to do.
-        told: When it told so.
+        activity: Its state.
+        since: Its start, in seconds since the epoch.
+        words: Why it is queued or will be retried.
+        done: The amount done; None if the step does not report it.
+        total: The total amount.
+        told: The time of that report.
     """
 
     name: str
@@ -66,15 +66,15 @@ class Unfinished:
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, from 0 to 1; None when the step does not tell."""
+        """The share done, from 0 to 1; None if the step does not report it."""
         return None if self.done is None or not self.total else min(1.0, max(0.0, self.done / self.total))
 
     def seconds_left(self, now: float, usual: float | None) -> float | None:
-        """Return how long a running step will still take; None when nothing tells.
+        """Return the estimated remaining time of a running step; None if unknown.
 
         Args:
-            now: Seconds since the epoch.
-            usual: Seconds that steps of its name took in earlier runs, for one that does not tell how far it is.
+            now: The current time, in seconds since the epoch.
+            usual: The duration of steps of its name in earlier runs, for a step that does not report progress.
         """
         if self.activity is not Activity.RUNNING:
             return None
@@ -87,16 +87,17 @@ class Unfinished:
 
 @dataclass(slots=True)
 class RunProgress:
-    """The progress of a run, computed from its events without a clock or a terminal.
+    """The progress of a run, computed from its events without a clock or terminal.
 
     Attributes:
-        start: The run's begin; None before.
-        end: Its end; None before.
-        unfinished: The steps that have not ended, by path; the last ones to change come last.
-        ended: How many ended in each way.
-        ends: Those that ran, failed, or were made otherwise than they would be now, `MOST_ENDS` of each kind.
-        differing: How many outputs were there, and made with other values or code.
-        usual: How long steps of a name took in earlier runs, in seconds.
+        start: The run's start event; None before.
+        end: The run's end event; None before.
+        unfinished: The unfinished steps by path. Those that changed last come last.
+        ended: The number of ended steps per outcome.
+        ends: Steps that ran, failed, or have an output that would now be made differently, up to `MOST_ENDS` of each
+            kind.
+        differing: The number of existing outputs that were made with other values or code.
+        usual: The duration of steps in earlier runs in seconds, by name.
     """
 
     start: RunStarted | None = None
@@ -143,16 +144,16 @@ class RunProgress:
         self.unfinished[event.path] = Unfinished(event.name, event.path, activity, since, words)
 
     def at_work(self) -> list[Unfinished]:
-        """Return the steps that have begun and not ended: running ones, those to be tried again, queued ones."""
+        """Return the unfinished steps that have started: running ones, those to be retried, queued ones."""
         found = [step for step in self.unfinished.values() if step.activity is not Activity.WAITING]
         return sorted(found, key=lambda step: _ORDER.index(step.activity))
 
     def counts(self, now: float, *, short: bool = False) -> str:
-        """Return the counts in one line: `[1:05] 3/9 steps: 2 running, 3 waiting, 2 done, 0 cached, 1 failed`.
+        """Return the counts on one line: `[1:05] 3/9 steps: 2 running, 3 waiting, 2 done, 0 cached, 1 failed`.
 
         Args:
-            now: Seconds since the epoch.
-            short: Leave out what is 0, and begin with failures, so that they are seen when the line is cut.
+            now: The current time, in seconds since the epoch.
+            short: Omit zeros and begin with failures, so that they stay visible if the line is truncated.
         """
         unfinished = dict.fromkeys((Activity.RUNNING, Activity.QUEUED, Activity.RETRYING, Activity.WAITING), 0)
         for step in self.unfinished.values():

@@ -1,4 +1,4 @@
-"""The IPython shell or notebook that this process runs cells for, without importing IPython."""
+"""The IPython shell or notebook whose cells this process runs, without importing IPython."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _FILE_IN_JUPYTER: Final = "JPY_SESSION_NAME"
 
 
 def interactive_shell() -> Any | None:
-    """Return IPython's shell, of a terminal or a notebook; None in other programs."""
+    """Return the IPython shell of a terminal or notebook; None in other programs."""
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def is_kernel() -> bool:
-    """True in the kernel of a notebook (Jupyter, VS Code, Colab)."""
+    """Return whether this is the kernel of a notebook (Jupyter, VS Code, Colab)."""
     return getattr(interactive_shell(), "kernel", None) is not None
 
 
 def has_script() -> bool:
-    """True if a script runs, also below IPython's `%run`; cells of a notebook and lines of a shell are none."""
+    """Return whether a script runs, also under IPython's `%run`, rather than notebook cells or shell lines."""
     return hasattr(sys.modules.get("__main__"), "__file__")
 
 
 def has_command_line() -> bool:
-    """True if the words of this process are for the code that it runs, and not for a notebook's kernel or a shell."""
+    """Return whether this process's arguments are meant for its code, and not for a notebook's kernel or a shell."""
     return interactive_shell() is None or has_script()
 
 
 def script_command() -> str | None:
-    """Return this process's script and its words as one line, secrets redacted; None in a notebook or a shell.
+    """Return this process's script and arguments on one line, with secrets redacted; None in a notebook or shell.
 
-    The script is a path as it was typed, or the dotted name of a module that `python -m` runs.
+    The script is a path as typed, or the dotted name of a module run by `python -m`.
     """
     if not has_command_line() or not has_script():
         return None
@@ -54,9 +54,9 @@ def _tails(words: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def notebook_of(names: Mapping[str, Any]) -> str | None:
-    """Return the path of the notebook whose cells have these global names; None when they are no cells' names.
+    """Return the path of the notebook whose cells have these global names; None if they are not those of cells.
 
-    A frontend that does not tell gives `notebook` in the current directory.
+    If the frontend does not report it, return `notebook` in the current directory.
     """
     if not is_kernel() or "__file__" in names or names is not getattr(interactive_shell(), "user_global_ns", None):
         return None

@@ -1,4 +1,4 @@
-"""What is said of a run and its steps, in the words that log lines, every view and the summary have."""
+"""The wording about runs and steps in log lines, views and the summary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clock_text(seconds: float) -> str:
 
 
 def count_words(ended: Mapping[StepEnd, int]) -> str:
-    """Return how many steps ended in each way: `3 done, 2 cached, 1 failed`."""
+    """Return the number of steps per outcome: `3 done, 2 cached, 1 failed`."""
     failed = ended[StepEnd.FAILED] + ended[StepEnd.LOST]
     words = [f"{ended[StepEnd.SUCCEEDED]} done", f"{ended[StepEnd.CACHED]} cached", f"{failed} failed"]
     if ended[StepEnd.DEP_FAILED]:
@@ -44,18 +44,18 @@ def queue_words(reason: str) -> str:
 
 
 def progress_words(done: float, total: float) -> str:
-    """Return how far a step is: `30/120 (25 %)`."""
+    """Return a step's progress: `30/120 (25 %)`."""
     return f"{done:g}/{total:g} ({100 * done / total:.0f} %)"
 
 
 def retry_words(event: StepRetrying) -> str:
-    """Return what happens to a step after a failed attempt: `stats: attempt 1 failed, again in 5 s`."""
+    """Return what follows a failed attempt: `stats: attempt 1 failed, again in 5 s`."""
     again = f"again in {event.delay:g} s" if event.delay else "again now"
     return f"{event.name}: attempt {event.attempt} {event.outcome}, {again}"
 
 
 def end_words(event: StepEnded) -> str:
-    """Return how a step ended, in one line: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
+    """Return how a step ended, on one line: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
     log = f" (log: {event.log})" if event.log else ""
     match event.status:
         case StepEnd.CACHED:
@@ -75,12 +75,12 @@ def end_words(event: StepEnded) -> str:
 def summary_lines(
     ends: Sequence[StepEnded], left_out: Mapping[StepEnd, int] | None = None, most: int = MOST_LINES
 ) -> list[tuple[StepEnd | None, str]]:
-    """Return the lines of a summary with the end that each tells of: steps in their order, and counts of the others.
+    """Return the lines of a summary, each with its outcome: steps in order, and counts of the others.
 
     Args:
         ends: The steps.
-        left_out: How many more steps ended in each way.
-        most: At most this many steps; failures stay, and what was there already goes first.
+        left_out: The number of further steps per outcome.
+        most: Maximum number of steps. Failures stay, and cached steps are dropped first.
     """
     order = list(_MORE)
     kept = set(sorted(range(len(ends)), key=lambda index: order.index(ends[index].status))[:most])

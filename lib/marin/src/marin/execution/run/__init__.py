@@ -1,4 +1,4 @@
 """The run of a plan or of a stream of specs: order, attempts, failures, interruption.
 
-Here belongs when something runs; how one function is called is `jobs`.
+Decisions about when something runs belong here. How one function is called is in `jobs`.
 """

@@ -1,4 +1,4 @@
-"""One attempt to make one output: its lease, its info file, its work, its status."""
+"""One attempt to make one output: its lease, info file, work and status."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Attempt:
         task: The task.
         keeper: Renews its lease.
         terms: How the lease is kept.
-        force_run_failed: Whether an output that failed before is tried again.
+        force_run_failed: Whether to retry an output that failed before.
         tell: Called with the events of the attempt.
-        tried: What the attempts before this one came to.
-        earlier: These attempts.
+        tried: The outcome of the earlier attempts.
+        earlier: The earlier attempts.
 
     Attributes:
         lease: The lease of the output.
@@ -78,13 +78,13 @@ class Attempt:
         self._late: LimitedCall[bytes | None] | None = None
 
     def run(self, on_begin: Callable[[Attempt], None] = lambda _: None) -> StepResult | None:
-        """Make the output in this thread, in a context of its own; may be called again when it returns None.
+        """Make the output in this thread, in a separate context. If it returns None it may be called again.
 
         Args:
-            on_begin: Called as soon as the lease is held.
+            on_begin: Called once the lease is held.
 
         Returns:
-            How it ended, by an error or not; None when another run is making this output.
+            How it ended, successfully or not; None if another run is making this output.
         """
         result = self._run(on_begin)
         return replace(result, earlier=self._earlier) if result is not None and self._earlier else result
@@ -130,13 +130,13 @@ class Attempt:
         return worked(task, StepEnd.SUCCEEDED, progress)
 
     def _worked(self, end: StepEnd, progress: StepProgress | None, error: BaseException) -> StepResult:
-        """Return the result of an attempt that failed, before it had the lease perhaps."""
+        """Return the result of a failed attempt, which may not have had the lease."""
         return worked(
             self.task, end, progress or StepProgress(self.task.name, self.task.output_path, self._tell), error
         )
 
     def run_to_end(self) -> StepResult:
-        """Make the output in this thread, after waiting for another run that is making it, and with all its retries."""
+        """Make the output in this thread, waiting for another run that is making it, and with all retries."""
         attempt = self
         while True:
             while (result := attempt.run()) is None:
@@ -150,12 +150,12 @@ class Attempt:
             time.sleep(delay)
 
     def next(self, result: StepResult) -> tuple[Attempt, float] | None:
-        """Return the attempt that follows this one, and the seconds until then; None when this was the last.
+        """Return the next attempt and the delay in seconds; None if this was the last.
 
-        Waits for the end of what this one has left running.
+        It first waits for the end of what this attempt left running.
 
         Args:
-            result: How this one ended.
+            result: How this attempt ended.
         """
         task = self.task
         if result.ok or not task.tries.retries:
@@ -182,11 +182,11 @@ class Attempt:
 
     @property
     def at_work(self) -> AtWork:
-        """Return what the end of an interrupted run needs to know of it."""
+        """Return what the end of an interrupted run needs to know about it."""
         return AtWork(self.lease, self._log, self._thread, self.task.in_process)
 
     def _describe(self, progress: StepProgress, is_fresh: bool) -> StepLog:
-        """Write the info file, and return the log of the attempt."""
+        """Write the info file, and return the attempt's log."""
         task, lease = self.task, self.lease
         set_step_lease(lease)
         set_step_progress(progress)
@@ -204,7 +204,7 @@ class Attempt:
         return log
 
     def _make(self, progress: StepProgress, log: StepLog) -> None:
-        """Do the task's work and end its lease with a true status."""
+        """Do the task's work, and end its lease with a true status."""
         try:
             if self.task.in_process:
                 progress.started()
@@ -224,7 +224,7 @@ class Attempt:
             self.lease.end(STATUS_SUCCESS)
 
     def _delay_after(self, error: BaseException) -> float | None:
-        """Return the seconds until another attempt follows one that failed; None when none does."""
+        """Return the seconds until another attempt follows a failed one; None if none does."""
         if not self.task.tries.retries or isinstance(error, LeaseLostError):
             return None
         may_run = isinstance(error, StepTimedOut) and error.still_runs
@@ -238,7 +238,7 @@ class Attempt:
             end_failed(self.lease, error)
 
     def _end_with(self, result: bytes | None) -> bool:
-        """Store the return value and end the lease, in one turn; False if it must be tried again to store the value."""
+        """Store the return value and end the lease in one operation. Return False if storing must be retried."""
         lease = self.lease
         with lease.together():
             if result is not None:
@@ -266,7 +266,7 @@ class Attempt:
         self._thread = thread
 
     def _end_late(self) -> None:
-        """End the lease of a function that went on after its time was over."""
+        """End the lease of a function that continued past its timeout."""
         try:
             if self.lease.held:
                 self.lease.end(STATUS_FAILED)

@@ -1,4 +1,4 @@
-"""The processes that steps have started in this process: found in /proc, signalled, waited for."""
+"""The processes that steps started from this process: found in /proc, signalled, awaited."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LEFT_ALONE = b"resource_tracker"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process as /proc shows it.
+    """A process in /proc.
 
     Attributes:
-        pid: Its number.
-        parent: Its parent's.
-        session: Its session's.
-        started: When it began, in clock ticks since the machine was started.
+        pid: Its id.
+        parent: Its parent's id.
+        session: Its session's id.
+        started: Its start, in clock ticks since boot.
     """
 
     pid: int
@@ -35,7 +35,7 @@ class Process:
 
 
 def ticks_now() -> int:
-    """Return the present time in the unit of `Process.started`."""
+    """Return the current time in the unit of `Process.started`."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
@@ -44,15 +44,15 @@ def processes_of_steps(
 ) -> list[Process]:
     """Return the processes of steps: children of their threads, started during the run, and their descendants.
 
-    A function may use threads of its own. Their children count when they are in this process's session; daemons and the
-    processes of jobs have sessions of their own.
+    A function may start threads. Their children count if they are in this process's session. Daemons and the processes
+    of jobs have their own sessions.
 
     Args:
         processes: All processes.
-        own: This process's number.
+        own: This process's id.
         session: Its session.
         of_threads: The children of the steps' own threads.
-        since: When the run began, in clock ticks.
+        since: The start of the run, in clock ticks.
     """
     children: dict[int, list[Process]] = {}
     for process in processes:
@@ -68,12 +68,12 @@ def processes_of_steps(
 
 
 class StepProcesses:
-    """The processes of steps, held so that none is mistaken for another of the same number; a context manager.
+    """The processes of steps, held so that a reused id is not mistaken for one. A context manager.
 
     Args:
         threads: The native ids of the steps' threads.
-        since: When the run began, in clock ticks.
-        session: All children in this session are theirs, too; this process's own by default, 0 for none.
+        since: The start of the run, in clock ticks.
+        session: Children in this session also count. Defaults to this process's own; 0 for none.
     """
 
     def __init__(self, threads: Iterable[int], since: int, session: int | None = None) -> None:
@@ -87,7 +87,7 @@ class StepProcesses:
 
     @classmethod
     def of_threads(cls, threads: Iterable[int], since: int) -> StepProcesses:
-        """Return only what these threads themselves have started, and not the threads that they have started."""
+        """Return only processes that these threads started themselves, not those of threads they started."""
         return cls(threads, since, session=0)
 
     def __enter__(self) -> StepProcesses:
@@ -103,7 +103,7 @@ class StepProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that have not been seen to end."""
+        """Return the ids of processes not known to have ended."""
         return list(self._handles)
 
     def signal(self, number: signal.Signals) -> None:
@@ -113,7 +113,7 @@ class StepProcesses:
                 signal.pidfd_send_signal(handle, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all have ended; True if they have."""
+        """Wait until all have ended, and return whether they have."""
         deadline = time.monotonic() + seconds
         while self._handles:
             left = deadline - time.monotonic()

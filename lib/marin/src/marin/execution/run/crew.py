@@ -1,4 +1,4 @@
-"""The threads of a run: the rule of how many take its tasks (`Crew`), and those that do (`Workers`)."""
+"""The threads of a run: the rule for their number (`Crew`), and the threads themselves (`Workers`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_STEP_THREADS = 800
 
 
 def check_max_concurrent(max_concurrent: int | None) -> None:
-    """Check the limit of steps that run at once.
+    """Validate the limit of concurrent steps.
 
     Raises:
         InvalidRequest: It is below 1.
@@ -44,19 +44,19 @@ def check_max_concurrent(max_concurrent: int | None) -> None:
 
 
 def most_at_work(max_concurrent: int | None) -> int:
-    """Return the largest number of tasks that run at once."""
+    """Return the maximum number of concurrent tasks."""
     return min(max_concurrent or MAX_STEP_THREADS, MAX_STEP_THREADS)
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """The threads of a run that have something to do.
+    """The busy threads of a run.
 
     Attributes:
-        starters: How many at once suit the storage: one on local files, where a second one would double the processor
-            time (each file operation hands the interpreter over), and many where they wait for answers.
-        active: Threads that are at a task, or on their way to the next.
-        stuck: Those of them whose function takes long.
+        starters: How many starting threads suit the storage: one on local files, where a second would double the
+            processor time (each file operation passes the interpreter lock), and many where they wait for answers.
+        active: Threads that run a task or are about to take one.
+        stuck: Those of them in a long-running function.
     """
 
     starters: int
@@ -69,33 +69,33 @@ class Crew:
 
     @property
     def _enough(self) -> int:
-        """Return how many must not be stuck: where functions take long, as many as are, so that threads double."""
+        """Return how many must not be stuck: as many as are, so that threads double while functions take long."""
         return max(self.starters, self.stuck)
 
     def wanted(self, ready: int, limit: int) -> int:
-        """Return how many more threads are to take tasks.
+        """Return how many more threads should take tasks.
 
         Args:
-            ready: Tasks that nobody has taken.
-            limit: The largest number of tasks at work at once.
+            ready: Tasks that no thread has taken.
+            limit: The maximum number of concurrent tasks.
         """
         return max(0, min(self._enough - self._at_hand, ready, limit - self.active))
 
     @property
     def is_one_too_many(self) -> bool:
-        """True if a thread that has ended a task is to rest: it was added while functions took long."""
+        """Return whether a thread that finished a task should rest: it was added while functions took long."""
         return self._at_hand > self._enough
 
 
 class Workers:
-    """Threads that take what is ready, and the attempts in them. The thread of `lead` starts them and sees the end.
+    """Threads that take ready tasks and their attempts. The thread that calls `lead` starts them and observes the end.
 
-    A thread that has finished a task goes on with one that became ready by it, without a hand-over to another. Threads
-    are added until every ready task runs within moments.
+    A thread that finished a task continues with one that this made ready, without a hand-over. Threads are added until
+    every ready task starts within moments.
 
     Args:
-        work: Called with each task, and each attempt that is to go on, in a thread.
-        limit: At most so many threads work at once.
+        work: Called in a thread with each task, and each attempt to continue.
+        limit: Maximum number of working threads.
     """
 
     def __init__(self, work: Callable[[StepTask | Attempt], None], limit: int) -> None:
@@ -117,12 +117,13 @@ class Workers:
         self._closed = False
 
     def add(self, items: Sequence[StepTask | Attempt], *, are_remote: bool = False, wakes: bool = True) -> None:
-        """Add what is ready.
+        """Add ready items.
 
         Args:
-            items: Tasks, and attempts that go on.
-            are_remote: Threads wait for a store's answers while they begin them.
-            wakes: The leading thread looks at once; else when more is ready than the adding thread takes up.
+            items: Tasks, and attempts to continue.
+            are_remote: Whether threads wait for a store's answers while they start them.
+            wakes: Whether the leading thread checks at once. Otherwise only if the adding thread cannot take
+                everything.
         """
         with self._leading:
             self._ready.extend(items)
@@ -132,25 +133,25 @@ class Workers:
                 self._leading.notify()
 
     def add_later(self, attempt: Attempt, delay: float) -> None:
-        """Add an attempt that is ready after so many seconds."""
+        """Add an attempt that is ready after a delay in seconds."""
         with self._leading:
             heapq.heappush(self._later, (time.monotonic() + delay, next(self._numbers), attempt))
             self._leading.notify()
 
     def call(self, function: Callable[[], None] | BaseException) -> None:
-        """Have the leading thread call a function, or raise an error; until it returns, nothing more is taken."""
+        """Make the leading thread call a function or raise an error. Until it returns, no more tasks are taken."""
         with self._leading:
             self._calls.append(function)
             self._leading.notify()
 
     def begin(self, attempt: Attempt) -> bool:
-        """Note that an attempt is at work; False when all have been told to end."""
+        """Record a starting attempt. Return False if all attempts were told to end."""
         with self._work_or_end:
             self._at_work.add(attempt)
             return not self._closed
 
     def end(self, attempt: Attempt) -> bool:
-        """Note that an attempt is at work no more; False when nobody waits for it."""
+        """Record the end of an attempt. Return False if nobody waits for it."""
         with self._work_or_end:
             self._at_work.discard(attempt)
             if self._closed:
@@ -159,24 +160,24 @@ class Workers:
 
     @property
     def at_work(self) -> list[Attempt]:
-        """The attempts at work."""
+        """The running attempts."""
         with self._work_or_end:
             return list(self._at_work)
 
     def close(self) -> None:
-        """Let threads take nothing more, and end."""
+        """Let threads take no more tasks, and end."""
         with self._work_or_end:
             self._closed = True
             self._ready.clear()
             self._work_or_end.notify_all()
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait so many seconds until no attempt is at work; True if that is so."""
+        """Wait up to `seconds` until no attempt is running, and return whether that is so."""
         with self._work_or_end:
             return self._work_or_end.wait_for(lambda: not self._at_work, seconds)
 
     def lead(self, is_done: Callable[[], bool]) -> None:
-        """Start threads while too few take what is ready, until all is done; make the calls that are asked for."""
+        """Start threads while too few take ready tasks, and make requested calls, until everything is done."""
         while (function := self._next_call(is_done)) is not None:
             if isinstance(function, BaseException):
                 raise function
@@ -186,7 +187,7 @@ class Workers:
                 self._work_or_end.notify_all()
 
     def _next_call(self, is_done: Callable[[], bool]) -> Callable[[], None] | BaseException | None:
-        """Lead until there is a call to make, and return it; None when all is done."""
+        """Lead until there is a call to make, and return it; None when everything is done."""
         pause = _STALL_SECONDS
         with self._leading:
             while not self._calls:
@@ -204,16 +205,16 @@ class Workers:
             return self._calls[0]
 
     def _take_due(self) -> float:
-        """Make ready what is due; return the seconds until the next is, or until a signal is seen."""
+        """Make due attempts ready. Return the seconds until the next one is due, or until signals are checked."""
         now = time.monotonic()
         while self._later and self._later[0][0] <= now:
             self._ready.append(heapq.heappop(self._later)[2])
         return min(_SIGNAL_SECONDS, self._later[0][0] - now) if self._later else _SIGNAL_SECONDS
 
     def _add_threads(self) -> bool:
-        """Start threads, so that beside those that run long functions there are as many as suit the storage.
+        """Start threads so that, besides those in long functions, there are as many as suit the storage.
 
-        The number of threads doubles from look to look while functions keep them busy.
+        While functions keep all threads busy, their number doubles at each check.
 
         Returns:
             True if functions keep threads busy.
@@ -236,7 +237,7 @@ class Workers:
         return Crew(self._starters, self._threads - self._idle, stuck)
 
     def _serve(self) -> None:
-        """Work on one item after the other until the end; the function of each thread."""
+        """Work on one item after another until the end: the function of each thread."""
         try:
             while (item := self._take()) is not None:
                 self._work(item)

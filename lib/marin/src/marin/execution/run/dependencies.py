@@ -1,4 +1,4 @@
-"""The outputs that wait for others; pure."""
+"""Outputs that wait for others. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Node:
 
 
 class Dependencies:
-    """The outputs that are still to be made or looked at; each is forgotten when it has ended."""
+    """The outputs still to be made or checked. Each is forgotten when it has ended."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
@@ -29,7 +29,7 @@ class Dependencies:
         self._nodes[path] = _Node()
 
     def wait(self, path: str, dependencies: Iterable[str]) -> bool:
-        """Note what an output waits for, and return whether it is anything; what is not taken in, has ended."""
+        """Record what an output waits for, and return whether it waits for anything. Unknown outputs have ended."""
         waiting = self._nodes[path].waiting_for
         for dependency in dependencies:
             node = self._nodes.get(dependency)
@@ -39,11 +39,11 @@ class Dependencies:
         return bool(waiting)
 
     def dependants(self, path: str) -> list[str]:
-        """Return the outputs that wait for this one, in the order in which they were noted."""
+        """Return the outputs that wait for this one, in the recorded order."""
         return self._nodes[path].dependants
 
     def end(self, path: str) -> list[str]:
-        """Forget an output that has ended, and return those that wait for nothing else."""
+        """Forget an ended output, and return those that wait for nothing else."""
         free = []
         for dependant in self._nodes.pop(path).dependants:
             waiting = self._nodes[dependant].waiting_for

@@ -1,7 +1,7 @@
-"""The end of an interrupted run: its steps are notified, their processes ended, and their leases kept until then.
+"""The end of an interrupted run: notify its steps, end their processes, and keep their leases until then.
 
-A thread cannot be stopped from outside. A function that does not check `step_lease().lost` goes on; its lease is kept
-and renewed until the function or this process ends, so that no other run makes its output meanwhile.
+Another thread cannot be stopped. A function that does not check `step_lease().lost` continues. Its lease is kept and
+renewed until the function or this process ends, so that no other run makes its output meanwhile.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EndingTerms:
-    """How long the end of an interrupted run takes.
+    """Time limits for the end of an interrupted run.
 
     Attributes:
-        notice_seconds: How long to wait for functions without jobs or processes; and how long to leave processes alone
-            that may have received a terminal's Ctrl-C themselves.
+        notice_seconds: How long to wait for functions without jobs or processes, and how long to spare processes that
+            may have received a terminal's Ctrl-C themselves.
         grace_seconds: How long to wait for jobs and processes before the processes are killed.
     """
 
@@ -40,7 +40,7 @@ DEFAULT_ENDING = EndingTerms()
 
 
 class StepInterrupted(MarinError, RuntimeError):
-    """The run was interrupted while the step's function was at work."""
+    """The run was interrupted while the step's function was running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class AtWork:
         lease: Its lease.
         log: Its log; None before it has one.
         thread: The native id of its thread.
-        in_process: Whether its function runs in that thread, and not in a job.
+        in_process: Whether its function runs in that thread rather than in a job.
     """
 
     lease: StepLease
@@ -60,13 +60,13 @@ class AtWork:
     in_process: bool
 
     def interrupt(self, *, by_keyboard: bool) -> None:
-        """Tell the function that what it makes does not count any more, and its log why."""
+        """Tell the function that its output no longer counts, and its log why."""
         self.lease.interrupt()
         if self.log is not None:
             self.log.add([f"=== interrupted: the run was stopped{' by Ctrl-C' if by_keyboard else ''}"])
 
     def leave(self) -> None:
-        """Complete the log and write FAILED, in a process that ends while the function may still run."""
+        """Complete the log and write FAILED, in a process that exits while the function may still run."""
         if self.log is not None and self.lease.held:
             error = StepInterrupted("the run was interrupted, and its process ended before the step's function did")
             where = stack_of_thread(self.thread) if self.in_process else None
@@ -77,10 +77,10 @@ class AtWork:
 
 
 class ExitLeases:
-    """Steps whose functions may still run when this process ends, and so keep their leases until then.
+    """Steps whose functions may still run at process exit, and so keep their leases until then.
 
     Args:
-        register: Registers a function that is called at the end of the process.
+        register: Registers a function to call at process exit.
     """
 
     def __init__(self, register: Callable[[Callable[[], None]], object] = atexit.register) -> None:
@@ -89,14 +89,14 @@ class ExitLeases:
         self._steps: list[AtWork] = []
 
     def add(self, steps: Sequence[AtWork]) -> None:
-        """Add steps, and forget those whose leases are not held any more."""
+        """Add steps, and forget those whose leases are no longer held."""
         with self._guard:
             if not self._steps:
                 self._register(self.leave_all)
             self._steps = [step for step in [*self._steps, *steps] if step.lease.held]
 
     def leave_all(self) -> None:
-        """Write FAILED for the steps that end with this process; its end frees their leases."""
+        """Write FAILED for the steps that end with this process. Its exit frees their leases."""
         for step in self._steps:
             try:
                 step.leave()
@@ -108,7 +108,7 @@ EXIT_LEASES = ExitLeases()
 
 
 def names_of(working: Sequence[AtWork], most: int = 10) -> str:
-    """Return how many steps there are, and their names: `2 step(s): a, b`; of many the first ones."""
+    """Return the number of steps and their names: `2 step(s): a, b`; for many steps only the first names."""
     names = sorted(each.lease.label for each in working)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{len(names)} step(s): {', '.join(names[:most])}{more}"
@@ -129,13 +129,13 @@ def end_work(
 
     Args:
         working: The running steps.
-        all_ended: Waits this many seconds for all of them to end; True if they have.
-        jobs_are_stopping: Some of them run as jobs that have been asked to stop.
-        by_keyboard: The interrupt was Ctrl-C, which a terminal also sends to the processes.
-        since: When the run began, in clock ticks.
-        terms: How long it may take.
-        open_processes: Finds the processes of threads that began since a time in clock ticks.
-        exit_leases: Takes the leases of functions that go on.
+        all_ended: Waits up to that many seconds for all of them to end. Returns whether they have.
+        jobs_are_stopping: Whether some of them run as jobs that have been asked to stop.
+        by_keyboard: Whether the interrupt was Ctrl-C, which a terminal also sends to the processes.
+        since: The start of the run, in clock ticks.
+        terms: The time limits.
+        open_processes: Finds the processes of threads, started since a time in clock ticks.
+        exit_leases: Takes the leases of functions that continue.
     """
     for each in working:
         each.interrupt(by_keyboard=by_keyboard)
@@ -156,12 +156,12 @@ def end_work(
 
 
 def end_processes(processes: StepProcesses, terms: EndingTerms = DEFAULT_ENDING, notice_seconds: float = 0.0) -> None:
-    """Send SIGTERM to processes, wait for them, and send SIGKILL to those that are left.
+    """Send SIGTERM to processes, wait for them, and send SIGKILL to the remaining ones.
 
     Args:
         processes: The processes.
-        terms: How long they have between the two signals.
-        notice_seconds: How long they are left alone before the first.
+        terms: The time between the two signals.
+        notice_seconds: Seconds to wait before the first signal.
     """
     try:
         if notice_seconds and processes.wait(notice_seconds):

@@ -1,8 +1,8 @@
-"""The call of a function in this process that may take a limited time.
+"""A function call in this process with a timeout.
 
-A thread cannot be stopped from outside. When the time is over the function is told (`step_lease().lost`), and processes
-that it has started are ended, which ends a function that waits for them. One that goes on all the same cannot be ended:
-its step fails, and keeps its lease until the function, or this process, has ended.
+Another thread cannot be stopped. At the timeout the function is notified (`step_lease().lost`) and its processes are
+ended, which ends a function that waits for them. A function that continues nevertheless cannot be ended: its step
+fails, and keeps its lease until the function or this process has ended.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 class LimitedCall(Generic[T]):
-    """One call, made in a thread of its own.
+    """A call in a separate thread.
 
     Args:
         work: The function.
         lease: The lease of its step.
-        timeout: Seconds that it may run.
-        ending: How long the end of a function, and of its processes, is waited for.
-        exit_leases: Takes the leases of functions that go on.
-        open_processes: Finds the processes of threads that began since a time in clock ticks.
+        timeout: Timeout in seconds.
+        ending: How long to wait for the end of a function and its processes.
+        exit_leases: Takes the leases of functions that continue.
+        open_processes: Finds the processes of threads, started since a time in clock ticks.
 
     Attributes:
-        thread: The native id of the thread, once it runs.
+        thread: The native id of the thread, while it runs.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class LimitedCall(Generic[T]):
         self._on_late_end: Callable[[], None] | None = None
 
     def run(self, on_thread: Callable[[int], None]) -> T:
-        """Make the call, in a copy of the present context, and return what the function returned.
+        """Make the call in a copy of the current context, and return the function's result.
 
         Args:
             on_thread: Called with the native id of the thread.
 
         Raises:
-            StepTimedOut: The time was over; `still_runs` says whether the function went on all the same.
+            StepTimedOut: The timeout expired. `still_runs` says whether the function continued nevertheless.
             BaseException: The function's own.
         """
         since = ticks_now()
@@ -94,7 +94,7 @@ class LimitedCall(Generic[T]):
         return cast(T, self._result)
 
     def when_ended(self, call: Callable[[], None]) -> None:
-        """Call `call` when a function that went on has ended; now, if it has."""
+        """Call `call` when a function that continued has ended, or now if it has."""
         with self._guard:
             self._on_late_end = call
             has_ended = self._has_ended

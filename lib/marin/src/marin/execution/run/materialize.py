@@ -1,4 +1,4 @@
-"""Runs of the steps that a config refers to, outside of any experiment: for notebooks and code inside a step."""
+"""Run the steps that a config refers to, outside of any experiment: for notebooks and code inside a step."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 
 class UnresolvedPath(InvalidRequest, TypeError):
-    """A placeholder stands where a path is needed."""
+    """A placeholder is used where a path is needed."""
 
 
 def materialize(config: T, *, prefix: str | None = None, output_path: str | None = None) -> T:
     """Run the steps that a config refers to, and return the config with its placeholders filled in.
 
     Args:
-        config: Any nesting that a step's config may have.
-        prefix: The storage root; the process's own prefix by default.
-        output_path: The value of `this_output_path()`; required if the config holds that.
+        config: Any nesting that a step's config allows.
+        prefix: The storage root. Defaults to the process's own prefix.
+        output_path: The value of `this_output_path()`; required if the config contains it.
 
     Raises:
         StepFailed: A step that the config refers to failed.
         UnresolvedPath: (a TypeError) `output_path` is itself a placeholder.
-        InvalidRequest: The config holds `this_output_path()`, and there is no `output_path`.
+        InvalidRequest: The config contains `this_output_path()`, and there is no `output_path`.
     """
     if isinstance(output_path, OutputName):
         raise UnresolvedPath(f"materialize(output_path={output_path!r}): give the path itself, a str")

@@ -1,4 +1,4 @@
-"""Ends of attempts, in the words of `marin.execution.run.trying` and as events; failures of a run, as an error."""
+"""How attempts ended, as `marin.execution.run.trying` outcomes and as events, and a run's failures as an error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def outcome_of(result: StepResult) -> Outcome:
 
 
 def outcome_of_failure(error: BaseException | None) -> Outcome:
-    """Return how an attempt ended that has failed with an error."""
+    """Return how an attempt ended that failed with an error."""
     if isinstance(error, StepTimedOut):
         return Outcome.TIMED_OUT
     if isinstance(error, PreviousTaskFailedError):
@@ -46,7 +46,9 @@ def outcome_of_failure(error: BaseException | None) -> Outcome:
 
 
 def attempts_of(result: StepResult) -> tuple[AttemptUse, ...]:
-    """Return the attempts at a step, the one that gave this result last; none for a step that was not begun."""
+    """Return the attempts of a step, ending with the one that gave this result; none for a step that was not
+    started.
+    """
     if result.end is StepEnd.SUCCEEDED and result.use is None and not result.earlier:  # most steps
         return (AttemptUse("succeeded", result.seconds, result.queued_seconds),)
     if result.end in (StepEnd.CACHED, StepEnd.DEP_FAILED) or isinstance(result.error, PreviousTaskFailedError):
@@ -64,12 +66,12 @@ def attempts_of(result: StepResult) -> tuple[AttemptUse, ...]:
 
 
 def retrying(result: StepResult, outcome: Outcome, following: Next) -> StepRetrying:
-    """Return the event of an attempt that another one will follow.
+    """Return the event of an attempt that will be retried.
 
     Args:
-        result: Of the attempt.
+        result: The attempt's result.
         outcome: How it ended.
-        following: When and as which attempt it is tried again.
+        following: When, and as which attempt, it is retried.
     """
     return StepRetrying(
         time.time(),
@@ -100,7 +102,7 @@ def ended(result: StepResult) -> StepEnded:
 
 
 def note_not_run(task: StepTask) -> None:
-    """Write the status of a step that is not run, because a dependency failed."""
+    """Write the status of a step that does not run because a dependency failed."""
     try:
         mark_dependency_failed(task.output_path)
     except (OSError, MarinError) as error:
@@ -114,10 +116,10 @@ def add_failure(failures: FailureReport, result: StepResult) -> None:
 
 
 def raise_failures(results: Sequence[StepResult]) -> None:
-    """Raise one error that names every failed step, when there is one.
+    """Raise one error that names every failed step, if there are any.
 
     Raises:
-        StepFailed: with the first failure as its cause.
+        StepFailed: The first failure is the cause.
     """
     failed = [result for result in results if result.end in (StepEnd.FAILED, StepEnd.LOST)]
     if not failed:

@@ -1,4 +1,4 @@
-"""The executor: finds the steps that are new, and runs them in order."""
+"""The executor: find steps without an output, and run them in order."""
 
 from __future__ import annotations
 
@@ -68,34 +68,34 @@ BROWSER_URL_VARIABLES = ("MARIN_BROWSER_URL", "MARIN_DATA_BROWSER_URL")
 
 
 class Executor:
-    """Runs the steps whose output does not exist, and knows the output path of each.
+    """Run the steps whose output does not exist, and know the output path of each.
 
     Args:
         prefix: The storage root of every output path.
-        executor_info_base_path: The directory of the files that describe whole runs.
-        description: What the run is for, for people.
+        executor_info_base_path: The directory of the info files of whole runs.
+        description: The purpose of the run, in words.
 
     Attributes:
-        steps: Every step added, dependencies included, each after its dependencies.
+        steps: Every added step, including dependencies, in topological order.
         output_paths: The output path of each step.
         configs: Each step's config as its function receives it.
-        dependencies: The (canonical) steps each step waits for, one entry per reference.
+        dependencies: The canonical steps that each step waits for, one entry per reference.
         is_pseudo_dep: Whether a step is only named by non-blocking inputs, and so need not run.
-        versions: Each step's version; equal parts are shared objects, so do not modify them.
+        versions: Each step's version. Equal parts are shared objects, so do not modify them.
         version_strs: Its canonical JSON text.
         version_str_to_step: The canonical step of such a text.
-        hashed_versions: The six digits of each step.
-        step_infos: The info of each step that is not a pseudo dependency (after `get_infos`).
+        hashed_versions: The six hash digits of each step.
+        step_infos: The info of each step that is not a pseudo-dependency (after `get_infos`).
         executor_info: The info of the run (after `get_infos`).
         executor_info_path: The run's info file (after `write_infos`).
         results: The result of each output in the last `run`.
         observers: Called with the events of a run; None for new `default_observers()` in each run.
         lease_terms: How the leases of steps are kept.
-        failures: What failed in the last `run`, to be told once.
-        tells_failures: Whether `run` logs `failures` at its end; otherwise they are its caller's to tell.
-        rerun: Returns the command that runs a step again, by its name.
-        debug: Called with the result of each step that failed, in the thread of `run`; no step starts meanwhile.
-        job_env_vars: Variables of the steps' jobs; those of a `remote()` function win.
+        failures: The failures of the last `run`, to be reported once.
+        tells_failures: Whether `run` logs `failures` at its end. Otherwise the caller reports them.
+        rerun: Returns the command that runs a step again, by name.
+        debug: Called with the result of each failed step, in the thread of `run`. No step starts meanwhile.
+        job_env_vars: Variables of the steps' jobs. Those of a `remote()` function win.
     """
 
     def __init__(self, prefix: str, executor_info_base_path: str, description: str | None = None) -> None:
@@ -128,7 +128,7 @@ class Executor:
 
     @property
     def steps(self) -> list[Step]:
-        """Every step taken in, each after its dependencies; of steps with one version and output path the first."""
+        """Every added step, in topological order. Of steps with equal version and output path, only the first."""
         return [step for step in self.output_paths if self.canonicalize(step) is step]
 
     def compute_version(self, step: Step, is_pseudo_dep: bool = False) -> None:
@@ -141,7 +141,7 @@ class Executor:
         self.plan.add(step, is_pseudo_dep)
 
     def canonicalize(self, step: Step) -> Step:
-        """Return the first step added that has this step's version and output path."""
+        """Return the first added step with this step's version and output path."""
         return self.plan.canonicalize(step)
 
     def run(
@@ -157,25 +157,25 @@ class Executor:
         """Run the steps, and their dependencies, whose output does not exist.
 
         Args:
-            steps: The steps requested.
-            dry_run: Print what would run, without any access to storage.
-            run_only: Run only the steps whose name matches one of these regexes (`re.search`), with what they need;
-                those that only a non-blocking input names, too.
-            force_run_failed: Whether steps that failed in an earlier run are tried again.
-            max_concurrent: At most this many steps run at once; None for every ready one.
-            strict: Refuse existing outputs that were made with other unversioned values or by other code, and steps of
-                one version that differ in these; otherwise the differences are only logged.
+            steps: The requested steps.
+            dry_run: Print what would run, without accessing storage.
+            run_only: Run only the steps whose name matches one of these regexes (`re.search`), with their dependencies.
+                This includes steps that only a non-blocking input names.
+            force_run_failed: Whether to retry steps that failed in an earlier run.
+            max_concurrent: Maximum number of concurrent steps; None for no limit.
+            strict: Refuse existing outputs made with other unversioned values or code, and steps of one version that
+                differ in these. Otherwise the differences are only logged.
 
         Returns:
-            The output path of every step, dependencies included.
+            The output path of every step, including dependencies.
 
         Raises:
-            StepFailed: Some steps failed; all are named, the first is the cause.
-            Conflict: Another version has a step's output path, or (`strict`) an output was made otherwise; nothing has
-                run.
-            Unavailable: The cluster that jobs would go to cannot be reached; nothing has run.
-            InvalidRequest: Wrong arguments, steps that cannot be versioned, functions that are generators, or
-                (`RegionConflict`) jobs whose paths are in several regions; nothing has run.
+            StepFailed: Some steps failed. The message names all of them; the first is the cause.
+            Conflict: Another version has a step's output path, or (`strict`) an output was made differently. Nothing
+                has run.
+            Unavailable: The cluster for the jobs is unreachable. Nothing has run.
+            InvalidRequest: Arguments are wrong, steps cannot be versioned, functions are generators, or
+                (`RegionConflict`) a job's paths are in several regions. Nothing has run.
         """
         with short_errors():
             check_max_concurrent(max_concurrent)
@@ -251,7 +251,7 @@ class Executor:
         self.results = results
 
     def get_infos(self) -> None:
-        """Collect `step_infos` and `executor_info`."""
+        """Compute `step_infos` and `executor_info`."""
         self.step_infos = [self.plan.info(step) for step in self.steps if not self.is_pseudo_dep[step]]
         self._info_of = {info.output_path: info for info in self.step_infos}
         self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
@@ -280,7 +280,7 @@ class Executor:
             _write_step_info(path, text)
 
     def get_experiment_url(self) -> str:
-        """Return where to look at the run: its page where MARIN_BROWSER_URL has pages served, else its info file.
+        """Return where to look at the run: its page if MARIN_BROWSER_URL names a server, else its info file.
 
         `marin browser --prefix PREFIX` serves the pages of a prefix.
 
@@ -295,7 +295,7 @@ class Executor:
         return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
 
     def browse_words(self) -> str:
-        """Return for people how to look at the run in a browser: an address, or the command that serves its pages."""
+        """Return in words how to look at the run in a browser: an address, or the command that serves its pages."""
         if any(os.environ.get(name) for name in BROWSER_URL_VARIABLES):
             return self.get_experiment_url()
         words = ["marin", "browser", "--prefix", self.prefix]
@@ -304,7 +304,7 @@ class Executor:
         return shlex.join(words)
 
     def _note_run(self) -> None:
-        """Write the run's info file; a failure, such as on a read-only prefix, is only logged."""
+        """Write the run's info file. A failure, such as on a read-only prefix, is only logged."""
         try:
             self._write_run_info()
         # Storage libraries raise errors of many types; a missing info file must not fail the run.
@@ -366,7 +366,7 @@ def _folder_of(caller: str) -> str:
 
 
 def _no_work() -> None:
-    """Do nothing: the work of a step whose output is there."""
+    """Do nothing: the work of a step whose output exists."""
 
 
 def _write_step_info(output_path: str, text: StepText) -> None:

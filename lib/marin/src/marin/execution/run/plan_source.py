@@ -1,4 +1,4 @@
-"""The tasks of a plan as a source of work: all are known from the start."""
+"""The tasks of a plan as a source of work. All are known from the start."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from marin.execution.run.step_task import Run, StepResult, StepTask, check_end, 
 
 
 class PlanSource:
-    """A set of tasks, each given to the run when its dependencies have ended.
+    """A set of tasks. Each is passed to the run when its dependencies have ended.
 
     Args:
-        tasks: The tasks, any order, no cycles.
-        statuses: Status of each output path at the start.
-        force_run_failed: Whether what failed in an earlier run is tried again.
+        tasks: The tasks in any order, without cycles.
+        statuses: The status of each output path at the start.
+        force_run_failed: Whether to retry steps that failed in an earlier run.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class PlanSource:
 
     @property
     def results(self) -> list[StepResult]:
-        """The results of the tasks that have ended, in the order of the tasks."""
+        """Return the results of the ended tasks, in task order."""
         return [self._results[path] for path in self._tasks if path in self._results]
 
     def start(self, run: Run) -> None:
-        """Give the run the tasks that wait for nothing."""
+        """Pass the tasks without dependencies to the run."""
         for path, task in self._tasks.items():
             self._dependencies.add(path)
             run.tell_queued(task.name, path)
@@ -47,7 +47,7 @@ class PlanSource:
         run.add([self._next(task) for path, task in self._tasks.items() if path not in waiting])
 
     def ended(self, result: StepResult) -> list[StepTask | StepResult]:
-        """Note how a task ended, and return those that wait for nothing else."""
+        """Record how a task ended, and return those that wait for nothing else."""
         path = result.task.output_path
         with self._guard:
             self._results[path] = result
@@ -55,14 +55,14 @@ class PlanSource:
         return [self._next(self._tasks[path]) for path in free]
 
     def is_done(self) -> bool:
-        """True if every task has ended."""
+        """Return whether every task has ended."""
         return len(self._results) == len(self._tasks)
 
     def stop(self) -> None:
-        """Do nothing: a plan gives no tasks by itself."""
+        """Do nothing: a plan passes no tasks by itself."""
 
     def _next(self, task: StepTask) -> StepTask | StepResult:
-        """Return a task whose dependencies have ended, or its result, when it needs no work."""
+        """Return a task whose dependencies have ended, or its result if it needs no work."""
         status = self._statuses.get(task.output_path)
         if status != STATUS_SUCCESS:
             for path in task.dependencies:
@@ -80,14 +80,14 @@ def run_tasks(
     on_end: Callable[[list[StepResult]], None] = lambda _: None,
     **options: Any,
 ) -> list[StepResult]:
-    """Run every task whose output is not there, and return how they ended, in the order of the tasks.
+    """Run every task whose output does not exist, and return how they ended, in task order.
 
     Args:
-        tasks: The tasks, any order, no cycles.
-        statuses: Status of each output path at the start.
-        force_run_failed: Whether what failed in an earlier run is tried again.
-        on_end: Called with the results of the tasks that have ended when the run is over, interrupted or not.
-        options: Those of `StepRun`.
+        tasks: The tasks in any order, without cycles.
+        statuses: The status of each output path at the start.
+        force_run_failed: Whether to retry steps that failed in an earlier run.
+        on_end: Called with the results of the ended tasks when the run is over, interrupted or not.
+        options: The options of `StepRun`.
     """
     source = PlanSource(tasks, statuses, force_run_failed=force_run_failed)
     try:

@@ -50,7 +50,7 @@ def prefix_in_force(prefix: str) -> Iterator[None]:
 
 
 def warn_of_other_mirror(steps: Iterable[Step], prefix: str) -> None:
-    """Warn when steps in this process would read mirrored paths below another prefix than their run's."""
+    """Warn if steps in this process would read mirrored paths below another prefix than their run's."""
     if os.environ.get(_VARIABLE) == prefix:
         return  # no need to look into configs
     reading = [step.name for step in steps if mirror_budget_gb(step.config) is not None]

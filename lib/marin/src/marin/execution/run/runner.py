@@ -1,4 +1,4 @@
-"""The runner: each step runs as soon as its dependencies are done; completions are events, failures are collected."""
+"""The runner: start each step as soon as its dependencies are done. Completions are events, failures are collected."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ logger = logging.getLogger(__name__)
 
 
 class StepRun:
-    """One run of the tasks of a source; used once.
+    """A single run of the tasks of a source.
 
     Args:
-        source: Gives the tasks as they become ready.
-        force_run_failed: Whether steps that failed in an earlier run are tried again.
-        max_concurrent: At most this many tasks run at once; None for every ready one (up to `MAX_STEP_THREADS`). Tasks
-            that wait for another run to make their output do not count.
-        stop_work: Called on an interrupt, before any lease is released: stops jobs, and returns whether there were any.
+        source: Supplies tasks as they become ready.
+        force_run_failed: Whether to retry steps that failed in an earlier run.
+        max_concurrent: Maximum number of concurrent tasks; None for every ready one (up to `MAX_STEP_THREADS`). Tasks
+            that wait for another run's output do not count.
+        stop_work: Called on an interrupt, before any lease is released. Stops jobs, and returns whether there were any.
         terms: How leases are kept.
-        ending: How long the end of an interrupted run may take.
+        ending: The time limits for the end of an interrupted run.
         observers: Called with the events of the run.
         on_failure: Called with the result of each step that failed or lost its lease.
-        debug: Called with the result of each step that failed, in the thread of `run`; no step starts meanwhile.
+        debug: Called with the result of each failed step, in the thread of `run`. No step starts meanwhile.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class StepRun:
         """Run every task whose output does not exist.
 
         An interrupt of this thread (Ctrl-C, SystemExit from a signal handler) stops jobs and the processes that steps
-        have started, notifies functions (`step_lease().lost`), and is raised again. A running step becomes FAILED, and
-        its lease is released, when its function has ended; at the latest with this process.
+        have started, notifies functions (`step_lease().lost`), and is raised again. A running step becomes FAILED and
+        releases its lease when its function has ended, at the latest with this process.
         """
         try:
             with gc_paused():
@@ -92,15 +92,15 @@ class StepRun:
             self._tell(StepQueued(time.time(), name, output_path))
 
     def add(self, items: Iterable[StepTask | StepResult]) -> None:
-        """Add tasks that are ready, and results of tasks that need no work; from any thread."""
+        """Add ready tasks, and results of tasks that need no work. Callable from any thread."""
         self._settle(items, wakes=True)
 
     def fail(self, error: BaseException) -> None:
-        """End the run with an error; from any thread."""
+        """End the run with an error. Callable from any thread."""
         self._workers.call(error)
 
     def _settle(self, items: Iterable[StepTask | StepResult], *, wakes: bool = False) -> None:
-        """Note results and those that follow from them, and hand ready tasks to threads."""
+        """Record results and what follows from them, and pass ready tasks to threads."""
         unsettled = deque(items)
         ready: list[StepTask] = []
         while unsettled:
@@ -114,7 +114,7 @@ class StepRun:
         self._workers.add(ready, are_remote=are_remote, wakes=wakes or self._source.is_done())
 
     def _work_on(self, taken: StepTask | Attempt) -> None:
-        """Make a task's output and note the result; if another run is making it, wait for that in the background."""
+        """Make a task's output and record the result. If another run is making it, wait for that in the background."""
         attempt = taken
         if isinstance(attempt, StepTask):
             attempt = Attempt(

@@ -1,7 +1,7 @@
-"""Step specs that come one by one, in any number, as a source of work.
+"""A stream of step specs of any length as a source of work.
 
-Only specs that run, or wait for running ones, are held in memory; the next one is requested when there is room for it.
-Specs that have ended are known by their status in storage. Paths of failed ones are kept for the error at the end.
+Only running specs, and specs that wait for them, are in memory. The next one is requested when there is room. Ended
+specs are known by their status in storage. Paths of failed ones are kept for the error at the end.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StreamTerms:
-    """Limits for the part of a stream of specs that is held at once.
+    """Limits for the part of a stream of specs held at a time.
 
     Attributes:
         read_ahead: Specs held beyond the running ones, so that statuses are read ahead.
-        readers: Statuses that are read at once.
-        remembered_outputs: Existing outputs that are remembered, so that dependants that follow soon need not read.
-        listed_failures: Failed steps that the error at the end names; the others are counted.
+        readers: Statuses that are read concurrently.
+        remembered_outputs: Existing outputs to remember, so that dependants that follow soon need not read.
+        listed_failures: Failed steps to name in the error at the end. The others are counted.
     """
 
     read_ahead: int = 64
@@ -63,14 +63,14 @@ class _Node:
 
 
 class SpecSource:
-    """The specs of an iterator and their deps, each given to the run when its deps have ended.
+    """The specs of an iterator and their deps. Each is passed to the run when its deps have ended.
 
     Args:
-        steps: The specs; a thread of its own iterates over them.
-        limit: The largest number of tasks that the run has at once.
-        force_run_failed: Whether steps that failed in an earlier run are tried again.
+        steps: The specs. A separate thread iterates over them.
+        limit: The maximum number of concurrent tasks of the run.
+        force_run_failed: Whether to retry steps that failed in an earlier run.
         jobs: The jobs of running specs.
-        terms: How many specs are held at once.
+        terms: The limits for held specs.
     """
 
     # Specs may be anywhere, so other runs' leases are not looked at more often than suits an object store.
@@ -121,7 +121,7 @@ class SpecSource:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def is_done(self) -> bool:
-        """True if every spec has ended and there are no more."""
+        """Return whether every spec has ended and there are no more."""
         return self._exhausted and not self._nodes
 
     def _ask(self) -> None:
@@ -148,7 +148,7 @@ class SpecSource:
         self._run.add([])
 
     def _take(self, spec: StepSpec, *, was_asked_for: bool = False) -> bool:
-        """Add a spec and have its status read, unless it is known; True if it was new."""
+        """Add a spec and have its status read, unless it is known. Return whether it was new."""
         path = spec.output_path
         if path in self._nodes or path in self._failed or path in self._outputs:
             self._check_same(spec, path)
@@ -164,13 +164,13 @@ class SpecSource:
         return True
 
     def _first_spelling(self, path: str) -> str:
-        """Return the output path by which a path's place was known first: symlinked folders have several."""
+        """Return the output path under which a location was first seen. Symlinked folders have several."""
         if len(self._spellings) >= self._terms.remembered_outputs:
             self._places, self._spellings = Places(), {}
         return self._spellings.setdefault(self._places.of(path), path)
 
     def _check_same(self, spec: StepSpec, path: str) -> bool:
-        """Fail a spec when another one of this run has its output path, as it would never run; False then."""
+        """Fail a spec, and return False, if another one of this run has its output path: it would never run."""
         node = self._nodes.get(path)
         if node is not None:
             there = None if node.spec is spec else _identity(node.spec)
@@ -187,7 +187,7 @@ class SpecSource:
         return False
 
     def _look(self, spec: StepSpec, path: str) -> None:
-        """Read the status of a spec's output, and give the run its task or result. Never raises."""
+        """Read the status of a spec's output, and pass its task or result to the run. Never raises."""
         try:
             self._run.add(self._context.copy().run(self._looked, spec, path))
         # A defect of the run itself: to be raised by the run, and not lost with this thread.
@@ -224,7 +224,7 @@ class SpecSource:
         return task if node.error is None else StepResult(task, StepEnd.DEP_FAILED, error=node.error)
 
     def ended(self, result: StepResult) -> list[StepTask | StepResult]:
-        """Note how a spec ended, and return those that wait for nothing else."""
+        """Record how a spec ended, and return those that wait for nothing else."""
         path = result.task.output_path
         with self._guard:
             if not result.ok:
@@ -262,7 +262,8 @@ class SpecSource:
         """Raise one error that names the failed steps, if there are any.
 
         Raises:
-            StepFailed: Its cause names the first failed step with its hash, and has that step's own error as cause.
+            StepFailed: Its cause names the first failed step with its hash, and is itself caused by that step's own
+                error.
         """
         failed = len(self._failed) - self._left_out + self._refused
         if not failed:
@@ -283,7 +284,9 @@ def _identity(spec: StepSpec) -> int | None:
 
 
 def _function_parts(fn: Callable[..., Any]) -> tuple[object, ...]:
-    """Return what tells functions of one name apart: bound values; of lambdas and inner functions the code, too."""
+    """Return what distinguishes functions of one name: bound values, and for lambdas and inner functions also
+    the code.
+    """
     if isinstance(fn, RemoteCallable):
         return _function_parts(fn.fn)
     if isinstance(fn, functools.partial):

@@ -1,4 +1,4 @@
-"""A bare step spec as a task: its function, its job, its info file."""
+"""A step spec as a task: its function, job and info file."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: boo
 
     Args:
         spec: The spec.
-        output_path: Its output path, which takes a while to compute.
+        output_path: Its output path, which is slow to compute.
         jobs: The jobs of the run, for a spec that runs as a job.
-        is_fresh: There was no status a moment ago.
+        is_fresh: Whether there was no status a moment ago.
     """
     step = ExecutorStep[str](
         spec.name,
@@ -78,8 +78,8 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
 def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
     """Return the differences in code and in the order of deps between what made a spec's output and the spec.
 
-    The hash has the deps sorted, so `diff(a, b)` and `diff(b, a)` have one path. At a fixed path the attributes and the
-    deps are compared, too, as no hash tells them apart. Returns [] if nothing was recorded.
+    The hash sorts the deps, so `diff(a, b)` and `diff(b, a)` have one path. At a fixed path the attributes and deps are
+    compared as well, because no hash distinguishes them. Return [] if nothing was recorded.
     """
     there = parse_info(read_infos([output_path])[output_path])
     if there is None:

@@ -1,4 +1,4 @@
-"""Runs of bare step specs: of a list, or of a generator without end (see `marin.execution.run.spec_source`)."""
+"""Runs of step specs, from a list or an endless generator (see `marin.execution.run.spec_source`)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from rigging.errors import InvalidRequest
 
 
 class StepRunner:
-    """Runs step specs whose output does not exist, each as soon as its deps are done.
+    """Run step specs whose output does not exist, each as soon as its deps are done.
 
     Args:
-        observers: Called with the events of the run; by default the log, or a live view on a terminal.
-        terms: How many specs of a long stream are held at once.
+        observers: Called with the events of the run. Defaults to the log, or a live view on a terminal.
+        terms: The limits for the specs of a long stream held at a time.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class StepRunner:
         """Run the specs, and their deps, whose output does not exist.
 
         Args:
-            steps: The specs requested, in any number. A thread of its own takes the next one of a generator when there
-                is room for it, so the generator may wait for outputs of earlier specs.
-            dry_run: Print each spec that would run, deps first, without any access to storage.
-            force_run_failed: Whether steps that failed in an earlier run are tried again.
-            max_concurrent: At most this many specs run at once; None for every ready one (up to `MAX_STEP_THREADS`).
+            steps: The requested specs, in any number. A separate thread takes the next one of a generator when there is
+                room, so the generator may wait for outputs of earlier specs.
+            dry_run: Print each spec that would run, deps first, without accessing storage.
+            force_run_failed: Whether to retry steps that failed in an earlier run.
+            max_concurrent: Maximum number of concurrent specs; None for every ready one (up to `MAX_STEP_THREADS`).
 
         Raises:
-            StepFailed: Some failed, after everything else has run. The cause is the failure of the first one by its
-                name with hash, which has that step's own error as its cause.
-            InvalidRequest: Something that is no spec, specs that depend on each other in a circle, or a limit below 1.
+            StepFailed: Some failed, after everything else has run. The cause is the failure of the first one, named
+                with its hash, which is itself caused by that step's own error.
+            InvalidRequest: An item is not a spec, specs depend on each other in a circle, or a limit is below 1.
         """
         check_max_concurrent(max_concurrent)
         checked = _checked(steps)
@@ -91,20 +91,20 @@ class StepRunner:
             source.raise_failures()
 
     def run_step(self, step: StepSpec, *, force_run_failed: bool = True) -> bool:
-        """`run_step`."""
+        """See `run_step`."""
         return run_step(step, force_run_failed=force_run_failed)
 
     def check_cache(self, step: StepSpec | str) -> bool:
-        """`check_cache`."""
+        """See `check_cache`."""
         return check_cache(step)
 
 
 def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
-    """Run one spec in this thread, without checking its deps; False if its output existed.
+    """Run one spec in this thread without checking its deps. Return False if its output existed.
 
     Raises:
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
-        Exception: The exception of its function.
+        Exception: Raised by its function.
     """
     task = spec_task(step, step.output_path, LiveJobs())
     keeper = LeaseKeeper()
@@ -123,7 +123,7 @@ def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
 
 
 def check_cache(step: StepSpec | str) -> bool:
-    """True if the output of a spec, or at an output path, is there."""
+    """Return whether the output of a spec, or at an output path, exists."""
     path = step.output_path if isinstance(step, StepSpec) else step
     return StatusFile(path).status == STATUS_SUCCESS
 

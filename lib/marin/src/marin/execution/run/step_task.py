@@ -1,4 +1,4 @@
-"""Tasks of a run, their results, and the protocol of their sources."""
+"""Tasks of a run, their results, and the protocol of task sources."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rigging.errors import StepFailed
 
 @dataclass(frozen=True, slots=True)
 class StepTask:
-    """One output to make.
+    """An output to make.
 
     Attributes:
         name: The step's name.
-        output_path: Where its output goes; identifies the task.
-        dependencies: Output paths that must exist first; those that are not tasks of this run are not checked.
-        work: Makes the output; returns the content of `.artifact` that is to be stored with its status, None for none.
-        info: Returns the content of its `.executor_info`, written before `work`, with the lease held; None for none.
-        in_process: Whether `work` runs the function itself, instead of waiting for a job.
-        is_fresh: There was no status a moment ago; saves a request where reading costs one.
-        was_running: There was one of an attempt that had not ended; its run may have been killed.
-        stop: Called when the lease is lost while `work` runs: stops its job.
-        tries: How often it is tried, and for how long; the time of a job is kept by `work`.
-        has_ended: After a failure, waits for the end of what `work` has begun; False if that may still run.
-        take_log: Returns where the work's log can be read, called once at its end; None for this process's log.
+        output_path: Its output path, which identifies the task.
+        dependencies: Output paths that must exist first. Those that are not tasks of this run are not checked.
+        work: Makes the output. Returns the content of `.artifact` to store with its status; None for none.
+        info: Returns the content of its `.executor_info`, written before `work` while the lease is held; None for none.
+        in_process: Whether `work` runs the function itself instead of waiting for a job.
+        is_fresh: Whether there was no status a moment ago, which saves a request where reading costs one.
+        was_running: Whether there was the status of an unfinished attempt, whose run may have been killed.
+        stop: Called if the lease is lost while `work` runs: stops its job.
+        tries: Its retries and timeout. For a job, `work` enforces the timeout.
+        has_ended: After a failure, waits for the end of what `work` has started. Returns False if that may still run.
+        take_log: Returns the location of the work's log, called once at its end; None for this process's log.
         differences: Differences between what made the existing output and what would make it now.
-        compare: Returns the same for an output that another run has made meanwhile; may refuse it by an error.
+        compare: Returns the same for an output that another run has made meanwhile. It may refuse it by an error.
     """
 
     name: str
@@ -60,12 +60,12 @@ class StepResult:
         task: The task.
         end: How it ended.
         seconds: How long its work took.
-        error: Why it failed; for a task that could not start, the error of the dependency.
-        log: Where the work's log can be read; None for this process's log.
-        differences: For an existing output: unversioned values and code in which it differs from the task.
+        error: Its error. For a task that could not start, the dependency's error.
+        log: The location of the work's log; None for this process's log.
+        differences: For an existing output: unversioned values and code that differ from the task's.
         queued_seconds: How long its job was queued.
-        use: What the attempt used, if it is known.
-        earlier: The attempts before.
+        use: The attempt's resource use, if known.
+        earlier: The earlier attempts.
     """
 
     task: StepTask
@@ -80,21 +80,21 @@ class StepResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the output is there."""
+        """Whether the output exists."""
         return self.end in (StepEnd.SUCCEEDED, StepEnd.CACHED)
 
 
 class Run(Protocol):
-    """The run, as its source of tasks uses it."""
+    """A run, as its task source uses it."""
 
     def tell_queued(self, name: str, output_path: str) -> None:
         """Tell observers of a new step of the run."""
 
     def add(self, items: Iterable[StepTask | StepResult]) -> None:
-        """Add tasks that are ready, and results of tasks that need no work; from any thread."""
+        """Add ready tasks, and results of tasks that need no work. Callable from any thread."""
 
     def fail(self, error: BaseException) -> None:
-        """End the run with an error; from any thread."""
+        """End the run with an error. Callable from any thread."""
 
 
 class TaskSource(Protocol):
@@ -107,25 +107,27 @@ class TaskSource(Protocol):
     is_local: bool
 
     def start(self, run: Run) -> None:
-        """Begin to give the run ready tasks, now and from threads of the source."""
+        """Start passing ready tasks to the run, now and from threads of the source."""
 
     def ended(self, result: StepResult) -> list[StepTask | StepResult]:
-        """Note a task's result; return the tasks that became ready and the results that follow; from any thread."""
+        """Record a task's result. Return the tasks that became ready and the results that follow. Callable from any
+        thread.
+        """
 
     def is_done(self) -> bool:
-        """True if everything has ended and nothing more will come."""
+        """Return whether everything has ended and nothing more will come."""
 
     def stop(self) -> None:
-        """Give the run no more tasks."""
+        """Stop passing tasks to the run."""
 
 
 def check_end(task: StepTask, status: str | None, *, force_run_failed: bool) -> StepResult | None:
-    """Return the result of a task that needs no work because of the status of its output; None when it does.
+    """Return the result of a task whose output's status makes work unnecessary; None otherwise.
 
     Args:
-        task: The task; its dependencies are done.
+        task: The task, whose dependencies are done.
         status: The status of its output.
-        force_run_failed: Whether steps that failed in an earlier run are tried again.
+        force_run_failed: Whether to retry steps that failed in an earlier run.
     """
     if status == STATUS_SUCCESS:
         return StepResult(task, StepEnd.CACHED, differences=task.differences)
@@ -137,7 +139,7 @@ def check_end(task: StepTask, status: str | None, *, force_run_failed: bool) -> 
 
 
 def dependency_error(failed: StepResult) -> BaseException:
-    """Return the error of a task that cannot start because of a dependency: the first failure on the way to it."""
+    """Return the error of a task that cannot start because of a dependency: the first failure on the path to it."""
     if failed.end is StepEnd.DEP_FAILED and failed.error is not None:
         return failed.error
     task = failed.task
@@ -148,10 +150,10 @@ def worked(task: StepTask, end: StepEnd, progress: StepProgress, error: BaseExce
     """Return the result of an attempt that had its lease.
 
     Args:
-        task: The step's.
+        task: The step's task.
         end: How it ended.
-        progress: How far it came.
-        error: What it raised; None: nothing.
+        progress: The step's progress.
+        error: Its exception; None if there was none.
     """
     return StepResult(task, end, progress.seconds, error, task.take_log(), (), progress.queued_seconds, progress.use)
 

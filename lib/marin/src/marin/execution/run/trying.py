@@ -1,4 +1,4 @@
-"""Whether a step is tried again after an attempt has ended: a rule without clocks, storage or threads."""
+"""Whether a step is retried after an attempt has ended: a rule without clocks, storage or threads."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ INTERRUPTED: Final = frozenset({Outcome.PREEMPTED, Outcome.LOST})
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Counts over the ended attempts of a step.
+    """Counts of the ended attempts of a step.
 
     Attributes:
         failures: Attempts that count against `retries`.
-        interruptions: Attempts that do not.
+        interruptions: Attempts that do not count against `retries`.
     """
 
     failures: int = 0
@@ -49,7 +49,7 @@ class Tried:
 
     @property
     def attempts(self) -> int:
-        """How many attempts have ended without an output."""
+        """The number of attempts that ended without an output."""
         return self.failures + self.interruptions
 
 
@@ -58,11 +58,11 @@ NEVER: Final = Tried()
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """Next action after an attempt's end.
+    """The next action after an attempt's end.
 
     Attributes:
-        tried: What all attempts have come to.
-        delay: Seconds until the next attempt; None when there is none.
+        tried: The counts of all attempts.
+        delay: Seconds until the next attempt; None if there is none.
     """
 
     tried: Tried
@@ -70,16 +70,16 @@ class Next:
 
 
 def advance(tries: Tries, tried: Tried, outcome: Outcome, *, has_ended: bool = True) -> Next:
-    """Decide what follows the end of an attempt.
+    """Return what follows the end of an attempt.
 
-    A step without `retries` is tried once. Of one with `retries=n` n failures are made good; interruptions are not
-    counted. What was stopped on purpose stays so, and nothing is tried beside an attempt that goes on.
+    A step without `retries` runs once. With `retries=n`, n failures are retried; interruptions do not count. A
+    deliberate stop is final, and nothing is retried while an attempt still runs.
 
     Args:
-        tries: How often the step is tried.
-        tried: What the attempts before came to.
+        tries: The step's retries and timeout.
+        tried: The counts of the earlier attempts.
         outcome: How this one ended.
-        has_ended: Nothing of this attempt runs any more.
+        has_ended: Whether nothing of this attempt runs any more.
     """
     now = Tried(tried.failures + (outcome in CHARGED), tried.interruptions + (outcome in INTERRUPTED))
     if outcome in CHARGED:

@@ -24,7 +24,7 @@ _FOREIGN: Final = ("--help", "--config_path")
 
 @dataclass(frozen=True)
 class ExecutorMainConfig:
-    """Runs the steps of this experiment whose output is not there yet."""
+    """Run the steps of this experiment whose output does not exist."""
 
     prefix: str | None = None
     """The storage root of every output path (default: MARIN_PREFIX, else the region's bucket, else /tmp/marin)."""
@@ -64,7 +64,7 @@ class ExecutorMainConfig:
 
 
 def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
-    """Parse command-line words; end the process with a usage error when an option is wrong."""
+    """Parse command-line arguments. Exit with a usage error if an option is wrong."""
     import draccus
     import yaml
 
@@ -81,13 +81,15 @@ def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
 
 
 def end_with_usage_error(error: BaseException) -> NoReturn:
-    """Print a wrong option's error in one sentence and end the process."""
+    """Print a wrong option's error in one sentence, and exit."""
     print(printable(f"{os.path.basename(sys.argv[0])}: error: {error}"), file=sys.stderr)
     sys.exit(_USAGE_EXIT_CODE)
 
 
 def script_arguments() -> list[str]:
-    """Return the words after the script's name; [] in a notebook or IPython shell, whose words are for the kernel."""
+    """Return the arguments after the script's name; [] in a notebook or IPython shell, whose arguments are for the
+    kernel.
+    """
     return sys.argv[1:] if has_command_line() else []
 
 
@@ -95,7 +97,7 @@ def _check_names(words: Sequence[str]) -> None:
     """Check that all options exist.
 
     Raises:
-        InvalidRequest: One does not; the message names it and the nearest that does.
+        InvalidRequest: One does not. The message names it and the nearest one that does.
     """
     known = [f"--{item.name}" for item in fields(ExecutorMainConfig)]
     for word in words:
@@ -107,10 +109,10 @@ def _check_names(words: Sequence[str]) -> None:
 
 
 def _check(options: ExecutorMainConfig) -> None:
-    """Check the options' values, as far as that is possible without steps.
+    """Check the options' values, as far as possible without the steps.
 
     Raises:
-        InvalidRequest: One is wrong; the message names it.
+        InvalidRequest: One is wrong. The message names it.
     """
     check_max_concurrent(options.max_concurrent)
     check_patterns(options.run_only or (), "--run_only")
@@ -121,7 +123,9 @@ def _check(options: ExecutorMainConfig) -> None:
 
 
 def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
-    """Translate `-v`, `--dry_run`, `--run_only stats` and each `--env_file F` to what draccus reads: `true`, a list."""
+    """Translate `-v`, `--dry_run`, `--run_only stats` and each `--env_file F` to the forms that draccus reads: `true`,
+    a list.
+    """
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
     words = _with_one_list_of_files(["--env_file" if word == "--env-file" else word for word in words])
     read: list[str] = []
@@ -141,7 +145,7 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
 
 
 def _with_one_list_of_files(words: Sequence[str]) -> list[str]:
-    """Join the values of every `--env_file` to one list, after the other words."""
+    """Join the values of every `--env_file` into one list, after the other arguments."""
     rest, files = list[str](), list[str]()
     remaining = iter(words)
     for word in remaining:

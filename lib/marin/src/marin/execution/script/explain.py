@@ -1,6 +1,6 @@
-"""Explanation of what a run would do: whether a step would run, and how it differs from the nearest earlier output.
+"""Explain what a run would do: whether a step would run, and how it differs from the nearest earlier output.
 
-Reads storage; runs and writes nothing.
+It reads storage, and neither runs nor writes anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_SIBLINGS = 200
 
 
 class PlannedAction(StrEnum):
-    """The action that a run would take for a step."""
+    """What a run would do with a step."""
 
     CACHED = "cached"
     RUN = "run"
@@ -44,14 +44,14 @@ class PlannedAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The action that a run would take for one step, and the reason.
+    """What a run would do with one step, and why.
 
     Attributes:
         name: The step's name.
         path: Its output path.
         action: The action.
         reason: The reason.
-        nearest: The earlier output of that name with the fewest differences; for a cached step its own output, when it
+        nearest: The earlier output of that name with the fewest differences. For a cached step, its own output if it
             differs.
         differences: The differences from `nearest`.
     """
@@ -69,7 +69,7 @@ class Explanation:
         return self.action
 
     def lines(self) -> list[str]:
-        """Return the explanation for people."""
+        """Return the explanation as readable lines."""
         lines = [f"{self.action:<6}  {self.name}  {self.path}", f"          {self.reason}"]
         if self.nearest is not None and self.differences:
             lines.append(f"          differs from {self.nearest} in")
@@ -88,10 +88,10 @@ def explain_steps(
     """Explain for every step of an experiment whether a run would run it, and why.
 
     Args:
-        executor: Where they would run.
-        steps: The steps requested; their dependencies are included.
-        run_only: As for `Executor.run`.
-        force_run_failed: As for `Executor.run`.
+        executor: The executor that would run them.
+        steps: The requested steps. Their dependencies are included.
+        run_only: As in `Executor.run`.
+        force_run_failed: As in `Executor.run`.
         show: Explain only the steps whose name matches this regex.
 
     Raises:
@@ -116,7 +116,7 @@ def explain_steps(
 
 
 def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
-    """Return all explanations as lines for people; one line for each cached step."""
+    """Return all explanations as readable lines, one for each cached step."""
     count = sum(explanation.action is not PlannedAction.CACHED for explanation in explanations)
     lines = [f"explain: {len(explanations)} step(s), {count} without a finished output"]
     for explanation in explanations:
@@ -177,7 +177,7 @@ def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[Planned
 
 
 class EarlierOutputs:
-    """The outputs of all versions of steps, by name; each directory is listed once, on first use."""
+    """The outputs of all versions of steps, by name. Each directory is listed once, on first use."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -201,7 +201,7 @@ def _outputs_in(directory: str) -> dict[str, list[str]]:
 
 
 def _entries(directory: str) -> list[str]:
-    """Return the names in a directory; [] when there is no such directory."""
+    """Return the names in a directory; [] if it does not exist."""
     local = local_path(directory)
     try:
         if local is not None:
@@ -213,7 +213,7 @@ def _entries(directory: str) -> list[str]:
 
 
 def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, list[Difference]] | None:
-    """Return the output with the fewest differences and these; None when no output has a recorded version."""
+    """Return the output with the fewest differences, and these; None if no output has a recorded version."""
     some = list(paths)[:MOST_SIBLINGS]
     compared = []
     for path, info in zip(some, map_in_threads(_read_info, some), strict=True):

@@ -50,23 +50,23 @@ def executor_main(
     description: str | None = None,
     max_concurrent: int | None = None,
 ) -> dict[ExecutorStep[Any], str]:
-    """Run an experiment; a script calls this with its steps.
+    """Run an experiment. A script calls this with its steps.
 
     Without a config, the options come from the script's command line: `--prefix`, `--executor_info_base_path`,
     `--dry_run`, `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`,
-    `--env_file`, `--pdb`, `--verbose`. In a notebook the defaults hold.
+    `--env_file`, `--pdb`, `--verbose`. In a notebook the defaults apply.
 
     Args:
         config: The options, instead of the command line.
-        steps: The steps requested; their dependencies are included.
-        description: What the experiment is for.
-        max_concurrent: At most this many steps run at once; takes precedence over the option.
+        steps: The requested steps. Their dependencies are included.
+        description: The purpose of the experiment.
+        max_concurrent: Maximum number of concurrent steps. It takes precedence over the option.
 
     Returns:
-        The output path of every step, dependencies included.
+        The output path of every step, including dependencies.
 
     Raises:
-        StepFailed: Steps failed; all are named, the first is the cause.
+        StepFailed: Steps failed. The message names all of them; the first is the cause.
     """
     with short_errors():
         return _main(config, steps, description, max_concurrent)
@@ -190,11 +190,11 @@ def _explain(
 
 
 def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[str]:
-    """Return the summary of a run as lines for people: each step's name, outcome and output path.
+    """Return the summary of a run as readable lines: each step's name, outcome and output path.
 
     Args:
         results: The results of the steps.
-        info_path: The run's info file, named last; None when there is none.
+        info_path: The run's info file, named last; None if there is none.
     """
     if not results:
         return []
@@ -208,8 +208,8 @@ def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[
 def exit_on_signals() -> Iterator[None]:
     """Context manager: SIGTERM and SIGHUP raise SystemExit, so that a stopped run leaves true statuses behind.
 
-    Signals that have a handler, or are ignored (SIGHUP under nohup), are left alone. A notebook's kernel, which takes
-    SystemExit for an error of its cell, is ended by the same signal when the block has ended.
+    Signals that have a handler or are ignored (SIGHUP under nohup) are unaffected. A notebook's kernel, which treats
+    SystemExit as an error of its cell, is ended by the same signal after the block.
     """
     received: list[int] = []
     numbers = [signal.SIGTERM, signal.SIGHUP]

@@ -1,4 +1,4 @@
-"""A step's version: what it consists of, its hash, and its output path.
+"""A step's version: its content, its hash, and its output path.
 
 Pure and stable: a change here gives every output a new path.
 """

@@ -1,4 +1,4 @@
-"""JSON texts: the canonical ones that are hashed, and the indented ones of info files."""
+"""JSON texts: canonical ones for hashes, and indented ones for info files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ string_text = json.encoder.encode_basestring_ascii
 
 
 def canonical_text(value: Any) -> str:
-    """Return `json.dumps(value, sort_keys=True)`, without making an encoder for each call.
+    """Return `json.dumps(value, sort_keys=True)` without creating an encoder for each call.
 
     The value must not contain itself.
     """
@@ -34,15 +34,15 @@ _encoded = _slowly if _make_encoder is None else _make_encoder(*_SETTINGS)
 
 
 def to_bytes(content: dict[str, Any]) -> bytes:
-    """Return an info file's text: `json.dumps(content, indent=2)`, made faster than the json module does.
+    """Return an info file's text, `json.dumps(content, indent=2)`, faster than the json module.
 
-    Strict JSON: numbers that are not finite stand as the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
+    It is strict JSON: non-finite numbers become the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
     """
     return indented_text(content, "\n").encode()
 
 
 def strict(value: Any) -> Any:
-    """Return a JSON value as an info file holds it: numbers that are not finite as texts (see `to_bytes`)."""
+    """Return a JSON value in the form for info files, with non-finite numbers as texts (see `to_bytes`)."""
     if isinstance(value, float) and not math.isfinite(value):
         return _not_finite(value)
     if isinstance(value, dict):

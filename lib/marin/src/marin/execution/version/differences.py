@@ -24,8 +24,8 @@ class Difference:
     """One difference between two versions.
 
     Attributes:
-        where: The versioned field (`optimizer.lr`) or the dependency, seen from the step: `dependency data: n`.
-        before: The earlier version's value, as JSON text; None when it has none.
+        where: The versioned field (`optimizer.lr`), or the dependency as seen from the step: `dependency data: n`.
+        before: The earlier version's value as JSON text; None if it has none.
         after: The later version's value, likewise.
     """
 
@@ -42,12 +42,12 @@ class Difference:
 
 
 def differences(before: Version, after: Version) -> list[Difference]:
-    """Return the differences between two versions, each once, those of fields first.
+    """Return the differences between two versions without duplicates, fields first.
 
     Args:
-        before: A version as `.executor_info` holds it. Parts that are not of the form in which they are written (a
-            file may be anybody's) count as parts that are not there.
-        after: Another one.
+        before: A version as in `.executor_info`. Parts of unexpected form (anybody may have written the file) count as
+            missing.
+        after: The other version.
     """
     return list(dict.fromkeys(_compare(_as_stored(before), _as_stored(after), "")))
 
@@ -82,7 +82,7 @@ def _part(version: Version, key: str, kind: type[_Part]) -> _Part:
 
 
 def _compare_values(old: Any, new: Any, where: str) -> Iterator[Difference]:
-    """Yield the parts of a versioned value that differ: of dicts and lists of one length, the items."""
+    """Yield the differing parts of a versioned value: of dicts and equally long lists, the items."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys([*new, *old]):
             if old.get(key, _MISSING) != new.get(key, _MISSING):
@@ -108,7 +108,7 @@ def _compare_dependencies(old: Sequence[Any], new: Sequence[Any], where: str, la
 
 
 def _hashed_name(dependency: Any) -> str | None:
-    """Return a dependency as `{name}-{hash}`, whichever of the two ways it is quoted."""
+    """Return a dependency as `{name}-{hash}`, from either of its two forms."""
     if dependency is _MISSING:
         return None
     if isinstance(dependency, str):

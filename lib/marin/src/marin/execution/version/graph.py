@@ -1,4 +1,4 @@
-"""Orders over a graph of steps, without recursion: chains may be thousands of steps long."""
+"""Orders over a graph of steps without recursion, because chains may have thousands of steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 class DependencyCycle(InvalidRequest):
-    """Steps that depend on each other in a circle."""
+    """Steps depend on each other in a circle."""
 
 
 def dependencies_first(
@@ -24,12 +24,12 @@ def dependencies_first(
 
     Args:
         roots: Where to start, in order.
-        dependencies: The nodes one node depends on; asked once a node.
-        name: What to call a node in the error.
-        done: Nodes to leave out, together with nodes that only they lead to.
+        dependencies: Returns the dependencies of a node; called once per node.
+        name: Returns the name of a node, for the error.
+        done: Nodes to skip, together with nodes that only they lead to.
 
     Raises:
-        DependencyCycle: naming the nodes of the cycle in order.
+        DependencyCycle: There is a cycle. The message names its nodes in order.
     """
     finished: set[Node] = set()
     for root in roots:
@@ -56,7 +56,7 @@ def _describe_cycle(path: list[Node], again: Node, name: Callable[[Node], str]) 
 
 
 def reachable(roots: Iterable[Node], neighbours: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    """Return the roots and every node that can be reached from them."""
+    """Return the roots and every node reachable from them."""
     found: set[Node] = set()
     stack = list(roots)
     while stack:

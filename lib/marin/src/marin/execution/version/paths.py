@@ -26,7 +26,7 @@ _BUCKETS: Final = ("gs", "gcs", "s3", "s3a")
 
 
 def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
-    """Return the output path of a step; warn when an override differs from the computed path.
+    """Return the output path of a step. Warn if an override differs from the computed path.
 
     Args:
         step: The step.
@@ -48,21 +48,23 @@ def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
 
 
 class Places:
-    """The place of each output path: equal for all spellings of one, such as `PREFIX//a` and a symlinked folder."""
+    """The location of each output path, which is equal for all its spellings, such as `PREFIX//a` and a symlinked
+    folder.
+    """
 
     def __init__(self) -> None:
         self._folders: dict[str, str] = {}
         self._known: dict[str, str] = {}
 
     def of(self, path: str) -> str:
-        """Return a path's place, as it was when it was first asked for."""
+        """Return a path's location, as of its first lookup."""
         place = self._known.get(path)
         if place is None:
             place = self._known[path] = self.resolve(path)
         return place
 
     def resolve(self, path: str) -> str:
-        """Return a path's place as it is now, which is not remembered; that of its folder is."""
+        """Return a path's current location without caching it. Its folder's location is cached."""
         local = local_path(path)
         if local is None:
             scheme, separator, rest = path.partition("://")
@@ -77,12 +79,12 @@ class Places:
 
 
 def check_path_length(name: str, output_path: str, what: str = "step") -> None:
-    """Check that files can be made in an output path.
+    """Check that files can be created in an output path.
 
     Args:
         name: The step's name.
         output_path: Its output path.
-        what: Its kind, for the message.
+        what: The kind of path, for the message.
 
     Raises:
         InvalidRequest: It is longer than its storage allows.
@@ -117,16 +119,16 @@ def _size(text: str) -> int:
 def compute_output_path(
     name: str, config: Any, *, override_output_path: str | None = None, prefix: str | None = None
 ) -> str:
-    """Return the output path that a step of this name and config has.
+    """Return the output path of a step with this name and config.
 
     Args:
         name: The step's name.
-        config: Its config, placeholders and all.
-        override_output_path: A fixed path to use instead (joined to the prefix when relative).
-        prefix: The storage root; the process's own prefix by default.
+        config: Its config, including placeholders.
+        override_output_path: A fixed path to use instead, joined to the prefix when relative.
+        prefix: The storage root. Defaults to the process's own prefix.
 
     Raises:
-        InvalidRequest: the name would leave the prefix, or a versioned value has no stable encoding.
+        InvalidRequest: The name would leave the prefix, or a versioned value has no stable encoding.
     """
     step = ExecutorStep[Any](name=name, fn=None, config=config, override_output_path=override_output_path)
     return output_path_for(step, VersionCache().version_of(step), prefix_or_default(prefix))

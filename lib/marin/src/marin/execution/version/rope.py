@@ -1,4 +1,4 @@
-"""Ropes: texts made of shared pieces, as a version quotes its dependencies' versions, which may be large."""
+"""Ropes: texts made of shared pieces, because a version quotes its dependencies' versions, which may be large."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Rope:
 
     Attributes:
         pieces: Byte strings and other ropes, in order.
-        length: Bytes in all.
+        length: The total number of bytes.
     """
 
     pieces: tuple[bytes | Rope, ...]
     length: int
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the bytes in order, in pieces of at most about `FLAT_BYTES`."""
+        """Yield the bytes in order, in pieces of up to about `FLAT_BYTES`."""
         stack = [iter(self.pieces)]
         while stack:
             for piece in stack[-1]:
@@ -35,7 +35,7 @@ class Rope:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the text is in one piece of its own."""
+        """Whether the text is a single piece."""
         return len(self.pieces) == 1 and isinstance(self.pieces[0], bytes)
 
     def __bytes__(self) -> bytes:
@@ -44,7 +44,7 @@ class Rope:
 
 
 def rope(pieces: list[bytes | Rope]) -> Rope:
-    """Join pieces, flat when the whole is small."""
+    """Join pieces. Small results are flattened."""
     if len(pieces) == 1 and type(pieces[0]) is bytes:
         return Rope((pieces[0],), len(pieces[0]))
     length = 0

@@ -1,4 +1,4 @@
-"""The version of a step and its hash. Paths of existing data depend on both: see "version" in the README."""
+"""The version of a step and its hash. Paths of existing data depend on both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HashText = Callable[[Rope, Any], Any]
 
 
 class _LongDigest:
-    """MD5 of a long text, whose beginning is hashed by another thread."""
+    """The MD5 of a long text whose beginning another thread hashes."""
 
     def __init__(self, begun: Future[Any], ending: Rope, hash_text: HashText) -> None:
         self._hash_text = hash_text
@@ -40,7 +40,7 @@ class _LongDigest:
         self._hex: str | None = None
 
     def result(self) -> str:
-        """Return all 32 hex digits; the first call waits for the beginning and hashes the ending."""
+        """Return all 32 hex digits. The first call waits for the beginning and hashes the ending."""
         if self._hex is None:
             self._hex = self._hash_text(self._ending, self._begun.result().copy()).hexdigest()
         return self._hex
@@ -53,10 +53,10 @@ class StepVersion:
     Attributes:
         version: `{"name", "config", "dependencies"[, "pseudo_dependencies"]}`; dependencies share their dicts.
         text: `json.dumps(version, sort_keys=True)`, in UTF-8 (pure ASCII).
-        digest_source: MD5 of the text, all 32 hex digits; for a long text the computation of it.
-        depth: Blocking dependencies in the longest chain below the step.
-        dependencies: Steps waited for, one entry per reference.
-        pseudo_dependencies: Steps that are only named, likewise.
+        digest_source: The MD5 of the text, all 32 hex digits; for a long text its running computation.
+        depth: The number of blocking dependencies in the longest chain below the step.
+        dependencies: The steps it waits for, one entry per reference.
+        pseudo_dependencies: The steps it only names, likewise.
     """
 
     version: dict[str, Any]
@@ -68,23 +68,23 @@ class StepVersion:
 
     @property
     def digest(self) -> str:
-        """MD5 of the text, all 32 hex digits; waits for it."""
+        """The MD5 of the text, all 32 hex digits. Waits for the computation."""
         source = self.digest_source
         return source if isinstance(source, str) else source.result()
 
     @property
     def hash_id(self) -> str:
-        """The digits in the output path."""
+        """The hash in the output path."""
         return self.digest[:HASH_DIGITS]
 
     @property
     def hashed_name(self) -> str:
-        """The output path below the prefix."""
+        """The output path, relative to the prefix."""
         return f"{self.version['name']}-{self.hash_id}"
 
     @property
     def quoted(self) -> dict[str, Any] | str:
-        """This step as a dependant's version quotes it."""
+        """The form in which a dependant's version quotes this step."""
         return self.version if self.depth <= MAX_QUOTED_DEPTH else self.hashed_name
 
     @property
@@ -94,9 +94,9 @@ class StepVersion:
 
 
 class VersionCache:
-    """Versions of steps, each computed once: the work is linear in the size of the graph.
+    """Versions of steps, each computed once, so that the work is linear in the size of the graph.
 
-    A step's config must not change once its version has been asked for.
+    A step's config must not change after its version was requested.
 
     Args:
         hash_text: Hashes the parts of long texts.
@@ -111,10 +111,11 @@ class VersionCache:
         self._hashers: ThreadPoolExecutor | None = None
 
     def version_of(self, step: Step) -> StepVersion:
-        """Return the version of a step; its dependencies' versions are computed on the way.
+        """Return the version of a step. Its dependencies' versions are computed first.
 
         Raises:
-            InvalidRequest: a versioned value has no stable encoding (step and field are named), or there is a cycle.
+            InvalidRequest: A versioned value has no stable encoding (the message names step and field), or there is a
+                cycle.
         """
         version = self._versions.get(step)
         if version is not None:
@@ -198,9 +199,9 @@ class VersionCache:
         )
 
     def _digest(self, key: _BeginningKey, beginning: Rope, ending: Rope) -> _LongDigest:
-        """Return MD5 of beginning + ending. A beginning that many steps share is hashed once, by another thread.
+        """Return the MD5 of beginning + ending. Another thread hashes a beginning that many steps share, once.
 
-        hashlib releases the interpreter lock, so the beginnings of a layer of steps are hashed in parallel, before the
+        hashlib releases the interpreter lock, so the beginnings for a layer of steps are hashed in parallel before the
         first digest is needed. The threads never wait for each other.
         """
         if self._hashers is None:
@@ -212,7 +213,7 @@ class VersionCache:
 
 
 def hash_text_md5(text: Rope, hasher: Any) -> Any:
-    """Feed a text to a hasher, a new MD5 one by default, and return it."""
+    """Feed a text to a hasher (default: a new MD5) and return it."""
     hasher = hashlib.md5(usedforsecurity=False) if hasher is None else hasher
     for chunk in text.chunks():
         hasher.update(chunk)

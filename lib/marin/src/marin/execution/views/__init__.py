@@ -1,4 +1,4 @@
-"""Views of a run while it runs, on a terminal and in a notebook, drawn by rich, which is imported only for them.
+"""Views of a run while it runs, on a terminal and in a notebook. They are drawn by rich, which only they import.
 
-Nothing here reads storage or decides.
+Nothing here reads storage or makes decisions.
 """

@@ -1,4 +1,4 @@
-"""The lines of a run's view, from its state: without a terminal or a notebook. Nothing else uses rich."""
+"""The lines of a run's view, from its state, independent of terminal and notebook. Only this module uses rich."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _HTML: Final = (
 
 
 class Pen:
-    """Draws lines for a terminal: in colours, unless `NO_COLOR` is set or it has none.
+    """Draw lines for a terminal: in colours, unless `NO_COLOR` is set or the terminal has none.
 
     Args:
-        terminal: What the lines are for; None for a notebook.
+        terminal: The target terminal; None for a notebook.
     """
 
     def __init__(self, terminal: TextIO | None = None) -> None:
@@ -63,18 +63,18 @@ class Pen:
         )
 
     def line(self, words: str, style: str) -> Text:
-        """Return a line of a program's own, in the style of `STYLES`."""
+        """Return a line of the program's own, in the style from `STYLES`."""
         return Text(words, style)
 
     def draw(self, lines: Sequence[Text]) -> str:
-        """Return lines as the terminal takes them, each with its newline."""
+        """Return lines in terminal form, each with its newline."""
         with self._console.capture() as captured:
             for line in lines:
                 self._console.print(line, soft_wrap=True)
         return captured.get()
 
     def bundle(self, lines: Sequence[Text]) -> dict[str, str]:
-        """Return lines as a notebook takes them: text by MIME type; the HTML of it is escaped."""
+        """Return lines in notebook form: text by MIME type, with escaped HTML."""
         for line in lines:
             self._console.print(line, soft_wrap=True)
         html = self._console.export_html(theme=_THEME, code_format=_HTML, inline_styles=True)
@@ -83,13 +83,13 @@ class Pen:
     def view(
         self, run: RunProgress, now: float, width: int, height: int, open_line: Callable[[str], str] = lambda _: ""
     ) -> list[Text]:
-        """Return the view of a run: the steps at work, and below them the counts.
+        """Return the view of a run: the active steps, and below them the counts.
 
         Args:
             run: The run.
-            now: Seconds since the epoch.
-            width: Columns of the terminal; the last one stays empty.
-            height: At most this many lines; steps come before the progress bars of others.
+            now: The current time, in seconds since the epoch.
+            width: The terminal's width in columns. The last one stays empty.
+            height: Maximum number of lines. Steps come before the progress bars of others.
             open_line: Returns the unfinished line (a progress bar) of the step at a path; "" for none.
         """
         at_work = run.at_work()
@@ -115,7 +115,7 @@ class Pen:
         return lines
 
     def page(self, run: RunProgress, now: float) -> list[Text]:
-        """Return the view of a run in a notebook: the counts, the steps that have ended, and those at work."""
+        """Return the view of a run in a notebook: the counts, the ended steps, and the active ones."""
         *at_work, counts = self.view(run, now, _NOTEBOOK_CELLS, _MOST_AT_WORK + 2)
         lines = [counts, *self.summary(run, MOST_ROWS), *at_work]
         if run.end is not None and run.start is not None and run.start.info_path is not None:
@@ -123,7 +123,7 @@ class Pen:
         return lines
 
     def summary(self, run: RunProgress, most: int) -> list[Text]:
-        """Return at most so many steps that have ended, and how many others have."""
+        """Return a limited number of ended steps, and how many others have ended."""
         left_out = dict(run.ended)
         for event in run.ends:
             left_out[event.status] -= 1

@@ -1,6 +1,6 @@
-"""The live view of a run on a terminal: steps at work, with how far they are, below the steps that have ended.
+"""The live view of a run on a terminal: ended steps, and below them active steps with their progress.
 
-Steps whose output was there are only counted: an experiment may have thousands of them.
+Cached steps are only counted, because an experiment may have thousands of them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ _views: weakref.WeakSet[LiveView] = weakref.WeakSet()
 
 
 class LiveView(RunView):
-    """Observer that draws a run on a terminal: ended steps scroll by, steps at work stay at the bottom.
+    """An observer that draws a run on a terminal: ended steps scroll by, active steps stay at the bottom.
 
-    During the run, text written to stdout and stderr (log records too) goes above the view. rich's own live display is
-    not used: it would take pieces of prompts and progress bars for lines, and knows of no steps that ask questions.
+    During the run, text written to stdout and stderr (including log records) appears above the view. rich's own live
+    display is not used: it would treat parts of prompts and progress bars as lines, and cannot handle steps that ask
+    questions.
 
     Args:
-        terminal: Where to draw.
+        terminal: The output terminal.
         size: Returns the terminal's columns and lines.
-        now: Returns seconds since the epoch.
-        usual: Returns how long steps took in earlier runs, by name, given the run's info file.
+        now: Returns the current time, in seconds since the epoch.
+        usual: Returns the duration of steps in earlier runs by name, given the run's info file.
         summary: Whether the run ends with a list of its steps.
     """
 
@@ -77,7 +78,7 @@ class LiveView(RunView):
         super().on_event(event)
 
     def show(self, event: RunEvent) -> None:
-        """Write ends that are news, failed attempts, and the end of the run, above the view."""
+        """Write news about ended steps, failed attempts and the end of the run above the view."""
         if isinstance(event, StepEnded) and (event.status is not StepEnd.CACHED or event.differences):
             self._write_above(self._pen.draw([self._pen.line(end_words(event), STYLES[event.status])]))
         elif isinstance(event, StepRetrying):
@@ -115,10 +116,10 @@ class LiveView(RunView):
 
     @contextlib.contextmanager
     def answering(self, prompt: str) -> Iterator[None]:
-        """Context manager: leave the terminal to a prompt; text written meanwhile is shown after the answer.
+        """Context manager: leave the terminal to a prompt. Text written meanwhile is shown after the answer.
 
         Args:
-            prompt: The part of the prompt that is not on the terminal yet.
+            prompt: The part of the prompt that is not yet on the terminal.
         """
         with self.guard:
             self._write_above(prompt)
@@ -143,7 +144,7 @@ class LiveView(RunView):
         self._terminal.flush()
 
     def _erasure(self) -> str:
-        """Return what removes the view from the terminal; one that became narrower has broken the longer lines."""
+        """Return the text that erases the view. A terminal that became narrower has wrapped the longer lines."""
         if not self._drawn:
             return ""
         width = max(1, self._size()[0])

@@ -22,12 +22,12 @@ Bundle = Mapping[str, str]
 
 
 class NotebookView(RunView):
-    """Observer that shows a run in a notebook's cell. Its thread ends with the run.
+    """An observer that shows a run in a notebook cell. Its thread ends with the run.
 
     Args:
-        show: Shows a bundle; with True instead of the one before.
-        now: Returns seconds since the epoch.
-        usual: Returns how long steps took in earlier runs, by name, given the run's info file.
+        show: Shows a bundle; with True it replaces the previous one.
+        now: Returns the current time, in seconds since the epoch.
+        usual: Returns the duration of steps in earlier runs by name, given the run's info file.
         pause_seconds: The pause between two updates.
     """
 
@@ -43,12 +43,12 @@ class NotebookView(RunView):
         self._pen = Pen()
 
     def show(self, event: RunEvent) -> None:
-        """Show the beginning and the end of the run; other events are shown with the next update."""
+        """Show the start and end of the run. Other events appear with the next update."""
         if isinstance(event, RunStarted | RunEnded):
             self._show(self._bundle(), isinstance(event, RunEnded))
 
     def draw(self) -> None:
-        """Show how the run stands."""
+        """Show the state of the run."""
         bundle = self._bundle()
         self._show(bundle, True)
         if self.run.start is not None and self._now() - self.run.start.time > _LATER_AFTER_SECONDS:
@@ -62,7 +62,7 @@ class NotebookView(RunView):
 
 
 def shown_in_cell() -> Callable[[Bundle, bool], None]:
-    """Return a function that shows bundles below the notebook's current cell, each instead of the one before."""
+    """Return a function that shows bundles below the notebook's current cell, each replacing the previous one."""
     ipython: Any = importlib.import_module("IPython.display")  # there in every kernel, and no dependency of ours
     handles: list[Any] = []
 

@@ -15,11 +15,11 @@ from marin.execution.report.shell import is_kernel
 def default_observers(*, summary: bool = True) -> list[RunObserver]:
     """Return new observers for a run: a live view or log lines, and an event log.
 
-    The view is chosen in the kernel of a notebook, and when stderr is a terminal that can show it. The event log writes
-    only for runs that have an info file.
+    The view is chosen in a notebook kernel, and if stderr is a capable terminal. The event log only writes for runs
+    with an info file.
 
     Args:
-        summary: Whether a view on a terminal ends with a list of the steps; that of a notebook always does.
+        summary: Whether a view on a terminal ends with a list of the steps. A notebook's always does.
     """
     shown: RunObserver = LogLines()
     if is_notebook():
@@ -34,12 +34,14 @@ def default_observers(*, summary: bool = True) -> list[RunObserver]:
 
 
 def is_notebook() -> bool:
-    """True in the kernel of a notebook, which shows a run as HTML; false for a run inside a step of another run."""
+    """Return whether this is a notebook kernel, which shows a run as HTML; False for a run inside a step of another
+    run.
+    """
     return is_kernel() and not is_in_step()
 
 
 def is_terminal() -> bool:
-    """True if stderr is a terminal that can show a live view, and shows none yet.
+    """Return whether stderr is a terminal that can show a live view and has none yet.
 
     A run inside a step of another run logs plain lines, which appear above that run's view.
     """

@@ -1,4 +1,4 @@
-"""Standard streams of a process whose terminal has a live view: what is written goes above it, questions rest it."""
+"""Standard streams of a process whose terminal has a live view: text goes above it, and questions pause it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Screen(Protocol):
         """Write a program's text above the view."""
 
     def answering(self, prompt: str) -> AbstractContextManager[None]:
-        """Context manager: leave the terminal to a prompt, the rest of which is `prompt`."""
+        """Context manager: leave the terminal to a prompt whose remaining part is `prompt`."""
 
 
 @contextlib.contextmanager
 def above_the_view(view: Screen) -> Iterator[None]:
-    """Context manager: send stdout and stderr, if they are the terminal, and their log handlers, above a view."""
+    """Context manager: send stdout and stderr, if they are the terminal, and their log handlers above a view."""
     above: list[Above] = []
 
     def made(stream: TextIO) -> Above | None:
@@ -52,8 +52,8 @@ class Above:
     """A terminal stream whose text goes above a view.
 
     Attributes:
-        has_view: Tells other runs that there is a view on this terminal.
-        is_left: The terminal is left to a debugger for a while.
+        has_view: Tells other runs that this terminal has a view.
+        is_left: Whether a debugger temporarily has the terminal.
     """
 
     has_view = True
@@ -76,7 +76,7 @@ class Above:
     def fileno(self) -> int:
         """Return a copy: with the terminal's own descriptor, `input()` would write its prompt past the view.
 
-        While the terminal is left to a debugger, that is what is wanted.
+        While a debugger has the terminal, that is intended.
         """
         if self.is_left:
             return self._stream.fileno()
@@ -95,9 +95,9 @@ class Above:
 
 
 class Keyboard:
-    """Standard input on a terminal with a view: the view rests while a line is read (at a prompt of pdb, say).
+    """Standard input on a terminal with a view. The view pauses while a line is read (at a prompt of pdb, for example).
 
-    Steps that ask at the same time are answered one after the other.
+    Concurrent questions from several steps are answered one after another.
     """
 
     def __init__(self, stream: TextIO, view: Screen, above: Sequence[Above] = ()) -> None:
@@ -108,7 +108,7 @@ class Keyboard:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Context manager: leave the terminal to a debugger that writes to it itself; others wait for their answers."""
+        """Context manager: leave the terminal to a debugger that writes to it itself. Other questions wait."""
         with self._turn, self._view.answering(""):
             for each in self._above:
                 each.is_left = True
@@ -121,7 +121,7 @@ class Keyboard:
                     each.is_left = False
 
     def readline(self, size: int = -1) -> str:
-        """Read a line, while the view rests."""
+        """Read a line while the view is paused."""
         output = current_output()
         with self._turn, self._view.answering("" if output is None else output.take_open()):
             return self._stream.readline(size)

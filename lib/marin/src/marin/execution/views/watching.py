@@ -1,4 +1,4 @@
-"""What the views of a run have in common: its state, and a thread that draws it at intervals until it ends."""
+"""Common parts of a run's views: its state, and a thread that draws it at intervals until it ends."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ logger = logging.getLogger(__name__)
 
 
 class RunView(ABC):
-    """Observer that shows a run again and again while it goes on.
+    """An observer that shows a run repeatedly while it continues.
 
     Args:
-        now: Returns seconds since the epoch.
-        usual: Returns how long steps took in earlier runs, by name, given the run's info file.
-        pause_seconds: The pause between two drawings.
+        now: Returns the current time, in seconds since the epoch.
+        usual: Returns the duration of steps in earlier runs by name, given the run's info file.
+        pause_seconds: The pause between two updates.
 
     Attributes:
-        guard: Held while the state of the run changes or is drawn.
-        run: That state.
+        guard: Held while the run's state changes or is drawn.
+        run: The run's state.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class RunView(ABC):
         self._thread: threading.Thread | None = None
 
     def on_event(self, event: RunEvent) -> None:
-        """Take an event, and show what it changes at once."""
+        """Apply an event, and show urgent changes immediately."""
         if isinstance(event, RunEnded):
             self._done.set()
             if self._thread is not None:
@@ -69,11 +69,11 @@ class RunView(ABC):
 
     @abstractmethod
     def show(self, event: RunEvent) -> None:
-        """Show what an event has changed; the lock is held."""
+        """Show what an event has changed. Called with the lock held."""
 
     @abstractmethod
     def draw(self) -> None:
-        """Draw the run anew."""
+        """Redraw the run."""
 
     def _keep_drawing(self, done: threading.Event) -> None:
         while not done.wait(self.pause_seconds):
@@ -85,5 +85,5 @@ class RunView(ABC):
                 return
 
     def _look_back(self, info_path: str, run: RunProgress) -> None:
-        """Find out, without holding up the run, how long its steps took in earlier runs."""
+        """Look up, without delaying the run, how long its steps took in earlier runs."""
         run.usual = self._usual(info_path)
