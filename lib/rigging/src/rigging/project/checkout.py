@@ -1,4 +1,4 @@
-"""The commit that is checked out around a directory, read from files where that is possible."""
+"""The checked-out commit around a directory, read from files where that is possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's events as a file of JSON lines, next to the run's info file: for programs that follow or study runs.
+"""A run's events as a file of JSON lines beside its info file, for programs that follow or study runs.
 
 `{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
 `step_queued`, `step_job_queued`, `step_started`, `step_retrying`, `step_ended`, `run_ended`) and the fields of that
@@ -59,7 +59,7 @@ _NAMES: dict[type[object], str] = {
 
 
 def event_line(event: RunEvent, **further: object) -> str:
-    """Return an event as a line of JSON, without the newline; of a run's start and end also `further` fields."""
+    """Return an event as a line of JSON without the newline. A run's start and end also have `further` fields."""
     more = "".join(f", {_quoted(name)}: {_text(value)}" for name, value in further.items())
     return f'{{"event": "{_NAMES[type(event)]}", {_fields(event)}{more}}}'
 
@@ -69,7 +69,7 @@ def _fields(value: RunEvent | AttemptUse) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a value as JSON; of the commonest types three times faster than `json.dumps`: a run has thousands."""
+    """Return a value as JSON, three times faster than `json.dumps` for the commonest types: a run has thousands."""
     if isinstance(value, str):
         return _quoted(value)
     if value is None:
@@ -86,8 +86,8 @@ def event_log_path(info_path: str, started: float, process_id: int) -> str:
 
     Args:
         info_path: The info file, which runs of equal steps share.
-        started: When the run began, in seconds since the epoch.
-        process_id: The process of the run.
+        started: The start of the run, in seconds since the epoch.
+        process_id: The process id of the run.
     """
     stem = info_path.removesuffix(".json")
     when = datetime.datetime.fromtimestamp(started, datetime.UTC)
@@ -95,13 +95,13 @@ def event_log_path(info_path: str, started: float, process_id: int) -> str:
 
 
 class EventLog:
-    """Writes a run's events to its event log; a run without an info file has none.
+    """Write a run's events to its event log. A run without an info file has none.
 
-    On a local disk each event is there within moments; on an object store the file is complete at the run's end, and
-    at most `upload_seconds` behind before that. What cannot be written is reported once, and the run goes on.
+    On a local disk each event appears within moments. In an object store the file is complete at the run's end, and
+    before that at most `upload_seconds` behind. A write error is reported once, and the run continues.
 
     Args:
-        upload_seconds: The least time between two uploads.
+        upload_seconds: Minimum time between two uploads.
         upload: Writes a whole file to an object store.
 
     Attributes:
@@ -120,7 +120,7 @@ class EventLog:
         self._ends: Counter[str] = Counter()
 
     def on_event(self, event: RunEvent) -> None:
-        """Hand an event to the writing thread; for the run's end, wait until all events are written."""
+        """Pass an event to the writing thread. At the run's end, wait until all events are written."""
         if isinstance(event, RunStarted) and event.info_path is not None:
             self.path = event_log_path(event.info_path, event.time, os.getpid())
             self._ended.clear()
@@ -172,7 +172,7 @@ class EventLog:
                 due = time.monotonic() + self._upload_seconds
 
     def _next_lines(self, timeout: float | None) -> tuple[list[str], bool]:
-        """Wait for an event; return the lines of all events that are there, and whether the run has ended."""
+        """Wait for an event. Return the lines of all pending events, and whether the run has ended."""
         lines: list[str] = []
         try:
             event = self._events.get(timeout=timeout)

@@ -21,11 +21,11 @@ FURTHER_LINES: Final = " " * 6
 
 
 class StepTimedOut(StepFailed, DeadlineExceeded):
-    """The function of a step ran longer than the step's `timeout`.
+    """A step's function ran longer than the step's `timeout`.
 
     Args:
         message: The message.
-        still_runs: The function goes on all the same.
+        still_runs: Whether the function continues nevertheless.
     """
 
     def __init__(self, message: str, *, still_runs: bool = False) -> None:
@@ -49,13 +49,13 @@ class StepEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run began.
+    """A run started.
 
     Attributes:
-        time: When, in seconds since the epoch.
-        steps: How many steps it has; None when they are not known beforehand.
-        description: The experiment's description, for people.
-        info_path: The run's info file; None when there is none.
+        time: The time, in seconds since the epoch.
+        steps: The number of its steps; None if unknown in advance.
+        description: The experiment's purpose, in words.
+        info_path: The run's info file; None if there is none.
         code: Records the run's code and returns what an event log has of it; takes as long as git does.
     """
 
@@ -68,7 +68,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepQueued:
-    """A step waits for its dependencies or for its turn. The first event of every step, sent once."""
+    """A step waits for its dependencies or for its turn. This is every step's first event, sent once."""
 
     time: float
     name: str
@@ -77,13 +77,13 @@ class StepQueued:
 
 @dataclass(frozen=True, slots=True)
 class StepJobQueued:
-    """A step's job is submitted and does not run yet; comes again when the reason changes. Its lease is held.
+    """A step's job is submitted but not running. Repeated when the reason changes. The step's lease is held.
 
     Attributes:
-        time: When, in seconds since the epoch.
+        time: The time, in seconds since the epoch.
         name: The step's name.
         path: Its output path.
-        reason: Why it waits, according to its cluster; "" when that is not known.
+        reason: Why it is pending, according to its cluster; "" if unknown.
     """
 
     time: float
@@ -94,7 +94,7 @@ class StepJobQueued:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step's function starts; its lease is held and its status is RUNNING."""
+    """A step's function starts. Its lease is held and its status is RUNNING."""
 
     time: float
     name: str
@@ -103,14 +103,14 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepProgressed:
-    """A step's function has told how far it is (`marin.execution.progress`); about once a second at most.
+    """A step's function reported its progress (`marin.execution.progress`), at most about once a second.
 
     Attributes:
-        time: When, in seconds since the epoch.
+        time: The time, in seconds since the epoch.
         name: The step's name.
         path: Its output path.
-        done: How much is done.
-        total: How much there is to do, in the same units.
+        done: The amount done.
+        total: The total amount, in the same units.
     """
 
     time: float
@@ -122,15 +122,15 @@ class StepProgressed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptUse:
-    """One attempt at a step, and what it used.
+    """One attempt of a step, and its resource use.
 
     Attributes:
         outcome: How it ended: `succeeded`, `failed`, `timed out`, `preempted`, `lost its lease` or `was stopped`.
         seconds: How long its function ran.
         queued_seconds: How long its job was queued.
-        cpu_seconds: Processor time, as `marin.execution.report.progress.Use` says; None where it is not known.
-        peak_bytes: Memory at most, likewise.
-        error: Why it failed; None when it did not.
+        cpu_seconds: Processor time, as in `marin.execution.report.progress.Use`; None if unknown.
+        peak_bytes: Peak memory, likewise.
+        error: Its error; None if it did not fail.
     """
 
     outcome: str
@@ -143,15 +143,15 @@ class AttemptUse:
 
 @dataclass(frozen=True, slots=True)
 class StepRetrying:
-    """An attempt at a step ended without an output, and there will be another one.
+    """An attempt of a step ended without an output, and another will follow.
 
     Attributes:
-        time: When, in seconds since the epoch.
+        time: The time, in seconds since the epoch.
         name: The step's name.
         path: Its output path.
-        attempt: The number of the attempt that ended, from 1.
+        attempt: The number of the ended attempt, from 1.
         outcome: How it ended, in words.
-        error: Why.
+        error: Its error.
         delay: Seconds until the next attempt.
         seconds: How long the function of this attempt ran.
     """
@@ -171,16 +171,16 @@ class StepEnded:
     """A step ended. Sent once for each queued step, unless the run is interrupted.
 
     Attributes:
-        time: When, in seconds since the epoch.
+        time: The time, in seconds since the epoch.
         name: The step's name.
-        path: Its output path; identifies the step in the run.
+        path: Its output path, which identifies the step in the run.
         status: How it ended.
-        seconds: How long its function took.
-        error: Why it failed (for DEP_FAILED: the dependency's error); None when it did not.
-        log: Where its log can be read; None when it is in this process's log.
+        seconds: How long its function ran.
+        error: Its error (for DEP_FAILED: the dependency's error); None if it did not fail.
+        log: The location of its log; None if it is in this process's log.
         differences: For CACHED: unversioned values and code of this run that differ from those that made the output.
         queued_seconds: How long its job was queued.
-        attempts: The attempts of this run, the last one last; none for steps that were not begun.
+        attempts: The attempts of this run in order; none for steps that were not started.
     """
 
     time: float
@@ -197,12 +197,12 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run ended: all steps have ended, or it was interrupted, or failed itself.
+    """The run ended: all steps have ended, or it was interrupted, or it failed itself.
 
     Attributes:
-        time: When, in seconds since the epoch.
-        seconds: How long it took.
-        error: What ended it early; None when all of its steps have ended, failed ones included.
+        time: The time, in seconds since the epoch.
+        seconds: The duration of the run.
+        error: What ended it early; None if all steps have ended, including failed ones.
     """
 
     time: float
@@ -214,14 +214,14 @@ RunEvent = RunStarted | StepQueued | StepJobQueued | StepStarted | StepProgresse
 
 
 class RunObserver(Protocol):
-    """Sees every event of a run. Called by the run's threads, several at a time."""
+    """Receives every event of a run. Several of the run's threads call it concurrently."""
 
     def on_event(self, event: RunEvent) -> None:
-        """Handle an event. Must be quick: the run waits for it."""
+        """Handle an event. It must be fast, because the run waits for it."""
 
 
 def notify(observers: Sequence[RunObserver], event: RunEvent) -> None:
-    """Give an event to every observer. An observer that fails is logged and never ends the run."""
+    """Pass an event to every observer. A failing observer is logged and never ends the run."""
     for observer in observers:
         try:
             observer.on_event(event)
@@ -237,7 +237,9 @@ def told_run(
     info_path: str | None = None,
     code: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
-    """Tell observers that a run begins with the block and ends with it; the arguments are those of `RunStarted`."""
+    """Context manager: tell observers that a run begins and ends with the block. The arguments are those of
+    `RunStarted`.
+    """
     started = time.monotonic()
     notify(observers, RunStarted(time.time(), steps, description, info_path, code))
     error: str | None = None
@@ -251,7 +253,7 @@ def told_run(
 
 
 def describe_error(error: BaseException | None) -> str:
-    """An error in one line's beginning: its type and its words, without secrets: both shown and stored."""
+    """Return the start of an error's first line: its type and message, redacted because it is shown and stored."""
     if error is None:
         return "unknown error"
     text = redact_string(text_of(error))
