@@ -41,8 +41,14 @@ def test_the_commands_print_what_the_page_shows(name: str, environment: Mapping[
         assert first_missing(command.shown, said) is None, f"{command.text}:\n{said}"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_shows_its_picture_and_is_in_the_list(name: str) -> None:
-    page = (REPOSITORY / "docs" / "examples" / f"{name}.md").read_text(encoding="utf-8")
-    assert f"(../images/examples/{name}." in page
-    assert f"({name}.md)" in (REPOSITORY / "docs" / "examples" / "index.md").read_text(encoding="utf-8")
+# Tests of their folders run these (`tests/docs/test_tutorials.py`, `test_how_to.py`).
+ELSEWHERE = {name: f"tutorials/{name}" for name in ("sweep", "mirrored_inputs")} | {"notebook": "how-to/notebooks"}
+
+
+@pytest.mark.parametrize(("name", "page"), [*((name, f"examples/{name}") for name in PAGES), *ELSEWHERE.items()])
+def test_every_page_shows_its_picture_and_is_in_the_list(name: str, page: str) -> None:
+    docs = REPOSITORY / "docs"
+    (picture,) = (docs / "images" / "examples").glob(f"{name}.*")
+    assert f"(../images/examples/{picture.name})" in (docs / f"{page}.md").read_text(encoding="utf-8")
+    in_list = f"../{page}.md" if name in ELSEWHERE else f"{name}.md"
+    assert f"({in_list})" in (docs / "examples" / "index.md").read_text(encoding="utf-8")
