@@ -30,7 +30,7 @@ _FIELDS = 60
 
 
 @click.command()
-@click.argument("name", type=RUN_OR_STEP, metavar="RUN|STEP", required=False)
+@click.argument("name", type=RUN_OR_STEP, metavar="[RUN|STEP]", required=False)
 @click.option("--latest", is_flag=True, help="The newest run; with a name, the newest that the name fits.")
 @prefix_option
 @runs_option
