@@ -18,6 +18,7 @@ import anyio.to_thread
 from marin.browser.confined import Confined
 from marin.browser.previews.preview import whole_characters
 from marin.browser.run_view import parse_events
+from marin.recorded.deciding.run_steps import progress_note
 from rigging.web.events import encode_event
 
 LOCAL_SECONDS: Final = 0.15
@@ -161,10 +162,7 @@ def _change(event: Mapping[str, Any]) -> list[Any] | None:
     if status is None:
         return None
     note = str(event.get("reason") or event.get("error") or "").partition("\n")[0][:200]
-    done, total = event.get("done"), event.get("total")
-    if kind == "step_progressed" and isinstance(done, (int, float)) and isinstance(total, (int, float)) and total > 0:
-        note = f"{done:g}/{total:g} ({100 * done / total:.0f} %)"
-    return [status, None, note]
+    return [status, None, progress_note(event) or note]
 
 
 def _tries(count: int) -> str:

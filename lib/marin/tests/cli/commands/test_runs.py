@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,21 @@ def test_a_run_is_shown_with_its_steps(storage: RecordedStorage, marin: Marin) -
     )
     listed = marin("show", "train", "--json").json
     assert [step["dependencies"] for step in listed["step_list"]] == [[], [a["output_path"]]]
+
+
+def test_a_running_run_is_shown_with_its_time_and_progress_so_far(storage: RecordedStorage, marin: Marin) -> None:
+    a = storage.step("a-000001")
+    about = {"name": "a", "path": a["output_path"]}
+    begun = {"event": "step_started", "time": time.time() - 90, **about}
+    told = {"event": "step_progressed", "time": time.time(), "done": 120, "total": 500, **about}
+    storage.run("train-0a1b2c", [a], [])
+    begin = {**started(2), "host": os.uname().nodename}
+    log = storage.root / "experiments" / time.strftime(f"train-0a1b2c-%Y%m%dT%H%M%S.000000Z-{os.getpid()}.events.jsonl")
+    log.write_text("".join(f"{json.dumps(event)}\n" for event in (begin, begun, told)))
+    shown = marin("show", "train").out
+    assert "state        running" in shown
+    assert re.search(r"^took .* so far$", shown, re.MULTILINE)
+    assert re.search(r"^a +running +1 min 3\d s so far +/.*\n +120/500 \(24 %\)$", shown, re.MULTILINE)
 
 
 def test_attempts_of_a_step_are_shown_with_what_they_used(storage: RecordedStorage, marin: Marin) -> None:

@@ -19,7 +19,7 @@ from marin.recorded.deciding.code_diff import uncommitted_files
 from marin.recorded.deciding.leases import CLEARABLE, how_held, why_gone
 from marin.recorded.deciding.run_names import RunFiles, find_run
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
-from marin.recorded.deciding.run_summary import RunSummary
+from marin.recorded.deciding.run_summary import RunState, RunSummary
 from marin.recorded.deciding.step_attempts import StepAttempt
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import NotFound
@@ -76,7 +76,7 @@ def _run_or_step(root: str, directory: str, name: str, note: Callable[[str], Non
 def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool) -> None:
     from marin.recorded.reading.runs import read_events, read_info, summaries
 
-    [summary] = summaries(directory, [run], context.host)
+    [summary], now = summaries(directory, [run], context.host), context.now()
     info: dict[str, Any] = {}
     try:
         info = read_info(directory, run)
@@ -100,7 +100,7 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
         ("run", run.id),
         ("state", f"{summary.state}{f': {summary.error}' if summary.error else ''}"),
         ("started", moment(summary)),
-        ("took", duration(summary.seconds)),
+        ("took", _took(summary.seconds, run.started if summary.state is RunState.RUNNING else None, now)),
         ("user", summary.user or "-"),
         ("host", summary.host or "-"),
         ("script", summary.command or str(info.get("caller_path", "-"))),
@@ -110,17 +110,21 @@ def _show_run(context: CliContext, directory: str, run: RunFiles, as_json: bool)
     ]
     files = [f"{name}  {len(text)} characters" for name, text in uncommitted_files(texts).items()]
     Output(as_json).record(
-        [*_aligned(facts), *_listed("not committed (--json has the texts)", files), *_step_table(steps)], record
+        [*_aligned(facts), *_listed("not committed (--json has the texts)", files), *_step_table(steps, now)], record
     )
 
 
-def _step_table(steps: Sequence[RunStep]) -> list[str]:
+def _took(seconds: float | None, running_since: float | None, now: float) -> str:
+    return duration(seconds) if running_since is None else f"{duration(max(0.0, now - running_since))} so far"
+
+
+def _step_table(steps: Sequence[RunStep], now: float) -> list[str]:
     """Return the table of a run's steps, with their resource use where it is recorded."""
     if not steps:
         return []
     heads, rows = (
         ["step", "status", "took"],
-        [[step.name, step.status or "-", duration(step.seconds)] for step in steps],
+        [[step.name, step.status or "-", _took(step.seconds, step.started, now)] for step in steps],
     )
     if any(step.cpu_seconds is not None or step.peak_bytes is not None for step in steps):
         heads += ["cpu", "memory"]

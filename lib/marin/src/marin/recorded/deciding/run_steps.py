@@ -27,6 +27,7 @@ class RunStep:
         log: The location of its log according to the run.
         attempts: Its attempts in the run with their resource use, as in the event `step_ended`.
         started: The start of a running step, in seconds since the epoch; otherwise None.
+        progress: What a running step has done, in words; "" if it does not tell.
     """
 
     name: str
@@ -39,6 +40,7 @@ class RunStep:
     log: str | None = None
     attempts: tuple[Mapping[str, Any], ...] = ()
     started: float | None = None
+    progress: str = ""
 
     @property
     def cpu_seconds(self) -> float | None:
@@ -58,7 +60,7 @@ class RunStep:
 
     def note(self) -> str:
         """Return a note to show below the step: its error, and its attempts if there were several."""
-        lines = [(self.error or "").partition("\n")[0]]
+        lines = [(self.error or "").partition("\n")[0], self.progress]
         if len(self.attempts) > 1:
             lines.append("; ".join(f"attempt {n} {_outcome(each)}" for n, each in enumerate(self.attempts, 1)))
         return " - ".join(filter(None, lines))
@@ -74,6 +76,8 @@ class RunStep:
             "queued_seconds": self.queued_seconds,
             "error": self.error,
             "log": self.log,
+            "started": self.started,
+            "progress": self.progress or None,
             "attempts": [dict(attempt) for attempt in self.attempts],
         }
 
@@ -107,6 +111,8 @@ def steps_of_run(
         path = event.get("path")
         if isinstance(path, str):
             status = event.get("status") or _STATUS_OF_EVENT.get(str(event.get("event")))
+            if event.get("event") == "step_progressed" and path in last:
+                last[path]["progress"] = progress_note(event)
             if status is not None:
                 last[path] = {**event, "status": after if after is not None and status in _OPEN else status}
     found: dict[str, RunStep] = {}
@@ -133,7 +139,14 @@ def _step(name: str, path: str, dependencies: tuple[str, ...], event: Mapping[st
         log=_text(event.get("log")),
         attempts=_attempts(event.get("attempts")),
         started=_number(event.get("time")) if event.get("status") == "running" else None,
+        progress=str(event.get("progress", "")) if event.get("status") == "running" else "",
     )
+
+
+def progress_note(event: Mapping[str, Any]) -> str:
+    """Return how far a step is by an event `step_progressed`: `120/500 (24 %)`; "" if it cannot be read."""
+    done, total = _number(event.get("done")), _number(event.get("total"))
+    return f"{done:g}/{total:g} ({100 * done / total:.0f} %)" if done is not None and total and total > 0 else ""
 
 
 def _attempts(recorded: Any) -> tuple[Mapping[str, Any], ...]:
