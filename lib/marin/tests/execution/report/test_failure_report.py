@@ -35,8 +35,8 @@ def test_a_failure_is_told_with_its_frames_its_files_and_the_way_to_run_it_again
 
 def test_a_run_that_is_a_job_itself_names_that_job() -> None:
     report = FailureReport(job="/u/driver")
-    report.add("here", "/p/here", raised())
-    report.add("there", "/p/there", raised(), "job /u/driver/there")
+    report.add("here", "/p/here", raised("one"))
+    report.add("there", "/p/there", raised("two"), "job /u/driver/there")
     jobs = [line for line in report.text().splitlines() if line.startswith("  job: ")]
     assert jobs == ["  job:   /u/driver", "  job:   /u/driver/there"]
 
@@ -67,14 +67,21 @@ def test_failures_are_told_once(caplog: pytest.LogCaptureFixture, capsys: pytest
     assert "again" not in report.text()
 
 
-def test_of_many_failures_some_are_told_in_full() -> None:
+def test_failures_by_one_error_are_told_once_and_no_other_error_is_hidden_behind_them() -> None:
     report = FailureReport(most=2)
     for number in range(7):
-        report.add(f"s{number}", f"/p/{number}", raised())
+        report.add(f"s{number}", f"/p/{number}", raised(f"no shard {number} of s{number} at /p/{number}"))
+    for number, text in enumerate(("late", "early", "odd", "odd")):
+        report.add(f"t{number}", f"/p/t{number}", raised(text))
     text = report.text()
-    assert text.startswith("7 step(s) failed, the first ones in full:\n")
+    assert text.startswith("11 step(s) failed by 4 different errors, the first by each in full:\n\nstep s0 failed: ")
     assert text.count("Traceback") == 2
-    assert text.splitlines()[-3:] == ["  s2 -> /p/2", "  s3 -> /p/3", "  and 3 more"]
+    same = ["  the same error: s1 -> /p/1", "  the same error: s2 -> /p/2", "  and 4 more by the same error"]
+    assert "\n".join(["", *same, "", "step t0 failed: ValueError: late"]) in text
+    assert text.splitlines()[-2:] == [
+        "step t1 failed: ValueError: early -> /p/t1",
+        "step t2 failed: ValueError: odd -> /p/t2 (and 1 more)",
+    ]
 
 
 def test_secrets_and_what_a_terminal_obeys_are_not_told(caplog: pytest.LogCaptureFixture) -> None:

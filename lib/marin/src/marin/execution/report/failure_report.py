@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from marin.execution.report.error_text import full_traceback, own_traceback
@@ -19,7 +21,6 @@ from rigging.text.printable import printable
 
 logger = logging.getLogger(__name__)
 
-# When hundreds of steps fail they mostly fail alike; each has its own `.error` file.
 MOST_TOLD: Final = 10
 
 
@@ -33,13 +34,25 @@ def rerun_by_main(name: str) -> str:
     return f"executor_main(ExecutorMainConfig(run_only=[{step_pattern(name)!r}]), steps=...)"
 
 
+@dataclass(slots=True)
+class _Alike:
+    """Failures by one error: the first in full or in one line, the names of others, and how many there are."""
+
+    text: str
+    others: list[str] = field(default_factory=list)
+    count: int = 1
+
+
 class FailureReport:
     """Collect the failures of a run and report them once.
+
+    Failures with the same frames, type and message are reported once, with the names of their steps. Messages are the
+    same if they differ only in numbers and in the step's name and path.
 
     Args:
         rerun: Returns the command that runs a step again, by name; None if there is none.
         job: The id of the job that this process is; None for the Iris task that it is, if it is one.
-        most: Maximum number of failures reported in full. The others are only named.
+        most: Maximum number of errors reported in full, and of steps named for each. The other errors have one line.
     """
 
     def __init__(
@@ -52,9 +65,7 @@ class FailureReport:
         self._job = os.environ.get("IRIS_JOB_ID") if job is None else job
         self._most = most
         self._guard = threading.Lock()
-        self._texts: list[str] = []
-        self._others: list[str] = []
-        self._count = 0
+        self._errors: dict[tuple[str, ...], _Alike] = {}
         self._is_told = False
 
     def add(self, name: str, output_path: str, error: BaseException, log: str | None = None) -> None:
@@ -67,21 +78,32 @@ class FailureReport:
             log: The location of its job's log; None if it had none.
         """
         with self._guard:
-            self._count += 1
-            if len(self._texts) < self._most:
-                self._texts.append(self._text(name, output_path, error, log))
-            elif len(self._others) < self._most:
-                self._others.append(f"  {name} -> {output_path}")
+            is_verbose = logger.isEnabledFor(logging.DEBUG)
+            story = redact_string(full_traceback(error) if is_verbose else own_traceback(error))
+            first = printable(f"step {name} failed: {describe_error(error).partition(chr(10))[0]}")
+            frames = [line for line in story.splitlines() if line.lstrip().startswith("File ")]
+            own = rf"{re.escape(output_path)}|(?<![\w-]){re.escape(name)}(?![\w-])|\d+"
+            known = self._errors.get(key := (*frames, re.sub(own, "#", first.partition(" failed: ")[2])))
+            if known is None:
+                is_full = len(self._errors) < self._most
+                text = self._text(first, name, output_path, story, log) if is_full else f"{first} -> {output_path}"
+                self._errors[key] = _Alike(text)
+                return
+            known.count += 1
+            if len(known.others) < self._most:
+                known.others.append(printable(f"  the same error: {name} -> {output_path}"))
 
     def text(self) -> str:
         """Return the report; "" if nothing failed."""
         with self._guard:
-            if not self._texts:
-                return ""
-            head = f"{self._count} step(s) failed, the first ones in full:" if self._others else ""
-            more = self._count - len(self._texts) - len(self._others)
-            tail = [*self._others, *([f"  and {more} more"] if more else ())]
-            return "\n".join([*([head, ""] if head else ()), "\n\n".join(self._texts), *(["", *tail] if tail else ())])
+            errors = list(self._errors.values())
+        count = sum(error.count for error in errors)
+        kinds = f" by {len(errors)} different errors" if len(errors) > 1 else ""
+        head = [f"{count} step(s) failed{kinds}, the first by each in full:", ""] if count > len(errors) else []
+        full, short = errors[: self._most], errors[self._most :]
+        told = "\n\n".join("\n".join([error.text, *_others(error)]) for error in full)
+        rest = [f"{error.text}{f' (and {error.count - 1} more)' if error.count > 1 else ''}" for error in short]
+        return "\n".join([*head, *([told] if told else ()), *(["", *rest] if rest else ())])
 
     def log(self) -> None:
         """Log the report, unless it was already shown."""
@@ -113,13 +135,11 @@ class FailureReport:
         self._is_told = bool(text)
         return text
 
-    def _text(self, name: str, output_path: str, error: BaseException, log: str | None) -> str:
-        is_verbose = logger.isEnabledFor(logging.DEBUG)
-        story = redact_string(full_traceback(error) if is_verbose else own_traceback(error))
+    def _text(self, first: str, name: str, output_path: str, story: str, log: str | None) -> str:
         again = self.rerun(name)
         job = log.removeprefix("job ") if log else self._job
         lines = [
-            f"step {name} failed: {describe_error(error).partition(chr(10))[0]}",
+            first,
             *(f"  {line}".rstrip() for line in story.splitlines()),
             f"  log:   {path_in(output_path, LOG_FILE)}",
             f"  error: {path_in(output_path, ERROR_FILE)}",
@@ -127,3 +147,8 @@ class FailureReport:
             *([f"  to run it again: {again}"] if again else ()),
         ]
         return printable("\n".join(lines))
+
+
+def _others(error: _Alike) -> list[str]:
+    more = error.count - 1 - len(error.others)
+    return [*error.others, *([f"  and {more} more by the same error"] if more else ())]
