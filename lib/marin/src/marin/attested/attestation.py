@@ -79,6 +79,12 @@ class Attestation:
         """The commit that the run started from; None when it is not recorded."""
         return self._recorded("git_commit")
 
+    @property
+    def code(self) -> Mapping[str, Any]:
+        """The code of the run (`marin.execution.record.code_record`); {} when it is not recorded."""
+        code = self.runs.get(self.run, {}).get("code")
+        return code if isinstance(code, dict) else {}
+
     def _recorded(self, key: str) -> str | None:
         value = self.runs.get(self.run, {}).get(key)
         return value if isinstance(value, str) else None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from marin.attested.attestation import Attestation, path_of
 from marin.attested.rerun import Rerun
 from marin.attested.verdicts import StepVerdict, Tolerance, judge
+from marin.execution.record.code_record import describe_code
 from marin.execution.report.explain_mode import ExplainRequest
 from marin.recorded.reading.store import names_in, reading
 from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.filesystem import local_path, marin_temp_bucket, url_to_fs
+from rigging.project.code_state import read_code_state
 
 
 def verify(
@@ -60,6 +64,14 @@ def verify(
         verdicts.append(verdict)
         tell(len(verdicts), len(chosen))
     return verdicts
+
+
+def code_note(attestation: Attestation) -> str | None:
+    """Return how the code around the working directory differs from the attested one; None if it does not."""
+    then, now = attestation.code, asdict(read_code_state(os.getcwd()))
+    if not then or all(then.get(key) == now[key] for key in ("commit", "digest")):
+        return None
+    return f"attested at {describe_code(then)}; the code here is at {describe_code(now)}"
 
 
 def _refusal(attestation: Attestation, absent: Sequence[str] | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from marin.cli.output import Progress
+from rigging.project.code_state import CODE_VARIABLE, CodeState
 from support.marin.programs import run_program
 from support.marin.recorded_runs import Done, RecordedStorage, ended, started, step_ended
 
@@ -158,7 +159,9 @@ def test_outputs_are_compared_within_tolerances(
     assert kept is None or (kept / step(document, "numbers")["path"] / "loss.csv").exists()
 
 
-def test_a_change_of_code_is_shown_with_what_came_of_it(document: Any, marin: Marin) -> None:
+def test_a_change_of_code_is_shown_with_what_came_of_it(
+    document: Any, marin: Marin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = Path("script.py")
     script.write_text(SCRIPT.replace('"".join(texts)', '"-".join(texts)'))
     done = marin("verify", "a.json")
@@ -171,6 +174,10 @@ def test_a_change_of_code_is_shown_with_what_came_of_it(document: Any, marin: Ma
     )
     assert 'total.txt: line 1: "[0, 1, 2]SUCCESSSUCCESS" -> "[0, 1, 2]-SUCCESS-SUCCESS"' in done.out
     assert done.out.count("made with") == 1
+    assert "attested at" not in done.err
+    monkeypatch.setenv(CODE_VARIABLE, CodeState(commit="c0ffee", branch="main").handed())
+    done = marin("verify", "a.json")
+    assert "marin: attested at no git checkout; the code here is at c0ffee (main)\n" in done.err
 
 
 def test_progress_is_told_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
