@@ -88,6 +88,31 @@ def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedSto
     assert "1 output(s) deleted, 2 left alone" in done.err
 
 
+def test_runs_age_only_where_asked_and_added_files_are_shown(storage: RecordedStorage, marin: Marin) -> None:
+    old, shared, busy = (storage.step(name) for name in ("old-000001", "shared-000002", "busy-000003"))
+    for name in ("needed-000004", "old-000001/inner-000005"):
+        storage.step(name)
+    storage.step("running-000006", status="RUNNING")
+    (storage.root / "old-000001/notes.md").write_text("mine")
+    os.utime(storage.root / "old-000001/.executor_status", (0, 1000))
+    waits = {"config": "needed-000004", "needs": "running-000006"}
+    storage.run("old-0a1b2c", [old, shared])
+    storage.run("waits-0a1b2c", [waits, busy])
+    storage.run("new-0a1b2c", [shared], [])
+    week = 7 * 86_400
+    soon = time.time() + week
+    os.utime(next((storage.root / "experiments").glob("new-*.events.jsonl")), (soon, soon))
+    context = CliContext(now=lambda: time.time() + week)
+    assert marin("gc", "--json", context=context).json == []
+    done = marin("gc", "--runs-older-than", "3d", "--json", context=context)
+    assert {Path(item["path"]).name: item["added"] for item in done.json} == {
+        "old-000001": ["notes.md"],
+        "inner-000005": [],
+    }, "neither what a run may still need, nor what a later run used"
+    assert f"{storage.root}/old-000001: changed after its step ended: notes.md\n" in done.err
+    assert "none of 2 run file(s); 1 older one(s) do not count" in done.err
+
+
 def facts(name: str, **info: Any) -> OutputFacts:
     return OutputFacts(OutputFiles(name, 1, 1, 0.0, False), "SUCCESS", {"output_path": f"/p/{name}", **info})
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from marin.cli import exit_codes
 from marin.cli.context import CliContext, confirmed, pass_context
 from marin.cli.options import NAME, SPAN, json_option, prefix_option
 from marin.cli.output import Output, echo_json, say
-from marin.recorded.deciding.garbage import Verdict
+from marin.recorded.deciding.garbage import Found, Verdict
+from marin.recorded.deciding.run_names import shown_names
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import Conflict, InvalidRequest
 
@@ -21,6 +24,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 @click.option("--delete", is_flag=True, help="Delete them, after asking.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--older-than", type=SPAN, default=_DAY, metavar="SPAN", help="Keep younger outputs.  [default: 1d]")
+@click.option("--runs-older-than", type=SPAN, metavar="SPAN", help="Ignore runs recorded longer ago.  [default: none]")
 @click.option("--kept", is_flag=True, help="Also list kept outputs, and why.")
 @click.option(
     "--runs",
@@ -39,6 +43,7 @@ def gc(
     delete: bool,
     yes: bool,
     older_than: float,
+    runs_older_than: float | None,
     kept: bool,
     runs_at: tuple[str, ...],
     prefix: str | None,
@@ -55,7 +60,12 @@ def gc(
 
     root = storage_root(prefix)
     places = [runs_directory(root, None), *(runs_directory(root, place) for place in runs_at)]
-    found = find_garbage(root, places, context.now() - older_than)
+
+    def find() -> Found:
+        age = runs_older_than
+        return find_garbage(root, places, context.now() - older_than, None if age is None else context.now() - age)
+
+    found = find()
     if found.verdicts and not found.runs:
         raise InvalidRequest(
             f"no run is recorded in {', '.join(places)}: every output would be listed; name the place with --runs"
@@ -68,8 +78,12 @@ def gc(
     for problem in found.damaged:
         say(f"damaged: {problem}; what it refers to is not known")
     total = sum(verdict.output.files.size for verdict in found.garbage)
+    aged = f"; {found.aged} older one(s) do not count" if found.aged else ""
     counts = f"{len(found.garbage)} of {len(found.verdicts)} output(s), {size_text(total)}"
-    say(f"{counts}, are referred to by none of {found.runs} run file(s)")
+    say(f"{counts}, are referred to by none of {found.runs - found.aged} run file(s){aged}")
+    for verdict in found.garbage:
+        if verdict.added:
+            say(f"{root}/{verdict.output.files.name}: changed after its step ended: {shown_names(verdict.added)}")
     if not delete or not found.garbage:
         return exit_codes.OK
     if found.damaged:
@@ -77,16 +91,14 @@ def gc(
             "nothing was deleted: run files are damaged, so what runs refer to is not known; repair or remove them"
         )
     confirmed(context, f"delete {len(found.garbage)} output(s), {size_text(total)}, below {root}?", yes)
-    return _delete(context, root, places, found.garbage, older_than, as_json)
+    return _delete(root, find, found.garbage, as_json)
 
 
-def _delete(
-    context: CliContext, root: str, places: list[str], agreed: list[Verdict], older_than: float, as_json: bool
-) -> int:
-    from marin.recorded.reading.outputs import find_garbage, remove_output
+def _delete(root: str, find: Callable[[], Found], agreed: list[Verdict], as_json: bool) -> int:
+    from marin.recorded.reading.outputs import remove_output
 
     # Runs may have begun while the question stood.
-    again = find_garbage(root, places, context.now() - older_than)
+    again = find()
     still = set() if again.damaged else {verdict.output.files.name for verdict in again.garbage}
     deleted, left = [], []
     for verdict in agreed:

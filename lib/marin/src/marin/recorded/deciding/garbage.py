@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from marin.output_files import INFO_FILE, LOCK_FILE
+from marin.output_files import INFO_FILE, LOCK_FILE, STATUS_FILE, is_record
 from marin.recorded.deciding.stored import StoredFile
 
 _BETWEEN: Final = re.compile(r"[\s'\"=,;|<>(){}]+")
@@ -48,6 +48,11 @@ class OutputFacts:
     status: str | None
     info: Mapping[str, Any] | None
 
+    @property
+    def is_being_made(self) -> bool:
+        """Whether a step is at work on it, or was killed."""
+        return self.files.is_leased or self.status == "RUNNING"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -56,10 +61,12 @@ class Verdict:
     Attributes:
         output: The output.
         kept: Why it is kept; None if no run refers to it.
+        added: Of an output that no run refers to: the files that are newer than its end (`files_added`).
     """
 
     output: OutputFacts
     kept: str | None
+    added: Sequence[str] = ()
 
     def to_json(self, root: str) -> dict[str, Any]:
         """Return the output as an entry of `marin gc --json`."""
@@ -71,7 +78,30 @@ class Verdict:
             "modified": files.modified,
             "status": self.output.status,
             "kept": self.kept,
+            "added": list(self.added),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of `find_garbage`.
+
+    Attributes:
+        verdicts: The verdict on every output below the storage root.
+        runs: The number of runs' info files.
+        aged: How many of them are too old to count.
+        damaged: Unreadable info files, whose references are unknown.
+    """
+
+    verdicts: list[Verdict]
+    runs: int
+    aged: int
+    damaged: list[str]
+
+    @property
+    def garbage(self) -> list[Verdict]:
+        """Return the outputs that no run refers to."""
+        return [verdict for verdict in self.verdicts if verdict.kept is None]
 
 
 def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[OutputFiles]:
@@ -107,6 +137,25 @@ def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[Outp
     for directory in leased:
         busy.update(place for place in _and_above(directory) if place in totals)
     return [OutputFiles(name, *totals[name], name in busy) for name in sorted(totals)]
+
+
+def files_added(files: Sequence[StoredFile]) -> list[str]:
+    """Return the names of an output's files that changed after its step ended, sorted: somebody else's.
+
+    Files of outputs within it do not count. Without a status file there are none.
+
+    Args:
+        files: All files below the output path, named relative to it.
+    """
+    ended = max((file.modified for file in files if file.name == STATUS_FILE and file.modified), default=None)
+    if ended is None:
+        return []
+    inner = [file.name.removesuffix(f"/{INFO_FILE}") for file in files if file.name.endswith(f"/{INFO_FILE}")]
+    return sorted(
+        file.name
+        for file in files
+        if (file.changed or 0.0) > ended and not is_record(file.name) and not any(_is_in(file.name, at) for at in inner)
+    )
 
 
 def references(value: Any, root: str) -> set[str]:
@@ -189,7 +238,7 @@ def _reason(output: OutputFacts, referred: set[str], root: str, written_before: 
         return "it was made under another storage root"
     if info.get("executor_version") == "step_runner":
         return "no runs of bare StepSpecs are recorded"
-    if files.is_leased or output.status == "RUNNING":
+    if output.is_being_made:
         return "it is being made"
     if files.modified is None or files.modified >= written_before:
         return "it is too young" if files.modified is not None else "storage does not tell its age"

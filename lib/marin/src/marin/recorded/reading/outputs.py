@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from marin.output_files import INFO_FILE, LOCK_FILE, STATUS_FILE
 from marin.recorded.deciding.garbage import (
+    Found,
     OutputFacts,
     OutputFiles,
     Verdict,
+    files_added,
     judge_outputs,
     outputs_of,
     references,
     relative,
 )
+from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.reading.runs import list_runs, read_json
 from marin.recorded.reading.steps import read_status
 from marin.recorded.reading.store import below, each, files_below, names_in, reading
@@ -27,33 +30,15 @@ from rigging.filesystem.prefix import TEMP_PATH_PREFIX
 _FENCE = LOCK_FILE + ".fence"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of `find_garbage`.
-
-    Attributes:
-        verdicts: The verdict on every output below the storage root.
-        runs: The number of runs' info files.
-        damaged: Unreadable info files, whose references are unknown.
-    """
-
-    verdicts: list[Verdict]
-    runs: int
-    damaged: list[str]
-
-    @property
-    def garbage(self) -> list[Verdict]:
-        """Return the outputs that no run refers to."""
-        return [verdict for verdict in self.verdicts if verdict.kept is None]
-
-
-def find_garbage(root: str, runs_at: Sequence[str], written_before: float) -> Found:
+def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_before: float | None = None) -> Found:
     """Judge every output below a storage root.
 
     Args:
         root: The storage root.
         runs_at: The directories of run records.
         written_before: Keep outputs written after this time, in seconds since the epoch.
+        runs_before: Runs whose files were all written before this time do not count, unless an output that they name
+            is being made. None: all count.
     """
     skipped = [TEMP_PATH_PREFIX, *(relative(place, root) for place in runs_at if place.startswith(f"{root}/"))]
     outputs = outputs_of(files_below(root), skipped)
@@ -61,16 +46,41 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float) -> Fo
     # Runs are read after the outputs: of one that begins meanwhile, the outputs are younger.
     referred: set[str] = set()
     damaged: list[str] = []
-    count = 0
+    count = aged = 0
+    being_made = {output.files.name for output in facts if output.is_being_made}
     for place in runs_at:
-        paths = [below(place, name) for name in sorted({run.info for run in list_runs(place) if run.info})]
+        runs = list_runs(place)
+        paths = [below(place, name) for name in sorted({run.info for run in runs if run.info})]
         count += len(paths)
+        old = set() if runs_before is None else _written_before(runs_before, place, runs)
         for path, (info, problem) in zip(paths, each(read_json, paths, place), strict=True):
             if info is None or not isinstance(info.get("steps"), list):
                 damaged.append(problem or f"{path} is no info file of a run")
+                continue
+            named = references(info, root)
+            if path in old and not named & being_made:
+                aged += 1
             else:
-                referred |= references(info, root)
-    return Found(judge_outputs(facts, referred, root, written_before), count, damaged)
+                referred |= named
+    return Found(_with_added(root, judge_outputs(facts, referred, root, written_before)), count, aged, damaged)
+
+
+def _written_before(time: float, directory: str, runs: Sequence[RunFiles]) -> set[str]:
+    """Return the info files of runs whose files were all written before a time."""
+    modified = {file.name: file.modified for file in files_below(directory)}
+    young = {
+        run.stem for run in runs for name in (run.info, run.events) if name and (modified.get(name) or time) >= time
+    }
+    return {below(directory, run.info) for run in runs if run.info and run.stem not in young}
+
+
+def _with_added(root: str, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    def added(verdict: Verdict) -> Verdict:
+        if verdict.kept is not None:
+            return verdict
+        return replace(verdict, added=files_added(list(files_below(f"{root}/{verdict.output.files.name}"))))
+
+    return each(added, verdicts, root)
 
 
 def _facts(root: str, files: OutputFiles) -> OutputFacts:

@@ -64,7 +64,8 @@ def files_below(directory: str) -> Iterator[StoredFile]:
         found: dict[str, dict[str, Any]] = fs.find(remote, detail=True)
     start = len(remote.rstrip("/")) + 1
     for path, entry in found.items():
-        yield StoredFile(path[start:], int(entry.get("size") or 0), modified_of(entry))
+        modified = modified_of(entry)
+        yield StoredFile(path[start:], int(entry.get("size") or 0), modified, modified)
 
 
 def _local_files(root: str) -> Iterator[StoredFile]:
@@ -82,7 +83,7 @@ def _local_files(root: str) -> Iterator[StoredFile]:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 found = entry.stat(follow_symlinks=False)
-                yield StoredFile(below, found.st_size, found.st_mtime)
+                yield StoredFile(below, found.st_size, found.st_mtime, found.st_ctime)
 
 
 def modified_of(entry: dict[str, Any]) -> float | None:
