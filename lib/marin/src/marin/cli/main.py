@@ -45,7 +45,7 @@ _STORAGE_LIBRARIES: Final = ("gcsfs", "s3fs", "aiobotocore", "botocore", "google
 def cli(context: CliContext, verbose: bool) -> None:
     """Inspect recorded runs of experiments and their steps.
 
-    RUN is a name from `marin runs`, or an unambiguous beginning of one. STEP is an output path, absolute or below the
+    RUN is a name from `marin runs`, or the beginning of one. STEP is an output path, absolute or below the
     prefix (`docs/sum-0a1b2c`), or the name of a step with exactly one output.
     """
     context.verbose = verbose

@@ -266,12 +266,15 @@ def test_following_ends_when_the_run_is_gone_and_nobody_prints(storage: Recorded
     assert "a-000001: RUNNING, but its run is gone: the lease of elsewhere-1 has expired, last seen 1 min 3" in done.err
 
 
-def test_a_run_has_no_log_of_its_own_and_marin_show_is_named(storage: RecordedStorage, marin: Marin) -> None:
+def test_a_run_has_no_log_of_its_own_and_marin_show_is_named(
+    storage: RecordedStorage, marin: Marin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
     run = storage.run("train-0a1b2c", [storage.step("a-000001")], [started(), ended()])
     for name in (run, "train"):
         done = marin("logs", name)
         assert done.code == 4
-        assert f"{run} is a run, and each of its steps has a log: `marin show {run}` lists them" in done.err
+        assert f"{run} is a run, and each of its steps has a log: `uv run marin show {run}` lists them" in done.err
     assert "is a run" not in marin("logs", "trains").err
 
 

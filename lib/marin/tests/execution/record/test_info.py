@@ -170,7 +170,8 @@ def test_the_url_in_the_data_browser(make_executor: MakeExecutor, prefix: str, m
     executor = make_executor()
     executor.write_infos()
     assert executor.get_experiment_url() == executor.executor_info_path
-    assert executor.browse_words() == f"marin browser --prefix {prefix}"
+    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
+    assert executor.browse_words() == f"uv run marin browser --prefix {prefix}"
     monkeypatch.setenv("MARIN_DATA_BROWSER_URL", "https://browser/")
     assert executor.get_experiment_url().startswith("https://browser/experiment?path=%2F")
     monkeypatch.setenv("MARIN_BROWSER_URL", "https://pages")

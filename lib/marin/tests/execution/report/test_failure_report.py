@@ -10,7 +10,7 @@ import pytest
 
 from marin.execution.report.events import StepEnd, StepEnded
 from marin.execution.report.failure_report import FailureReport
-from marin.execution.report.rerun import rerun_command, step_pattern
+from marin.execution.report.rerun import marin_command, rerun_command, step_pattern
 from marin.execution.report.words import summary_lines
 
 
@@ -82,6 +82,16 @@ def test_failures_by_one_error_are_told_once_and_no_other_error_is_hidden_behind
         "step t1 failed: ValueError: early -> /p/t1",
         "step t2 failed: ValueError: odd -> /p/t2 (and 1 more)",
     ]
+
+
+def test_hints_name_marin_as_it_is_called_here() -> None:
+    for environ, command in (
+        ({"UV_RUN_RECURSION_DEPTH": "1"}, "uv run marin"),
+        ({"IRIS_RUN_COMMAND": "uv run iris job run", "PATH": "/nowhere"}, "uv run marin"),
+        ({"IRIS_RUN_COMMAND": "iris job run", "PATH": "/nowhere"}, "marin"),
+        ({"PATH": "/nowhere"}, "/v/python -m marin.cli"),
+    ):
+        assert marin_command(environ, "/v/python") == command
 
 
 def test_secrets_and_what_a_terminal_obeys_are_not_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,8 +3,10 @@
 import contextlib
 import io
 import json
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,13 @@ from marin.execution.report.events import (
     StepEnded,
     StepProgressed,
 )
-from marin.execution.report.progress import LEAST_MEASURED_SECONDS, StepProgress, Use, set_progress_of_process
+from marin.execution.report.progress import (
+    LEAST_MEASURED_SECONDS,
+    StepProgress,
+    Use,
+    measuring,
+    set_progress_of_process,
+)
 from rigging.errors import InvalidRequest, StepFailed
 from support.marin.recorder import Recorder
 from support.marin.steps import MakeExecutor, MakeStep, fail
@@ -76,6 +84,27 @@ def test_what_a_step_tells_and_uses_is_recorded(make_step: MakeStep, make_execut
     [recorded] = [event for event in events if event["event"] == "step_ended"]
     assert [each["outcome"] for each in recorded["attempts"]] == ["failed", "succeeded"]
     assert recorded["attempts"][1]["peak_bytes"] == end.attempts[1].peak_bytes
+
+
+def busy(seconds: float) -> None:
+    """Use processor time in this thread, whatever else runs on the machine."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@pytest.mark.parametrize("neighbours", [0, 1])
+def test_processor_time_counts_threads_and_processes_unless_other_steps_ran_meanwhile(neighbours: int) -> None:
+    alone, beside = StepProgress("a", "/p/a", lambda _: None), StepProgress("b", "/p/b", lambda _: None)
+    with measuring(alone):
+        with measuring(beside, 0.0) if neighbours else contextlib.nullcontext():
+            pass
+        thread = threading.Thread(target=busy, args=(0.1,))
+        thread.start()
+        thread.join()
+        subprocess.run([sys.executable, "-S", "-c", "import time\nwhile time.process_time() < 0.1: pass"], check=True)
+    assert alone.use is not None
+    assert alone.use.cpu_seconds < 0.1 if neighbours else alone.use.cpu_seconds >= 0.2
 
 
 def test_attempts_are_told_of_steps_that_ran(make_step: MakeStep, make_executor: MakeExecutor) -> None:

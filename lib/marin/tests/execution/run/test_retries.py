@@ -138,8 +138,11 @@ def test_a_function_that_awaits_a_process_ends_at_its_timeout(make_step: MakeSte
         subprocess.run(["sleep", "600"], check=True)
 
     executor = make_executor()
+    step = make_step("a", fn=work, timeout=0.5)
     with pytest.raises(StepFailed, match=r"timeout of 0\.5 s"):
-        executor.run([make_step("a", fn=work, timeout=0.5)])
+        executor.run([step])
+    told = Path(executor.output_paths[step], ".error").read_text()
+    assert 'subprocess.run(["sleep", "600"], check=True)' in told.partition("At its timeout the function was here:")[2]
 
 
 def test_a_function_that_goes_on_keeps_its_lease_and_is_not_tried_again(tmp_path: Path) -> None:
@@ -163,7 +166,9 @@ def test_a_function_that_goes_on_keeps_its_lease_and_is_not_tried_again(tmp_path
     assert StatusFile(str(tmp_path / "a")).status == STATUS_FAILED
 
 
-def test_a_job_is_stopped_at_its_timeout_and_waited_for(make_step: MakeStep, make_executor: MakeExecutor) -> None:
+def test_a_job_is_stopped_at_its_timeout_and_waited_for(
+    make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
     at_work, beside, calls = threading.Lock(), threading.Event(), list[float]()
 
     def work(_config: Any) -> None:
@@ -179,6 +184,7 @@ def test_a_job_is_stopped_at_its_timeout_and_waited_for(make_step: MakeStep, mak
         executor.run([make_step("a", fn=remote(work, timeout=0.05), retries=1)])
     assert len(calls) == 2
     assert not beside.is_set()
+    assert "marin/execution" not in caplog.messages[-1].partition("step a failed: StepTimedOut")[2], "frames of ours"
 
 
 def test_outcomes_are_told_apart(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import signal
 import threading
 import time
 from collections import Counter
@@ -18,7 +20,7 @@ from marin.execution.lease.circles import Making, making_as, making_here
 from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
 from marin.execution.log.notes import ValueNote, job_progress, tell, tell_use
-from marin.execution.report.progress import is_in_step, set_progress_of_process, step_progress, use_of_thread
+from marin.execution.report.progress import is_in_step, measuring, set_progress_of_process, step_progress
 from rigging.errors import InvalidRequest
 from rigging.process.calls import call_to_end, exit_status
 
@@ -181,17 +183,18 @@ def _told_to_run() -> Iterator[None]:
     """Context manager: send the function's progress and final resource use to its run."""
     if is_in_step():
         # An in-process client's job: the run is here.
-        began, step = time.thread_time(), step_progress()
-        try:
+        with measuring(step_progress(), 0.0):
             yield
-        finally:
-            step.add_use(use_of_thread(began))
         return
     began = time.process_time()
     set_progress_of_process(job_progress())
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr without a descriptor
+        # The end of the log says where the function was when its job was stopped, as at its timeout.
+        faulthandler.register(signal.SIGTERM, file=2, all_threads=False, chain=True)
     try:
         yield
     finally:
+        faulthandler.unregister(signal.SIGTERM)
         set_progress_of_process(None)
         tell_use(began)
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final
 
 import rigging
-from marin.execution.report.events import FURTHER_LINES
+from marin.execution.report.events import FURTHER_LINES, StepTimedOut
 from marin.execution.report.shell import interactive_shell
 from rigging.errors import JobFailed, MarinError
 from rigging.text.printable import printable
@@ -71,7 +71,7 @@ def own_traceback(error: BaseException) -> str:
         left_out += len(traceback.extract_tb(error.__traceback__))
         said = traceback.format_exception_only(error)[0].strip()
         text = _with_lines_of_cells(text.rstrip("\n") if said in text else f"{text.rstrip()}\n{said}")
-    elif isinstance(error, JobFailed) and _was_only_waited_for(error):
+    elif isinstance(error, (JobFailed, StepTimedOut)) and _was_only_waited_for(error):
         # The traceback of the job's process is a part of the message, in a form that depends on the backend.
         text, left_out = _without_ours("".join(traceback.format_exception_only(error)).rstrip("\n"))
         text = _with_lines_of_cells(text)

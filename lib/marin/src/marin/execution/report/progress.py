@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import math
 import os
 import resource
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from marin.execution.report.events import RunEvent, StepJobQueued, StepProgressed, StepStarted
 from rigging.errors import InvalidRequest
-
-T = TypeVar("T")
 
 # An event at most so often.
 _PAUSE_SECONDS: Final = 1.0
@@ -28,7 +28,8 @@ class Use:
     """The resource use of an attempt.
 
     Attributes:
-        cpu_seconds: Processor time: of all processes of a job, or in the run's own process of the function's thread.
+        cpu_seconds: Processor time: of all processes of a job; in the run's own process, of its threads and of the
+            processes that ended meanwhile or, if other steps ran at the same time, of the function's thread alone.
         peak_bytes: Peak memory: of a job's largest process, or in the run's own process of all steps together.
     """
 
@@ -107,23 +108,48 @@ class StepProgress:
         return (self._queued_until if self._started is None else self._started) - self._began
 
 
-def measured(work: Callable[[], T], progress: StepProgress) -> T:
-    """Call a function in this thread and record its resource use, unless it was very short."""
-    began, cpu_before = time.monotonic(), time.thread_time()
+@contextlib.contextmanager
+def measuring(progress: StepProgress, least_seconds: float = LEAST_MEASURED_SECONDS) -> Iterator[None]:
+    """Context manager: record the resource use of a function in this thread, unless it was very short."""
+    began, thread, process, number = time.monotonic(), time.thread_time(), _cpu_of_process(), _MEASURED.begin()
     try:
-        return work()
+        yield
     finally:
+        was_alone = _MEASURED.end(number)
         # For a function that does next to nothing, asking would take longer than what is asked about.
-        if time.monotonic() - began >= LEAST_MEASURED_SECONDS:
-            progress.add_use(use_of_thread(cpu_before))
+        if time.monotonic() - began >= least_seconds:
+            peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            cpu = _cpu_of_process() - process if was_alone else time.thread_time() - thread
+            progress.add_use(Use(round(cpu, 6), peak))
 
 
-def use_of_thread(cpu_before: float) -> Use:
-    """Return what this thread has used since `time.thread_time()` was `cpu_before`. The memory is the process's."""
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Use(round(time.thread_time() - cpu_before, 6), peak)
+def _cpu_of_process() -> float:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
+class _Measured:
+    """Which measured functions had this process for themselves."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._running = self._begun = 0
+
+    def begin(self) -> int:
+        """Return a number for `end`."""
+        with self._guard:
+            self._running += 1
+            self._begun += 1
+            return self._begun if self._running == 1 else 0
+
+    def end(self, number: int) -> bool:
+        """Return whether no other function ran since `begin` returned this number."""
+        with self._guard:
+            self._running -= 1
+            return number == self._begun
+
+
+_MEASURED: Final = _Measured()
 _NO_PROGRESS = StepProgress("(none)", "", lambda _: None)
 _current: contextvars.ContextVar[StepProgress | None] = contextvars.ContextVar("marin_step_progress", default=None)
 _of_process: StepProgress | None = None

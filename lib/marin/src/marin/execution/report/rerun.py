@@ -1,4 +1,4 @@
-"""The command that runs one step of a script again, as typed where the script was started."""
+"""Commands for hints, as typed where the script was started: one that runs a step again, and marin itself."""
 
 from __future__ import annotations
 
@@ -54,6 +54,22 @@ def rerun_command(
         python = os.path.basename(executable)
         start = python if shutil.which(python, path=environ.get("PATH", "")) == executable else shlex.quote(executable)
     return f"{start} {shlex.join(script)} --run_only {shlex.quote(step_pattern(name))}"
+
+
+def marin_command(environ: Mapping[str, str] = os.environ, executable: str = sys.executable) -> str:
+    """Return how `marin` is called where this process was started: `uv run marin`, `marin`, or by the interpreter.
+
+    Args:
+        environ: The process's variables.
+        executable: Its interpreter.
+    """
+    import shutil
+
+    if "UV_RUN_RECURSION_DEPTH" in environ or environ.get(IRIS_RUN_COMMAND, "").startswith("uv run "):
+        return "uv run marin"
+    if IRIS_RUN_COMMAND in environ or shutil.which("marin", path=environ.get("PATH", "")):
+        return "marin"
+    return f"{executable} -m marin.cli"
 
 
 def _without_dropped(words: Sequence[str]) -> list[str]:

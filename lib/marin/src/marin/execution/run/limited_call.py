@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar, cast
 
 from marin.execution.lease.step_lease import StepLease
+from marin.execution.report.error_text import stack_of_thread
 from marin.execution.report.events import StepTimedOut
 from marin.execution.run.children import StepProcesses, ticks_now
 from marin.execution.run.interruption import DEFAULT_ENDING, EXIT_LEASES, AtWork, EndingTerms, ExitLeases, end_processes
@@ -73,6 +74,7 @@ class LimitedCall(Generic[T]):
         caller.start()
         caller.join(self._timeout)
         if caller.is_alive():
+            where = stack_of_thread(self.thread)
             self._lease.expire(f"its timeout of {self._timeout:g} s was over")
             with self._open_processes([self.thread], since) as processes:
                 if processes:
@@ -80,15 +82,18 @@ class LimitedCall(Generic[T]):
             caller.join(self._ending.grace_seconds)
             text = f"step {self._lease.label}: still at work after its timeout of {self._timeout:g} s"
             with self._guard:
-                if self._has_ended:
-                    raise StepTimedOut(text) from self._error
-                # Its log has ended with the timeout.
-                self._exit_leases.add([AtWork(self._lease, None, self.thread, in_process=True)])
-                raise StepTimedOut(
-                    f"{text}, and its function goes on, as a function in the run's own process cannot be stopped: "
-                    f"nobody else gets {self._lease.output_path} before it or this process has ended",
-                    still_runs=True,
-                )
+                error = StepTimedOut(text)
+                if not self._has_ended:
+                    # Its log has ended with the timeout.
+                    self._exit_leases.add([AtWork(self._lease, None, self.thread, in_process=True)])
+                    error = StepTimedOut(
+                        f"{text}, and its function goes on, as a function in the run's own process cannot be stopped: "
+                        f"nobody else gets {self._lease.output_path} before it or this process has ended",
+                        still_runs=True,
+                    )
+                if where is not None:
+                    error.add_note(f"At its timeout the function was here:\n{where}")
+                raise error from self._error
         if self._error is not None:
             raise self._error
         return cast(T, self._result)

@@ -44,6 +44,7 @@ from marin.execution.report.error_text import short_errors
 from marin.execution.report.events import RunObserver, told_run
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.report.failure_report import FailureReport, rerun_by_executor
+from marin.execution.report.rerun import marin_command
 from marin.execution.run.crew import check_max_concurrent
 from marin.execution.run.outcomes import add_failure, raise_failures
 from marin.execution.run.plan_source import run_tasks
@@ -298,10 +299,10 @@ class Executor:
         """Return in words how to look at the run in a browser: an address, or the command that serves its pages."""
         if any(os.environ.get(name) for name in BROWSER_URL_VARIABLES):
             return self.get_experiment_url()
-        words = ["marin", "browser", "--prefix", self.prefix]
+        words = ["browser", "--prefix", self.prefix]
         if self.executor_info_base_path != path_in(self.prefix, "experiments"):
             words += ["--runs", self.executor_info_base_path]
-        return shlex.join(words)
+        return f"{marin_command()} {shlex.join(words)}"
 
     def _note_run(self) -> None:
         """Write the run's info file. A failure, such as on a read-only prefix, is only logged."""
