@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Sequence, Set
-from typing import Any, Final
+from typing import Final
 
 from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of
 from marin.execution.lease.status_words import STATUS_SUCCESS
@@ -36,7 +35,7 @@ def attest(
         runs: All runs, the newest first.
         run: The run.
         host: This machine's name.
-        tell: Called with the number of outputs that are done, and of all.
+        tell: Called with the number of files that are read, and of all.
 
     Raises:
         Conflict: The run has not succeeded, or an output is not there any more; the steps are named.
@@ -46,16 +45,20 @@ def attest(
     steps = _made(summary, steps_of_run(info, read_events(directory, run), summary.state))
     prefix = str(info.get("prefix", ""))
     recorded = {step.get("output_path"): step for step in info["steps"] if isinstance(step, dict)}
-    makers = _makers(directory, runs, {step.path for step in steps})
-    done: list[str] = []
-
-    def read(step: RunStep) -> AttestedStep:
-        found = _attested(step, prefix, recorded.get(step.path, {}), makers.get(step.path))
-        done.append(step.path)
-        tell(len(done), len(steps))
-        return found
-
-    attested = tuple(each(read, steps, prefix))
+    paths = [step.path for step in steps]
+    makers = _makers(directory, runs, frozenset(paths))
+    infos = each(lambda path: read_json(below(path, INFO_FILE))[0], paths, prefix)
+    attested = tuple(
+        # An output at a fixed path may be older than info files; of what made it, the run knows all but the code.
+        AttestedStep(
+            key_of(step.path, prefix),
+            step.name,
+            made_by or {**recorded.get(step.path, {}), "source": {}},
+            makers.get(step.path),
+            files,
+        )
+        for step, made_by, files in zip(steps, infos, read_files(paths, prefix, tell), strict=True)
+    )
     others = [other for other in runs if other.id != run.id and other.id in set(makers.values())]
     about = {one.files.id: one.to_json() for one in (summary, *summaries(directory, others, host))}
     about[run.id] |= {"created": info.get("created_date"), "script": info.get("caller_path")}
@@ -98,18 +101,39 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _attested(step: RunStep, prefix: str, recorded: dict[str, Any], maker: str | None) -> AttestedStep:
-    # An output at a fixed path may be older than info files; of what made it, the run knows all but the code.
-    made_by = read_json(below(step.path, INFO_FILE))[0] or {**recorded, "source": {}}
-    return AttestedStep(key_of(step.path, prefix), step.name, made_by, maker, read_files(step.path))
+def read_files(
+    output_paths: Sequence[str], root: str, tell: Callable[[int, int], object] = lambda _done, _all: None
+) -> list[tuple[AttestedFile, ...]]:
+    """Return the files of each output with their digests, by name; marin's own records are left out.
+
+    Args:
+        output_paths: The outputs.
+        root: Their storage root.
+        tell: Called with the number of files that are read, and of all.
+    """
+    names = [
+        (path, name)
+        for path, found in zip(output_paths, each(_names, output_paths, root), strict=True)
+        for name in found
+    ]
+    done: list[str] = []
+
+    def read(place: tuple[str, str]) -> AttestedFile | None:
+        found = _read_file(*place)
+        done.append(place[1])
+        tell(len(done), len(names))
+        return found
+
+    files: dict[str, list[AttestedFile]] = {path: [] for path in output_paths}
+    for (path, _), file in zip(names, each(read, names, root), strict=True):
+        if file is not None:
+            files[path].append(file)
+    return [tuple(files[path]) for path in output_paths]
 
 
-def read_files(output_path: str) -> tuple[AttestedFile, ...]:
-    """Return the files of an output with their digests, by name; marin's own records are left out."""
-    files = sorted(files_below(output_path), key=lambda file: file.name)
-    chosen = [file.name for file in files if not is_record(file.name) and not _is_temporary(file.name)]
-    read = each(functools.partial(_read_file, output_path), chosen, output_path)
-    return tuple(file for file in read if file is not None)
+def _names(output_path: str) -> list[str]:
+    names = sorted(file.name for file in files_below(output_path))
+    return [name for name in names if not is_record(name) and not _is_temporary(name)]
 
 
 def _is_temporary(name: str) -> bool:

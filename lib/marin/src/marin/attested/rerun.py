@@ -32,6 +32,7 @@ from marin.execution.script.main import exit_on_signals
 from marin.execution.step_spec import StepSpecFunction
 from marin.execution.version.step_version import Step
 from marin.execution.views.observers import default_observers
+from marin.recorded.reading.store import each
 from rigging.errors import Conflict
 from rigging.filesystem import url_to_fs
 from rigging.filesystem.location import path_in
@@ -186,9 +187,9 @@ def sampled(keys: Sequence[str], count: int | None, seed: int) -> list[str]:
 
 def changed_files(step: AttestedStep, output_path: str) -> list[str]:
     """Return the paths of an output's files that are missing or not as attested."""
-    return [
-        place for file in step.files if _digest(place := path_in(output_path, file.name)) != (file.bytes, file.sha256)
-    ]
+    places = [path_in(output_path, file.name) for file in step.files]
+    read = zip(places, step.files, each(_digest, places, output_path), strict=True)
+    return [place for place, file, found in read if found != (file.bytes, file.sha256)]
 
 
 def _digest(path: str) -> tuple[int, str] | None:

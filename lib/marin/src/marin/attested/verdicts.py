@@ -116,7 +116,7 @@ def judge(
     """
     if error is not None:
         return StepVerdict(step.path, step.name, Status.FAILED, error, tuple(code))
-    found = {file.name: file for file in read_files(new_path)}
+    found = {file.name: file for file in read_files([new_path], new_path)[0]}
     verdicts = []
     for file in step.files:
         new = found.pop(file.name, None)

@@ -28,7 +28,7 @@ def attest(context: CliContext, run: str, place: str | None, prefix: str | None,
     directory = runs_directory(storage_root(prefix), runs_at)
     runs = list_runs(directory)
     found = find_run(runs, run, directory, say)
-    progress = Progress(context.now, "outputs read")
+    progress = Progress(context.now, "files read")
     attestation = attest_run(directory, runs, found, context.host, progress.tell)
     text = json.dumps(attestation.to_json(), indent=1)
     if place is None:
