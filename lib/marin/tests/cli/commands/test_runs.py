@@ -217,7 +217,10 @@ def test_following_goes_on_over_the_attempts_of_a_step_and_not_for_ever(storage:
 def test_logs_are_the_log_then_the_error(storage: RecordedStorage, marin: Marin) -> None:
     storage.step("a-000001", status="FAILED")
     place = storage.root / "a-000001"
-    assert marin("logs", "a").code == 4
+    done = marin("logs", "a")
+    assert (done.code, done.out, done.err) == (0, "", f"marin: {place}: FAILED, and its step printed nothing\n")
+    storage.step("b-000001", status="DEP_FAILED")
+    assert (marin("logs", "b").code, "has not run yet" in marin("logs", "b").err) == (4, True)
     (place / ".error").write_text("Traceback: bad\n")
     done = marin("logs", "-f", "a", "--json")
     assert (done.code, json.loads(done.out)) == (8, {"path": str(place), "error": "Traceback: bad\n"})

@@ -10,7 +10,7 @@ from marin.cli import exit_codes
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import STEP, json_option, prefix_option
 from marin.cli.output import echo_json, say
-from marin.execution.lease.status_words import STATUS_RUNNING
+from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_RUNNING
 from marin.execution.report.rerun import marin_command
 from marin.log_words import seconds_to_next
 from marin.output_files import ERROR_FILE, LOG_FILE
@@ -56,9 +56,11 @@ def logs(
     tail = _Tail(path, lines, as_json and follow)
     if not follow:
         text, error = tail.whole_text(), tail.error_text()
-        if text is None and error is None:
-            raise NotFound(f"{path} has no log: it has not run yet, or an old release without logs made it")
         status = read_status(path)
+        if text is None and error is None:
+            if status in (None, STATUS_DEP_FAILED):
+                raise NotFound(f"{path} has no log: its step has not run yet")
+            say(f"{path}: {status}, and its step {'has printed' if status == STATUS_RUNNING else 'printed'} nothing")
         if as_json:
             echo_json({"path": path, "status": status, "log": text, "error": error})
         else:
