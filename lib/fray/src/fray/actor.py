@@ -42,12 +42,24 @@ class ActorFuture(Protocol[R_co]):
         Raises:
             DeadlineExceeded: (a TimeoutError) No result after `timeout` seconds. The call continues.
             ActorLost: The actor's process ended before it answered.
+            CancelledError: (of `concurrent.futures`, and a Conflict) The call was cancelled.
             Conflict: The actor was shut down before the call began.
         """
         ...
 
     def done(self) -> bool:
         """Return whether `result` would return or raise immediately."""
+        ...
+
+    def cancel(self) -> bool:
+        """Take the call back: return True if it never runs, False if it has begun, which nothing interrupts, or ended.
+
+        This asks the actor's process, unless the call is still here.
+        """
+        ...
+
+    def cancelled(self) -> bool:
+        """Return whether the call was cancelled."""
         ...
 
     def add_done_callback(self, callback: Callable[["ActorFuture[R_co]"], object]) -> None:

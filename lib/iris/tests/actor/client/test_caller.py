@@ -11,6 +11,7 @@ from fray.testing.waiting import eventually_async
 from iris.actor.client.caller import DEFAULT_LIMITS, Caller, ClientLimits
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Location, Place, Target
+from iris.actor.errors import ActorStopped
 from iris.actor.transport.payload import dump, dump_arguments
 from iris.rpc.generated import actor_pb2 as pb
 from rigging.errors import Conflict, Denied, MarinError, Unavailable
@@ -54,6 +55,7 @@ class Link:
         self.outstanding: list[int] = []
         self.sent: list[str] = []
         self.cancelled: list[str] = []
+        self.withdrawn: list[str] = []
         self.finished: list[bool] = []
         self.closed = False
         self.has_it_all = True
@@ -71,6 +73,9 @@ class Link:
 
     def cancel(self, call: PendingCall) -> None:
         self.cancelled.append(call.method)
+
+    def withdraw(self, call: PendingCall) -> None:
+        self.withdrawn.append(call.method)
 
     async def finish(self, forget: bool) -> bool:
         self.finished.append(forget)
@@ -200,6 +205,29 @@ async def test_what_may_have_begun_in_an_earlier_life_fails_unless_it_may_be_mad
     assert (await error_of(twice)).startswith("ActorDied: ")
     assert third.sent == ["always"]
     assert not always.future.done()
+
+
+async def test_a_call_is_withdrawn_unless_it_may_have_begun(bench: Bench) -> None:
+    before = bench.call("before")
+    assert await asyncio.to_thread(bench.caller.withdraw, before)
+    with pytest.raises(ActorStopped, match="'before' of actor counter was cancelled"):
+        before.future.result()
+    tried, asked, late = bench.call("tried", retries=1), bench.call("asked", retries=1), bench.call("late", retries=1)
+    link = await bench.connected()
+    assert link.sent == ["tried", "asked", "late"]
+    answers = [asyncio.create_task(asyncio.to_thread(bench.caller.withdraw, call)) for call in (asked, late)]
+    await eventually_async(lambda: sorted(link.withdrawn) == ["asked", "late"], "the actor is asked")
+    link.broken.set_exception(BROKEN)
+    # What is not known there has not begun; what is known is asked for again.
+    link = await bench.connected(2, resumed=True, known=(tried.number, late.number))
+    assert await answers[0]
+    assert link.withdrawn == ["late"]
+    late.answer_withdrawal(False)
+    assert not await answers[1]
+    link.broken.set_exception(BROKEN)
+    await bench.connected(3, resumed=False)
+    assert not await asyncio.to_thread(bench.caller.withdraw, tried), "its first life may have run it"
+    assert not tried.future.done()
 
 
 async def test_an_actor_without_a_place_is_waited_for_until_it_has_ended(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -137,6 +138,10 @@ def is_current_actor(ref: ActorRef) -> bool:
     return own is not None and own.handle == RefHandle(ref)
 
 
+class CallCancelled(Conflict, CancelledError):
+    """A call was cancelled before it began."""
+
+
 class CallFuture(ABC):
     """The future result of a call.
 
@@ -147,6 +152,8 @@ class CallFuture(ABC):
 
     def __init__(self, ref: ActorRef, method: str) -> None:
         self._what = call_text(ref, method)
+        self._taken_back = False
+        self._cancelled = False
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> Any: ...
@@ -157,10 +164,24 @@ class CallFuture(ABC):
     @abstractmethod
     def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None: ...
 
+    def cancel(self) -> bool:
+        self._taken_back = True  # before others learn of the end, which they are to tell from a shutdown
+        self._cancelled = self._cancelled or self._take_back()
+        return self._cancelled
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    @abstractmethod
+    def _take_back(self) -> bool:
+        """End the call if it has not begun, and return whether it had not."""
+
     def _late(self, timeout: float | None) -> DeadlineExceeded:
         return DeadlineExceeded(f"{self._what}: no result after {timeout} s")
 
     def _never_began(self) -> Conflict:
+        if self._taken_back:
+            return CallCancelled(f"{self._what} was cancelled")
         return Conflict(f"{self._what}: the actor was shut down before the call began")
 
 

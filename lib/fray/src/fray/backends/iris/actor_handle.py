@@ -86,6 +86,9 @@ class IrisActorFuture(CallFuture):
     def done(self) -> bool:
         return self._call.done()
 
+    def _take_back(self) -> bool:
+        return self._call.withdraw()
+
     def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None:
         self._call.add_done_callback(lambda _: callback(self))
 

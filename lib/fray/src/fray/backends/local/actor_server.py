@@ -5,7 +5,7 @@ import os
 import pickle
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from multiprocessing.connection import Client, Connection, Listener
@@ -103,26 +103,37 @@ class ActorServer:
 
     def _serve(self, connection: Connection) -> None:
         writing = threading.Lock()
+        calls: dict[int, Future[Any]] = {}
         with connection:
             while True:
                 try:
                     message = connection.recv_bytes()
                 except (EOFError, OSError):
                     break
-                self._call(message, partial(_answer, connection, writing))
+                self._take(message, calls, partial(_send, connection, writing))
             with self._lock:
                 self._connections.discard(connection)
 
-    def _call(self, message: bytes, answer: Any) -> None:
+    def _take(self, message: bytes, calls: "dict[int, Future[Any]]", send: Callable[[Answer], None]) -> None:
+        """Take a message of the caller with those calls."""
+
+        def answer(future: "Future[Any]") -> None:
+            if calls.pop(number, None) is not None or not future.cancelled():
+                send(_answer_of(number, future))
+
         # From processes of this user, as no other user can open the socket's directory.
         number, call = pickle.loads(message)  # noqa: S301
+        if not call:
+            taken = calls.pop(number, None)
+            send(Answer(number, taken_back=taken is not None and taken.cancel()))
+            return
         try:
             method, args, kwargs = pickle.loads(call)  # noqa: S301
             future = self._actor.call_future(method, args, kwargs)
         except Exception as error:  # arguments that cannot be made again, or an actor that was shut down: the caller's
-            answer(number, _failed(error))
-            return
-        future.add_done_callback(partial(answer, number))
+            future = _failed(error)
+        calls[number] = future
+        future.add_done_callback(answer)
 
 
 def _failed(error: BaseException) -> "Future[Any]":
@@ -131,8 +142,8 @@ def _failed(error: BaseException) -> "Future[Any]":
     return future
 
 
-def _answer(connection: Connection, writing: Any, number: int, future: "Future[Any]") -> None:
-    data = pickle.dumps(_answer_of(number, future))
+def _send(connection: Connection, writing: Any, answer: Answer) -> None:
+    data = pickle.dumps(answer)
     try:
         with writing:
             connection.send_bytes(data)

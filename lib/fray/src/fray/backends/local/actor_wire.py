@@ -2,7 +2,7 @@
 
 Pickling a handle starts a listener and pickles the actor's address. In the actor's own process it unpickles to the
 ordinary handle; elsewhere calls use one connection per process and actor. Every message is a length and a pickle:
-(number, pickled (method, args, kwargs)) in one direction, (number, pickled value) or (number, packed error) in the
+(number, pickled (method, args, kwargs)) in one direction, or (number, b"") to take a call back, and an `Answer` in the
 other. Nested pickles are decoded separately, so one that fails does not harm other calls.
 """
 
@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
@@ -29,9 +30,12 @@ from rigging.process.fork_lock import ForkLock
 class LocalActorFuture(CallFuture):
     """The future result of a call of a local actor."""
 
-    def __init__(self, ref: ActorRef, method: str, future: "Future[Any]") -> None:
+    def __init__(
+        self, ref: ActorRef, method: str, future: "Future[Any]", take_back: Callable[[], bool] | None = None
+    ) -> None:
         super().__init__(ref, method)
         self._future = future
+        self._end = take_back or future.cancel
 
     def result(self, timeout: float | None = None) -> Any:
         try:
@@ -50,6 +54,9 @@ class LocalActorFuture(CallFuture):
     def done(self) -> bool:
         return self._future.done()
 
+    def _take_back(self) -> bool:
+        return self._end()
+
     def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None:
         self._future.add_done_callback(lambda _: call_apart(lambda: callback(self)))
 
@@ -67,7 +74,7 @@ class ActorAddress:
         return False
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalActorFuture:
-        return LocalActorFuture(self, method, channel_to(self).call(method, args, kwargs))
+        return channel_to(self).call(method, args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return actor_at, (self.path, self.label, self.class_name, self.methods)
@@ -75,11 +82,12 @@ class ActorAddress:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call: a pickled value or a packed error."""
+    """The answer to a call: a pickled value or a packed error. Or, with `taken_back`, the answer to taking it back."""
 
     number: int
     value: bytes = b""
     error: bytes | None = None
+    taken_back: bool | None = None
 
 
 class Channel:
@@ -90,6 +98,7 @@ class Channel:
         self._connection = connection
         self._lock = threading.Lock()
         self._pending: dict[int, Future[Any]] = {}
+        self._taking_back: dict[int, Future[bool]] = {}
         self._numbers = itertools.count()
         self._lost = False
 
@@ -108,7 +117,7 @@ class Channel:
         """Whether the connection has ended."""
         return self._lost
 
-    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Future[Any]":
+    def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LocalActorFuture:
         """Send a call. Calls of one thread arrive in order.
 
         Args:
@@ -128,7 +137,19 @@ class Channel:
             except OSError:
                 del self._pending[number]
                 raise self._loss(method) from None
-        return future
+        return LocalActorFuture(self._address, method, future, partial(self._take_back, number))
+
+    def _take_back(self, number: int) -> bool:
+        """Ask the actor's process to end a call that has not begun."""
+        with self._lock:
+            if number not in self._pending or self._lost:
+                return False
+            taken = self._taking_back.setdefault(number, Future())
+            try:
+                self._connection.send_bytes(pickle.dumps((number, b"")))
+            except OSError:
+                return False
+        return taken.result()
 
     def _loss(self, method: str) -> ActorLost:
         return ActorLost(f"actor {self._address.label} is gone: whether {method!r} has run is not known")
@@ -141,15 +162,24 @@ class Channel:
                 except (EOFError, OSError):
                     break
                 with self._lock:
-                    future = self._pending.pop(answer.number)
-                self._settle(future, answer)
+                    taken = self._taking_back.pop(answer.number, None) if answer.taken_back is not None else None
+                    future = self._pending.pop(answer.number, None) if answer.taken_back is not False else None
+                if future is not None:
+                    self._settle(future, answer)
+                if taken is not None:
+                    taken.set_result(bool(answer.taken_back))
             with self._lock:
                 self._lost = True
-                pending = list(self._pending.values())
+                pending, asked = list(self._pending.values()), list(self._taking_back.values())
         for future in pending:
             future.set_exception(self._loss("the call"))
+        for taken in asked:
+            taken.set_result(False)
 
     def _settle(self, future: "Future[Any]", answer: Answer) -> None:
+        if answer.taken_back:
+            future.cancel()
+            return
         if answer.error is not None:
             future.set_exception(unpack_error(answer.error, f"actor {self._address.label}"))
             return

@@ -1,8 +1,12 @@
 """Actors on Ray: references to them, and groups of them."""
 
 import contextlib
+import itertools
 import pickle
+import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -10,7 +14,7 @@ import cloudpickle
 import ray
 
 from fray.actor import ActorFuture, ActorHandle
-from fray.backends.common.actors import ActorRef, CallFuture, Ended, RefGroup, RefHandle, call_text, is_current_actor
+from fray.backends.common.actors import CallFuture, Ended, RefGroup, RefHandle, call_text, is_current_actor
 from fray.backends.ray import cluster as ray_cluster
 from fray.backends.ray.payload import TaskResult
 from fray.backends.ray.sending import sent_as_by_dumps
@@ -20,6 +24,8 @@ from rigging.process.callbacks import call_apart
 from rigging.process.exception_parts import title_of
 
 _PROBE_SECONDS = 5.0
+_PROCESS = secrets.token_hex(8)
+_numbers = itertools.count()
 
 
 def error_of(outcome: TaskResult, what: str) -> BaseException:
@@ -40,11 +46,17 @@ def error_of(outcome: TaskResult, what: str) -> BaseException:
 class RayActorFuture(CallFuture):
     """The future result of a call of an actor on Ray."""
 
-    def __init__(self, actor: ActorRef, method: str, answer: Any) -> None:
+    def __init__(self, actor: "RayActorRef", method: str, number: tuple[str, int], answer: Any) -> None:
         super().__init__(actor, method)
+        self._actor = actor
+        self._number = number
+        # Ray itself tells of a refused call only when the actor comes to it.
+        self._withdrawn: Future[None] = Future()
         self._answer = answer
 
     def result(self, timeout: float | None = None) -> Any:
+        if self._cancelled:
+            raise self._never_began()
         try:
             outcome, value = ray.get(self._answer, timeout=timeout)
         except ray.exceptions.GetTimeoutError:
@@ -57,16 +69,39 @@ class RayActorFuture(CallFuture):
             # What the method raised comes back as a value, so this is about the way there or back.
             reason = _one_line(error.cause or error)
             raise JobFailed(f"{self._what}: the arguments or the result cannot be sent: {reason}") from error
+        if self._cancelled:
+            raise self._never_began()
         if outcome is not None:
             raise error_of(outcome, self._what)
         return value
 
     def done(self) -> bool:
+        if self._cancelled:
+            return True
         ready, _ = ray.wait([self._answer], timeout=0)
         return bool(ready)
 
+    def _take_back(self) -> bool:
+        if self.done():
+            return False
+        try:
+            ask = self._actor.actor(self._what).withdraw.options(concurrency_group="control")
+            taken: bool = ray.get(ask.remote(self._number))
+        except (ActorLost, ray.exceptions.RayError):  # its result will say that the actor is gone
+            return False
+        if taken and not self._withdrawn.done():
+            self._withdrawn.set_result(None)
+        return taken
+
     def add_done_callback(self, callback: Callable[[ActorFuture[Any]], object]) -> None:
-        self._answer.future().add_done_callback(lambda _: call_apart(lambda: callback(self)))
+        first = threading.Lock()
+
+        def tell(_: object) -> None:
+            if first.acquire(blocking=False):
+                call_apart(lambda: callback(self))
+
+        self._withdrawn.add_done_callback(tell)
+        self._answer.future().add_done_callback(tell)
 
 
 @dataclass(unsafe_hash=True)
@@ -121,10 +156,11 @@ class RayActorRef:
         ray_cluster.refuse_forks(what)
         try:
             with sent_as_by_dumps(args, kwargs):
-                answer = self.actor(what).call.remote(method, args, kwargs)
+                number = _PROCESS, next(_numbers)
+                answer = self.actor(what).call.remote(method, args, kwargs, number)
         except (TypeError, pickle.PicklingError) as error:
             raise InvalidRequest(f"{what}: cannot pickle the arguments: {_one_line(error)}") from error
-        return RayActorFuture(self, method, answer)
+        return RayActorFuture(self, method, number, answer)
 
     def actor(self, what: str) -> Any:
         """Return Ray's own handle.

@@ -5,6 +5,7 @@ import pickle
 import queue
 import threading
 import traceback
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, assert_type
 
 import cloudpickle
@@ -28,7 +29,7 @@ from fray.testing.contract.clients import in_forked_child
 from fray.testing.fixture import LONG, SMALL, BackendFixture
 from fray.testing.signals import Flag, eventually
 from fray.types import ActorConfig, Entrypoint, JobStatus
-from rigging.errors import DeadlineExceeded, InvalidRequest
+from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest
 
 
 class TestActors(ActorTests):
@@ -127,6 +128,37 @@ class TestActors(ActorTests):
         lost.add_done_callback(told.put)
         with pytest.raises(LookupError, match="the attic"):
             told.get(timeout=LONG).result(LONG)
+
+    @pytest.mark.parametrize("place", ["created", "hosted", "called by a job"])
+    def test_a_call_that_has_not_begun_can_be_cancelled(self, fray_backend: BackendFixture, place: str) -> None:
+        def check(counter: ActorHandle, begun: Flag, end: Flag) -> None:
+            told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            running = counter.wait_for.remote(end, begun)
+            waiting, last = counter.add.remote(10), counter.add.remote(1)
+            waiting.add_done_callback(told.put)
+            begun.wait()
+            assert not running.cancel()
+            assert waiting.cancel()
+            assert waiting.cancel()
+            assert waiting.cancelled()
+            assert waiting.done()
+            with pytest.raises(Conflict, match=r"'add' of actor .* was cancelled") as caught:
+                waiting.result(LONG)
+            assert isinstance(caught.value, CancelledError)
+            assert told.get(timeout=LONG) is waiting
+            end.set()
+            assert running.result(LONG) is True
+            assert last.result(LONG) == 1, "the one before it was not called"
+            assert not running.cancelled()
+            assert not last.cancel()
+
+        flags = fray_backend.flag("begun"), fray_backend.flag("end")
+        if place == "hosted":
+            check(fray_backend.client.host_actor(Counter, name=fray_backend.name("hosted")).handle, *flags)
+        elif place == "created":
+            check(create(fray_backend, Counter), *flags)
+        else:
+            fray_backend.call(check, create(fray_backend, Counter), *flags).result(LONG)
 
     def test_a_constructor_that_fails_is_told_and_frees_the_name(self, fray_backend: BackendFixture) -> None:
         name = fray_backend.name("broken")

@@ -20,6 +20,8 @@ class AnyCaller(Protocol):
 
     def cancel(self, call: PendingCall) -> None: ...
 
+    def withdraw(self, call: PendingCall) -> bool: ...
+
 
 class ActorCall:
     """The future result of a call. Thread-safe."""
@@ -55,6 +57,11 @@ class ActorCall:
             return False
         self._caller.cancel(self._call)
         return True
+
+    def withdraw(self) -> bool:
+        """Cancel the call unless it has begun: return whether it never runs. Waits for the actor's answer."""
+        self._refuse_in_fork()
+        return not self.done() and self._caller.withdraw(self._call)
 
     def add_done_callback(self, callback: Callable[["ActorCall"], object]) -> None:
         """Call `callback(self)` after the call has ended. One thread of this process runs all such callbacks.

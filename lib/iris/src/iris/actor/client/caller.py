@@ -18,7 +18,7 @@ import grpc.aio
 from iris.actor.client.link import Calls, Link
 from iris.actor.client.pending import PendingCall, Reply
 from iris.actor.client.places import Place, Target
-from iris.actor.errors import ActorDied
+from iris.actor.errors import ActorDied, ActorStopped
 from iris.actor.transport.frame_queue import Handoff
 from iris.rpc.status_map import from_rpc_error
 from rigging.errors import Conflict, DeadlineExceeded, Denied, InvalidRequest, MarinError, Unavailable
@@ -86,6 +86,7 @@ class Caller:
         self._closed = False
         self._submitted: Handoff[PendingCall] = Handoff(loop, self._take)
         self._cancelled: Handoff[PendingCall] = Handoff(loop, self._drop)
+        self._withdrawn: Handoff[PendingCall] = Handoff(loop, self._withdraw)
 
     @property
     def label(self) -> str:
@@ -99,6 +100,12 @@ class Caller:
     def cancel(self, call: PendingCall) -> None:
         """Cancel a call: it does not run if it has not begun, and its result is dropped."""
         self._cancelled.put(call)
+
+    def withdraw(self, call: PendingCall) -> bool:
+        """Cancel a call unless it has begun, wait for the actor's answer, and return whether it never runs."""
+        answer = call.ask_withdrawal()
+        self._withdrawn.put(call)
+        return answer.result()
 
     async def flush(self) -> None:
         """Return when the actor's server has received every call so far, without waiting for results."""
@@ -148,6 +155,18 @@ class Caller:
         call.stop_timer()
         if self._calls.pop(call.number, None) is not None and self._link is not None:
             self._link.cancel(call)
+        call.answer_withdrawal(False)
+
+    def _withdraw(self, call: PendingCall) -> None:
+        if call.tried:
+            call.answer_withdrawal(False)
+        elif not call.sent:
+            call.answer_withdrawal(call.take_back(ActorStopped(f"{self._what(call)} was cancelled")))
+            self._drop(call)
+        elif self._calls.get(call.number) is not call:
+            call.answer_withdrawal(False)
+        elif self._link is not None:
+            self._link.withdraw(call)
 
     def _expire(self, call: PendingCall) -> None:
         self._drop(call)
@@ -240,7 +259,7 @@ class Caller:
                 continue
             if call.retries_left:
                 call.retries_left -= 1
-                call.sent, call.end, call.assembly = False, None, None
+                call.sent, call.tried, call.end, call.assembly = False, True, None, None
                 continue
             del self._calls[call.number]
             call.fail(ActorDied(f"{self._what(call)}: {why} before it answered; whether the method ran is not known"))
@@ -274,6 +293,9 @@ class Caller:
             for call in list(self._calls.values()):
                 if call.number not in known:
                     call.sent = False
+                if call.withdrawal is not None and not call.withdrawal.done():
+                    self._withdraw(call)
+                if not call.sent and not call.future.done():
                     link.send(call)
             await link.run(self._until_over(link))
         except grpc.aio.AioRpcError as error:

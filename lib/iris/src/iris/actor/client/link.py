@@ -119,6 +119,10 @@ class Link:
         self._frame_queue.drop_stream(call.number)
         self._frame_queue.put(Number("cancels", call.number))
 
+    def withdraw(self, call: PendingCall) -> None:
+        """Ask whether the call has begun, and to cancel it if not."""
+        self._frame_queue.put(Number("withdrawals", call.number))
+
     async def finish(self, forget: bool) -> bool:
         """Send only what is queued, wait until the server closes the connection, and return whether it received
         everything.
@@ -205,6 +209,9 @@ class Link:
             self.last_word = time.monotonic()
             for number in message.goes:
                 self._send_pickle(number)
+            for number in message.begun:
+                if (call := self._calls.find(number)) is not None:
+                    call.answer_withdrawal(False)
             for end in message.ends:
                 self._end(end, next_blob(blobs) if end.attached else end.inline)
             for chunk in message.chunks:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
@@ -21,6 +22,8 @@ _REFUSALS: Final[dict[int, type[MarinError]]] = {
     pb.REFUSAL_STOPPED: ActorStopped,
 }
 
+_asking = threading.Lock()
+
 
 class Reply:
     """The pickled result of a call. The thread that asks for it unpickles it, once."""
@@ -31,6 +34,11 @@ class Reply:
         self._end = end
         self._data: Buffer = data
         self._value: object = self
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the call was cancelled before it began."""
+        return self._end.refusal == pb.REFUSAL_CANCELLED
 
     def value(self) -> object:
         """Return the method's result, or raise its exception."""
@@ -51,6 +59,7 @@ class PendingCall:
 
     Attributes:
         number: Its number in the session. sent: Fully sent, so the actor may have begun it.
+        tried: Whether an earlier life of the actor may have begun it.
         whole: Whether its arguments are sent along although they are large.
         retries_left: How many retries remain after the actor died; negative means no limit.
         deadline: A `time.monotonic` value. future: Its end, for waiters. It is set earlier if the call is cancelled.
@@ -58,7 +67,7 @@ class PendingCall:
 
     __slots__ = (
         "actor", "assembly", "data", "deadline", "end", "future", "method", "number", "retries_left", "sent", "timer",
-        "whole",
+        "tried", "whole", "withdrawal",
     )  # fmt: skip
 
     def __init__(
@@ -73,7 +82,9 @@ class PendingCall:
         self.number = 0
         self.actor = ""
         self.sent = False
+        self.tried = False
         self.whole = False
+        self.withdrawal: Future[bool] | None = None
         self.end: pb.CallEnd | None = None
         self.assembly: Assembly | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -102,14 +113,28 @@ class PendingCall:
         """Record that the last piece of its pickle was sent."""
         self.sent = True
 
+    def ask_withdrawal(self) -> "Future[bool]":
+        """Return the answer to the call's withdrawal, the same for all who ask. Callable from any thread."""
+        with _asking:
+            if self.withdrawal is None:
+                self.withdrawal = Future()
+            return self.withdrawal
+
+    def answer_withdrawal(self, never_runs: bool) -> None:
+        """Answer those who wait for the call's withdrawal, unless they were answered before."""
+        if self.withdrawal is not None and not self.withdrawal.done():
+            self.withdrawal.set_result(never_runs)
+
     def settle(self, reply: Reply) -> None:
         self.stop_timer()
         with contextlib.suppress(InvalidStateError):  # it was taken back
             self.future.set_result(reply)
+        self.answer_withdrawal(reply.is_cancelled)
 
     def fail(self, error: MarinError) -> None:
         self.stop_timer()
         self.take_back(error)
+        self.answer_withdrawal(False)
 
     def take_back(self, error: MarinError) -> bool:
         """End the call for its waiters. Return False if it had ended. Callable from any thread."""

@@ -57,6 +57,17 @@ class InProcessCaller:
             self._actor.drop(hosted)
             self._ended(call)
 
+    def withdraw(self, call: PendingCall) -> bool:
+        """Cancel a call unless it has begun, and return whether it never runs."""
+        with self._lock:
+            hosted = self._hosted.get(call)
+            if hosted is None or not self._actor.drop(hosted):
+                return False
+            del self._hosted[call], self._calls[hosted]
+        taken = call.take_back(ActorStopped(f"{call.method!r} of actor {self.label} was cancelled"))
+        self._ended(call)
+        return taken
+
     def stop(self) -> None:
         """Refuse calls that have not begun, and all later ones."""
         with self._lock:

@@ -162,6 +162,12 @@ class CallerSession:
                 self._acknowledge(number)  # the rest of a large result is not asked for
             else:
                 self.refuse(call, pb.REFUSAL_CANCELLED)
+        for number in frames.withdrawals:
+            call = self._calls.get(number)
+            if call is not None:
+                self.refuse(call, pb.REFUSAL_CANCELLED)
+            if (call is None or call.end is None) and self._frame_queue is not None:
+                self._frame_queue.put(Number("begun", number))
 
     def _start(self, start: pb.CallStart, data: Buffer) -> None:
         if start.call in self._calls:

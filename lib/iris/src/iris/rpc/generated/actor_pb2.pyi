@@ -282,6 +282,7 @@ class ClientFrames(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     CANCELS_FIELD_NUMBER: _builtins.int
     BYE_FIELD_NUMBER: _builtins.int
+    WITHDRAWALS_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     bye: _builtins.bool
     """the client is done: nobody will ask for results"""
@@ -300,6 +301,10 @@ class ClientFrames(_message.Message):
     @_builtins.property
     def cancels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
+    def withdrawals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """cancel these unless they have begun: answered by their ends or in `begun`"""
+
+    @_builtins.property
     def blobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Large bytes of the frames, in their order. Written before all other fields, so that they are cut out of the message
         and not copied with it.
@@ -315,11 +320,12 @@ class ClientFrames(_message.Message):
         acks: _abc.Iterable[_builtins.int] | None = ...,
         cancels: _abc.Iterable[_builtins.int] | None = ...,
         bye: _builtins.bool = ...,
+        withdrawals: _abc.Iterable[_builtins.int] | None = ...,
         blobs: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "proof", b"proof"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "blobs", b"blobs", "bye", b"bye", "cancels", b"cancels", "chunks", b"chunks", "hello", b"hello", "proof", b"proof", "starts", b"starts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "blobs", b"blobs", "bye", b"bye", "cancels", b"cancels", "chunks", b"chunks", "hello", b"hello", "proof", b"proof", "starts", b"starts", "withdrawals", b"withdrawals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -335,6 +341,7 @@ class ServerFrames(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     GOES_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     goodbye: _builtins.str
     """the server takes no more calls, and why"""
@@ -351,6 +358,10 @@ class ServerFrames(_message.Message):
         """calls whose chunks may come"""
 
     @_builtins.property
+    def begun(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """calls that were withdrawn too late"""
+
+    @_builtins.property
     def blobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Large bytes of the frames, in their order. Written before all other fields, so that they are cut out of the message
         and not copied with it.
@@ -365,11 +376,12 @@ class ServerFrames(_message.Message):
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
         goes: _abc.Iterable[_builtins.int] | None = ...,
         goodbye: _builtins.str = ...,
+        begun: _abc.Iterable[_builtins.int] | None = ...,
         blobs: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "challenge", b"challenge", "chunks", b"chunks", "ends", b"ends", "goes", b"goes", "goodbye", b"goodbye", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "blobs", b"blobs", "challenge", b"challenge", "chunks", b"chunks", "ends", b"ends", "goes", b"goes", "goodbye", b"goodbye", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

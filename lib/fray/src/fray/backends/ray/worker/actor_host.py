@@ -24,6 +24,9 @@ from rigging.process.calls import call_to_end
 END_GRACE_S: Final = 4.0
 """Seconds that the calls of an actor which was told to end may still run."""
 
+CallNumber = tuple[str, int]
+"""The process that made a call, and how many it had made before."""
+
 
 class ActorHost:
     """A Ray actor that holds a fray actor. Errors are returned as values.
@@ -40,6 +43,8 @@ class ActorHost:
         self._context = ActorContext(RefHandle(ref), ref.index, ref.group, self._shutdown_event)
         self._calls_changed = threading.Condition()
         self._calls = 0
+        self._begun: dict[str, int] = {}
+        self._withdrawn: set[CallNumber] = set()
         self._ends_by_itself = True
         self._namespace = ref.namespace
         self._ray_name = ray_name
@@ -71,14 +76,30 @@ class ActorHost:
         with self._calls_changed:
             self._calls_changed.wait_for(lambda: self._calls == 0, END_GRACE_S)
 
-    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[TaskResult | None, Any]:
+    def withdraw(self, number: CallNumber) -> bool:
+        """Refuse a call, and return True, unless it or a later one of its process has begun."""
+        with self._calls_changed:
+            if number[1] <= self._begun.get(number[0], -1):
+                return False
+            self._withdrawn.add(number)
+            return True
+
+    def call(
+        self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], number: CallNumber
+    ) -> tuple[TaskResult | None, Any]:
         """Call a method and return its result or its error.
 
         Args:
             method: Name of a public method.
             args: Positional arguments.
             kwargs: Keyword arguments.
+            number: Its number, for `withdraw`.
         """
+        with self._calls_changed:
+            if number in self._withdrawn:
+                self._withdrawn.remove(number)
+                return failure(Conflict(f"{method!r} of {self._context.handle!r} was cancelled")), None
+            self._begun[number[0]] = max(number[1], self._begun.get(number[0], -1))
         if self._failure is not None:
             return self._failure, None
         if self._shutdown_event.is_set():
