@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "browser": ("marin.cli.commands.browser", "browser", "Serve pages with runs, steps, logs and files."),
     "completion": ("marin.cli.commands.completion", "completion", "Print a shell's completion script."),
     "locks": ("marin.cli.commands.locks", "locks", "List leases of steps; clear abandoned ones."),
+    "rm": ("marin.cli.commands.rm", "rm", "Remove a run: its records, and the outputs that only it names."),
     "gc": ("marin.cli.commands.gc", "gc", "List outputs that no run refers to; --delete removes them."),
     "init": ("marin.cli.commands.init", "init", "Create a project that runs immediately."),
     "lint": (

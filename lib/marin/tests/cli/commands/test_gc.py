@@ -1,4 +1,4 @@
-"""`marin gc`: only what surely nobody refers to is listed, and only what was agreed to is deleted."""
+"""`marin gc` and `marin rm`: only what surely nobody refers to is listed, and only what was agreed to is deleted."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from marin.cli.context import CliContext
 from marin.recorded.deciding.garbage import OutputFacts, OutputFiles, judge_outputs, references
-from support.marin.recorded_runs import Done, RecordedStorage
+from support.marin.recorded_runs import Done, RecordedStorage, ended, started
 
 Marin = Callable[..., Done]
 
@@ -35,7 +35,7 @@ def test_outputs_that_no_run_refers_to_are_listed_with_their_sizes(storage: Reco
     done = marin("gc", "--older-than", "0", context=CliContext(now=lambda: time.time() + 5))
     assert done.code == 0
     assert done.out.replace(str(storage.root), "ROOT") == (
-        f"SIZE     OUTPUT\n{size / 1024:.1f} KiB  ROOT/old/unused-000002\n"
+        f"SIZE      OUTPUT\n{size / 1024:.2f} KiB  ROOT/old/unused-000002\n"
     )
     assert (storage.root / "old/unused-000002/part/data").exists()
     assert marin("gc", "--json").json == [], "what is younger than a day is kept"
@@ -111,6 +111,37 @@ def test_runs_age_only_where_asked_and_added_files_are_shown(storage: RecordedSt
     }, "neither what a run may still need, nor what a later run used"
     assert f"{storage.root}/old-000001: changed after its step ended: notes.md\n" in done.err
     assert "none of 2 run file(s); 1 older one(s) do not count" in done.err
+
+
+def test_a_run_is_removed_with_what_only_it_names(storage: RecordedStorage, marin: Marin) -> None:
+    own, shared, busy = (storage.step(name) for name in ("own-000001", "shared-000002", "busy-000003"))
+    storage.step("read-000004")
+    storage.step("elsewhere-000005", config="read-000004")
+    (storage.root / "busy-000003/.executor_status.lock").write_text("{}")
+    steps = [own, shared, busy, {"output_path": f"{storage.root}/read-000004"}]
+    code = storage.root / "experiments/code"
+    code.mkdir(parents=True)
+    for name in ("mine", "both"):
+        (code / f"{name}.json").write_text("{}")
+    first = storage.run("train-0a1b2c", steps, [started(code={"texts": "mine"}), ended()], hour=1)
+    storage.run("train-0a1b2c", steps, [started(code={"texts": "both"}), ended()], hour=2)
+    storage.run("train-ffffff", [shared], [started(code={"texts": "both"}), ended()])
+
+    def left() -> set[str]:
+        return {path.name for path in storage.root.rglob("*-*") if path.suffix != ".jsonl"} | set(os.listdir(code))
+
+    everything = left()
+    refused = marin("rm", "train", "--yes")
+    assert (refused.code, left()) == (3, everything)
+    assert "'train' begins runs of different steps: train-" in refused.err
+    assert marin("rm", "train-0a", context=CliContext(is_interactive=lambda: False)).code == 3
+    assert "another run of equal steps names them" in marin("rm", first, "--yes").err
+    assert everything - left() == {"mine.json"}
+    done = marin("rm", "train-0a", "--yes", "--json")
+    assert done.json["deleted"] == [f"{storage.root}/own-000001"]
+    assert f"kept: {storage.root}/busy-000003: it is being made" in done.err
+    assert everything - left() == {"mine.json", "own-000001", "train-0a1b2c.json"}
+    assert [run["steps_id"] for run in marin("runs", "--json").json] == ["train-ffffff"]
 
 
 def facts(name: str, **info: Any) -> OutputFacts:

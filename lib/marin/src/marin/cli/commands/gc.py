@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -14,9 +14,9 @@ from marin.recorded.deciding.garbage import Found, Verdict
 from marin.recorded.deciding.run_names import shown_names
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import Conflict, InvalidRequest
+from rigging.text.quantities import format_size
 
 _DAY = 86_400.0
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.command()
@@ -79,28 +79,46 @@ def gc(
         say(f"damaged: {problem}; what it refers to is not known")
     total = sum(verdict.output.files.size for verdict in found.garbage)
     aged = f"; {found.aged} older one(s) do not count" if found.aged else ""
-    counts = f"{len(found.garbage)} of {len(found.verdicts)} output(s), {size_text(total)}"
+    counts = f"{len(found.garbage)} of {len(found.verdicts)} output(s), {format_size(total)}"
     say(f"{counts}, are referred to by none of {found.runs - found.aged} run file(s){aged}")
-    for verdict in found.garbage:
-        if verdict.added:
-            say(f"{root}/{verdict.output.files.name}: changed after its step ended: {shown_names(verdict.added)}")
+    say_added(root, found.garbage)
     if not delete or not found.garbage:
         return exit_codes.OK
     if found.damaged:
         raise Conflict(
             "nothing was deleted: run files are damaged, so what runs refer to is not known; repair or remove them"
         )
-    confirmed(context, f"delete {len(found.garbage)} output(s), {size_text(total)}, below {root}?", yes)
-    return _delete(root, find, found.garbage, as_json)
+    confirmed(context, f"delete {len(found.garbage)} output(s), {format_size(total)}, below {root}?", yes)
+    deleted, left = delete_outputs(root, find, found.garbage)
+    if as_json:
+        echo_json({"deleted": deleted, "left": left})
+    return exit_codes.FOUND if left else exit_codes.OK
 
 
-def _delete(root: str, find: Callable[[], Found], agreed: list[Verdict], as_json: bool) -> int:
+def say_added(root: str, garbage: Sequence[Verdict]) -> None:
+    """Name the files of outputs that no step wrote."""
+    for verdict in garbage:
+        if verdict.added:
+            say(f"{root}/{verdict.output.files.name}: changed after its step ended: {shown_names(verdict.added)}")
+
+
+def delete_outputs(
+    root: str, find: Callable[[], Found], agreed: Sequence[Verdict]
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Delete the outputs that still nothing refers to. Return their paths, and `path` and `reason` of each other.
+
+    Args:
+        root: The storage root.
+        find: Looks for outputs without references once more.
+        agreed: The outputs that may be deleted.
+    """
     from marin.recorded.reading.outputs import remove_output
 
     # Runs may have begun while the question stood.
     again = find()
     still = set() if again.damaged else {verdict.output.files.name for verdict in again.garbage}
-    deleted, left = [], []
+    deleted = list[str]()
+    left = list[dict[str, str]]()
     for verdict in agreed:
         path = f"{root}/{verdict.output.files.name}"
         problem = remove_output(path) if verdict.output.files.name in still else "a run refers to it now"
@@ -110,19 +128,9 @@ def _delete(root: str, find: Callable[[], Found], agreed: list[Verdict], as_json
             left.append({"path": path, "reason": problem})
             say(f"left alone: {path}: {problem}")
     say(f"{len(deleted)} output(s) deleted, {len(left)} left alone")
-    if as_json:
-        echo_json({"deleted": deleted, "left": left})
-    return exit_codes.FOUND if left else exit_codes.OK
+    return deleted, left
 
 
 def _cells(root: str, verdict: Verdict, kept: bool) -> list[str]:
     files = verdict.output.files
-    return [size_text(files.size), f"{root}/{files.name}", *([verdict.kept or "-"] if kept else [])]
-
-
-def size_text(count: int) -> str:
-    """Return bytes with a unit: `0 bytes`, `1.5 GiB`."""
-    number, unit = float(count), 0
-    while number >= 1024 and unit < len(_UNITS) - 1:
-        number, unit = number / 1024, unit + 1
-    return f"{number:.0f} {_UNITS[0]}" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"
+    return [format_size(files.size), f"{root}/{files.name}", *([verdict.kept or "-"] if kept else [])]

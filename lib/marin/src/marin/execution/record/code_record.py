@@ -50,7 +50,7 @@ def _record_code(directory: str, script_folder: str) -> dict[str, Any]:
 def _write_texts(directory: str, texts: Mapping[str, Any]) -> str:
     content = json.dumps(texts, sort_keys=True).encode()
     name = hashlib.sha256(content).hexdigest()[:_DIGITS]
-    path = _texts_path(directory, name)
+    path = texts_path(directory, name)
     if read_bytes_or_none(path) != content:
         write_bytes_atomic(path, content)
     return name
@@ -64,16 +64,17 @@ def read_code_texts(directory: str, code: Mapping[str, Any]) -> dict[str, Any]:
         code: The `code` of the run's `run_started`.
     """
     name = code.get("texts")
-    content = read_bytes_or_none(_texts_path(directory, name)) if isinstance(name, str) and name.isalnum() else None
+    content = read_bytes_or_none(texts_path(directory, name)) if isinstance(name, str) and name.isalnum() else None
     try:
         found = json.loads(content or b"{}")
     except ValueError:
-        logger.warning("%s is damaged", _texts_path(directory, str(name)))
+        logger.warning("%s is damaged", texts_path(directory, str(name)))
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _texts_path(directory: str, name: str) -> str:
+def texts_path(directory: str, name: str) -> str:
+    """Return the file with the texts of runs whose `code` has this name in `texts`."""
     return path_in(directory, f"{CODE_FOLDER}/{name}.json")
 
 

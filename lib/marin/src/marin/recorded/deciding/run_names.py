@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rigging.errors import NotFound
+from rigging.errors import InvalidRequest, NotFound
 
 _INFO: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})\.json")
 _EVENTS: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})-(?P<time>\d{8}T\d{6}\.\d{6})Z-(?P<pid>\d+)\.events\.jsonl")
@@ -103,6 +103,27 @@ def find_run(runs: Sequence[RunFiles], word: str, where: str, note: Callable[[st
     if others and note is not None:
         note(f"{found[0].id} is the newest of the runs that begin with {word!r}; of other steps: {shown_names(others)}")
     return found[0]
+
+
+def runs_named(runs: Sequence[RunFiles], word: str, where: str) -> list[RunFiles]:
+    """Return the run with a name; or all runs that begin with the word, if they are of equal steps.
+
+    Args:
+        runs: All runs, newest first.
+        word: The name.
+        where: The directory of the runs, for messages.
+
+    Raises:
+        NotFound: No run has such a name. The message suggests the nearest ones.
+        InvalidRequest: The word begins runs of different steps.
+    """
+    newest = find_run(runs, word, where)
+    word = word.rpartition("/")[2].removesuffix(".events.jsonl").removesuffix(".json")
+    found = [run for run in runs if run.id.startswith(word)] if newest.id != word else [newest]
+    stems = list(dict.fromkeys(run.stem for run in found))
+    if len(stems) > 1:
+        raise InvalidRequest(f"{word!r} begins runs of different steps: {shown_names(stems)}")
+    return found
 
 
 def shown_names(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,9 +41,7 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_
         runs_before: Runs whose files were all written before this time do not count, unless an output that they name
             is being made. None: all count.
     """
-    skipped = [TEMP_PATH_PREFIX, *(relative(place, root) for place in runs_at if place.startswith(f"{root}/"))]
-    outputs = outputs_of(files_below(root), skipped)
-    facts = each(lambda files: _facts(root, files), outputs, root)
+    facts = _all_facts(root, runs_at)
     # Runs are read after the outputs: of one that begins meanwhile, the outputs are younger.
     referred: set[str] = set()
     damaged: list[str] = []
@@ -63,6 +62,39 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_
             else:
                 referred |= named
     return Found(_with_added(root, judge_outputs(facts, referred, root, written_before)), count, aged, damaged)
+
+
+def find_outputs_of_run(root: str, runs_at: Sequence[str], info_path: str) -> Found:
+    """Judge the outputs of a run's steps as if its info file were gone. Any other output keeps what it refers to.
+
+    Args:
+        root: The storage root.
+        runs_at: The directories of run records.
+        info_path: The info file.
+    """
+    facts = _all_facts(root, runs_at)
+    referred: set[str] = set()
+    own: set[str] = set()
+    damaged: list[str] = []
+    paths = [below(place, name) for place in runs_at for name in {run.info for run in list_runs(place) if run.info}]
+    for path, (info, problem) in zip(paths, each(read_json, paths, root), strict=True):
+        steps = (info or {}).get("steps")
+        if not isinstance(steps, list):
+            damaged.append(problem or f"{path} is no info file of a run")
+        elif path == info_path:
+            own = {relative(str(step["output_path"]), root) for step in steps if isinstance(step, dict)}
+        else:
+            referred |= references(info, root)
+    referred.update(output.files.name for output in facts if output.files.name not in own)
+    verdicts = [
+        verdict for verdict in judge_outputs(facts, referred, root, math.inf) if verdict.output.files.name in own
+    ]
+    return Found(_with_added(root, verdicts), len(paths), 0, damaged)
+
+
+def _all_facts(root: str, runs_at: Sequence[str]) -> list[OutputFacts]:
+    skipped = [TEMP_PATH_PREFIX, *(relative(place, root) for place in runs_at if place.startswith(f"{root}/"))]
+    return each(lambda files: _facts(root, files), outputs_of(files_below(root), skipped), root)
 
 
 def _written_before(time: float, directory: str, runs: Sequence[RunFiles]) -> set[str]:
@@ -110,6 +142,14 @@ def remove_output(path: str) -> str | None:
         lock.release()
     _remove_directory(path)
     return None
+
+
+def remove_files(paths: Sequence[str]) -> None:
+    """Remove files that may be gone already."""
+    for path in paths:
+        with reading(path), contextlib.suppress(FileNotFoundError):
+            fs, place = url_to_fs(path)
+            fs.rm_file(place)
 
 
 def _remove_all(path: str) -> None:
