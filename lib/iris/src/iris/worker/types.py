@@ -14,11 +14,18 @@ from rigging.errors import MarinError
 
 
 class PreparationFailed(MarinError, RuntimeError):
-    """An attempt could not be made ready to start; `kind` says whose fault that is."""
+    """An attempt could not be made ready to start; `kind` says whose fault that is.
 
-    def __init__(self, kind: FailureKind, message: str) -> None:
+    Args:
+        kind: Whose fault it is.
+        message: The reason, for everybody who asks for the attempt's error.
+        output: All that the program which failed has said; it belongs into the attempt's log alone.
+    """
+
+    def __init__(self, kind: FailureKind, message: str, output: str = "") -> None:
         super().__init__(message)
         self.kind = kind
+        self.output = output
 
 
 @dataclass(frozen=True, slots=True)

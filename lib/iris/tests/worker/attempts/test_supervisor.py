@@ -223,7 +223,12 @@ class TestPreparing:
     @pytest.mark.parametrize(
         ("error", "state", "kind", "text"),
         [
-            (PreparationFailed(FailureKind.ENVIRONMENT, "no lock"), TaskState.FAILED, FailureKind.ENVIRONMENT, ""),
+            (
+                PreparationFailed(FailureKind.ENVIRONMENT, "no lock", "uv"),
+                TaskState.FAILED,
+                FailureKind.ENVIRONMENT,
+                "",
+            ),
             (OSError(28, "No space"), TaskState.WORKER_FAILED, FailureKind.WORKER, "preparing failed: "),
             (StartFailed("no guardian"), TaskState.WORKER_FAILED, FailureKind.WORKER, ""),
         ],
@@ -240,7 +245,9 @@ class TestPreparing:
         assert (found.state, found.pid) == (TaskState.BUILDING if is_jobs else state, 0)
         ended, records = await bench.failure()
         assert (ended.state, ended.failure, ended.error) == (state, kind, f"{text}{error}")
-        assert [(record.data, record.is_stderr) for record in records] == ([(b"no lock", True)] if is_jobs else [])
+        assert [(record.data, record.is_stderr) for record in records] == (
+            [(b"no lock", True), (b"uv", True)] if is_jobs else []
+        )
         bench.supervisor.acknowledge_log(name, 10_000)
         assert [item.state for item in bench.supervisor.inventory()] == [state]
         bench.forget(name)

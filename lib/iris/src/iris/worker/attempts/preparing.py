@@ -44,7 +44,7 @@ class Preparation:
             prepared = await room.preparer.prepare(attempt.request.launch)
             attempt.prepared = await room.directories.copy(attempt.attempt_id, prepared)
         except PreparationFailed as error:
-            self._write_log(attempt, str(error))
+            self._write_log(attempt, "\n".join(filter(None, [str(error), error.output])))
             return PrepareFailed(error.kind, str(error))
         except StartFailed as error:
             return PrepareFailed(FailureKind.WORKER, str(error))

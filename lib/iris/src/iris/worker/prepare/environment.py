@@ -271,10 +271,10 @@ class EnvironmentStore:
             return
         words = output.strip()[-_ERROR_BYTES:]
         cause = cause_of(output) or "it said nothing"
-        # Lists show the first line only; all that uv said follows.
-        text = f"the environment could not be built ({shown}): {cause}" + (f"\n{words}" if words != cause else "")
+        text = f"the environment could not be built ({shown}): {cause}"
         hint = hint or await self._newest(output, path, cwd, env)
-        raise PreparationFailed(FailureKind.ENVIRONMENT, f"{text}\n{hint}" if hint else text)
+        told = words if words != cause else ""
+        raise PreparationFailed(FailureKind.ENVIRONMENT, f"{text}\n{hint}" if hint else text, told)
 
     async def _add_packages(self, path: Path, over: Interpreter) -> None:
         # A .pth entry comes after the environment's own packages, so what the job asked for wins.

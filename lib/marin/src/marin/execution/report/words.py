@@ -9,6 +9,7 @@ from marin.execution.report.events import StepEnd, StepEnded, StepRetrying
 
 # In longer summaries, steps whose output was there are only counted.
 MOST_LINES: Final = 50
+_MOST_ERROR: Final = 200
 _MOST_NAME: Final = 60
 # What is left out of a summary, last first.
 _MORE: Final = {
@@ -65,11 +66,18 @@ def end_words(event: StepEnded) -> str:
             queued = f" ({event.queued_seconds:.2f} s queued before)" if event.queued_seconds else ""
             return f"{event.name}: done in {event.seconds:.2f} s{queued} -> {event.path}"
         case StepEnd.DEP_FAILED:
-            return f"{event.name}: not run, because a dependency failed -> {event.path}: {event.error}"
+            return f"{event.name}: not run, because a dependency failed -> {event.path}: {_shortly(event.error)}"
         case StepEnd.LOST:
-            return f"{event.name}: lost its lease, so its work does not count -> {event.path}: {event.error}{log}"
+            error = f"{_shortly(event.error)}{log}"
+            return f"{event.name}: lost its lease, so its work does not count -> {event.path}: {error}"
         case StepEnd.FAILED:
-            return f"{event.name}: failed -> {event.path}: {event.error}{log}"
+            return f"{event.name}: failed -> {event.path}: {_shortly(event.error)}{log}"
+
+
+def _shortly(error: str | None) -> str:
+    """Return the beginning of an error; the report of failures has all of it."""
+    first = (error or "unknown error").partition("\n")[0]
+    return first if len(first) <= _MOST_ERROR else f"{first[:_MOST_ERROR]} ..."
 
 
 def summary_lines(
@@ -109,4 +117,4 @@ def _outcome(event: StepEnded) -> str:
             return "DEP_FAILED (not run)"
         case _:
             ran = f" after {event.seconds:.2f}s" if event.seconds else ""
-            return f"FAILED{ran} ({(event.error or 'unknown error').partition(chr(10))[0]})"
+            return f"FAILED{ran} ({_shortly(event.error)})"
