@@ -26,6 +26,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# By which commands know that uv runs them: `uv run pytest` and `pytest` are to see the same texts.
+os.environ.pop("UV_RUN_RECURSION_DEPTH", None)
+
 # Any test may be the first to import ray, in the process where others start a cluster.
 RayHarness.prepare()
 

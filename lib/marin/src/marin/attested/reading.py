@@ -8,7 +8,6 @@ from typing import Final
 
 from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of
 from marin.execution.lease.status_words import STATUS_SUCCESS
-from marin.execution.report.rerun import marin_command
 from marin.output_files import INFO_FILE, is_record
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
@@ -85,7 +84,7 @@ def _made(summary: RunSummary, steps: Sequence[RunStep]) -> list[RunStep]:
     if failed or summary.state not in _ENDED:
         raise Conflict(
             f"run {run} has not succeeded ({summary.state}): {_listed(failed) or 'no step has failed'}; attest a run "
-            f"that succeeded (`{marin_command()} runs --state succeeded`)"
+            "that succeeded (`marin runs --state succeeded`)"
         )
     # Of a run with --run_only, steps that were not chosen have no status.
     is_told = any(step.status is not None for step in steps)

@@ -2,16 +2,19 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from rigging.text.printable import printable, printable_json
 from rigging.text.tables import table
+
+_HINT: Final = re.compile("`(?=(?:iris|marin|fray) )")
 
 
 class Output(NamedTuple):
@@ -66,7 +69,12 @@ def terminal_width() -> int | None:
 
 
 def complain(text: str) -> None:
-    """Write text to stderr with terminal control characters escaped. A closed stderr is ignored."""
+    """Write text to stderr with terminal control characters escaped. A closed stderr is ignored.
+
+    Hints, such as `marin show RUN` in backticks, begin with `uv run` in a command that uv runs.
+    """
+    if "UV_RUN_RECURSION_DEPTH" in os.environ:
+        text = _HINT.sub("`uv run ", text)
     try:
         sys.stderr.write(printable(text))
         sys.stderr.flush()

@@ -11,7 +11,6 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import STEP, json_option, prefix_option
 from marin.cli.output import echo_json, say
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_RUNNING
-from marin.execution.report.rerun import marin_command
 from marin.log_words import seconds_to_next
 from marin.output_files import ERROR_FILE, LOG_FILE
 from marin.recorded.deciding.log_cursor import LogCursor
@@ -110,7 +109,7 @@ def _find_step(root: str, name: str) -> str:
         if run is None:
             raise
         raise NotFound(
-            f"{run.id} is a run, and each of its steps has a log: `{marin_command()} show {run.id}` lists them"
+            f"{run.id} is a run, and each of its steps has a log: `marin show {run.id}` lists them"
         ) from None
 
 
