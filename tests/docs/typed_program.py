@@ -1,5 +1,6 @@
 """A user's program whose values have the types that mypy and pyright, both strict, are to tell (see test_types.py)."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, assert_type
 
@@ -53,7 +54,15 @@ def here(number: int) -> str:
     return str(number)
 
 
+cached_half = locked_disk_cache(half_of)
+
+
+async def coroutines() -> None:
+    assert assert_type(await cached_half(4), float) == 2.0
+
+
 def functions() -> None:
+    asyncio.run(coroutines())
     assert assert_type(remote_text(4), str) == assert_type(remote_text.named("other")(4), str) == "4"
     assert assert_type(remote_half(4), float) == 2.0
     assert assert_type(Reader().text(4), str) == assert_type(Reader().kept(4), str) == assert_type(here(4), str) == "4"

@@ -1,9 +1,11 @@
 """Functions whose results are kept."""
 
+import asyncio
 import functools
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from marin.execution.artifact import Artifact, PathMetadata
 from marin.execution.disk_cache import cache_path, disk_cache, locked_disk_cache
-from marin.execution.lease.status_file import StatusFile
+from marin.execution.lease.status_file import StatusFile, StepAlreadyDone, distributed_lock
 from marin.execution.lease.status_words import STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from rigging.errors import InvalidRequest
 
@@ -99,6 +101,78 @@ def test_callers_at_once_compute_it_once(tmp_path: Path) -> None:
         caller.join(20)
     assert results == [7] * 4
     assert calls == [STATUS_RUNNING]
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+class Fetcher:
+    """Coroutines under the cache, in all its forms."""
+
+    @locked_disk_cache
+    async def inner(self, n: int) -> int:
+        await asyncio.sleep(0)
+        calls.append("inner")
+        return n
+
+    @locked_disk_cache
+    async def locked(self, n: int) -> int:
+        calls.append("outer")
+        return 2 * await self.inner(n)
+
+    @disk_cache
+    async def plain(self, n: int) -> int:
+        return await self.locked(n)
+
+    def __getstate__(self) -> tuple[()]:
+        return ()
+
+
+@in_a_loop
+async def test_the_value_of_a_coroutine_is_kept(tmp_path: Path) -> None:
+    fetcher = Fetcher()
+    # More callers than a pool has threads wait for the one that computes, which needs another cached call.
+    assert await asyncio.gather(*(fetcher.locked(3) for _ in range(50))) == [6] * 50
+    assert calls == ["outer", "inner"]
+    assert [await fetcher.plain(3), await fetcher.plain(3), await fetcher.plain(4)] == [6, 6, 8]
+    assert calls == ["outer", "inner"] * 2
+
+    async def make(path: str) -> str:
+        await asyncio.sleep(0)
+        calls.append(StatusFile(path).status)
+        return "made"
+
+    path = str(tmp_path / "out")
+    once = disk_cache(distributed_lock(make), output_path=path)
+    assert [await once(path), await once(path)] == ["made"] * 2
+    assert calls[4:] == [STATUS_RUNNING]
+    with pytest.raises(StepAlreadyDone):
+        await distributed_lock(make)(path)
+
+
+@pytest.mark.parametrize("cache", [disk_cache, locked_disk_cache])
+@in_a_loop
+async def test_a_cancelled_coroutine_has_failed_and_can_be_called_again(tmp_path: Path, cache: Any) -> None:
+    begun, path = asyncio.Event(), str(tmp_path / "out")
+
+    @cache(output_path=path)
+    async def work(forever: bool) -> str:
+        begun.set()
+        await asyncio.sleep(1e6 * forever)
+        return "done"
+
+    task = asyncio.create_task(work(True))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert StatusFile(path).status == STATUS_FAILED
+    assert await work(False) == "done"
 
 
 @dataclass(frozen=True)

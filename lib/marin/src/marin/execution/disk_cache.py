@@ -20,6 +20,7 @@ from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.plan.call_identity import Unidentified, bound_call_digest, function_identity
 from rigging.errors import InvalidRequest
 from rigging.filesystem import local_path, marin_temp_bucket
+from rigging.process.coroutines import call_around, is_coroutine_function
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +49,7 @@ class disk_cache(Generic[P, R]):
         InvalidRequest: (from a call) An argument, a value bound to the function, or the result cannot be pickled.
         Denied: (from a call) The cached file on this machine belongs to another user. It is not loaded.
 
+    A call of an `async def` returns an awaitable, and its awaited value is kept.
     If a stored result is damaged or missing, the call logs this and computes it again. The damaged file is kept beside
     it.
     """
@@ -102,19 +104,29 @@ class disk_cache(Generic[P, R]):
         fn = self._fn
         if fn is None:
             return cast(R, self._wrapping(*args, **kwargs))
+        if not is_coroutine_function(fn):
+            return cast(R, self._cached(fn, fn, args, kwargs))
+        if isinstance(fn, LockedFunction):
+            return cast(R, call_around(fn.__wrapped__, lambda plain: self._cached(fn, fn.around(plain), args, kwargs)))
+        return cast(R, call_around(fn, lambda plain: self._cached(fn, plain, args, kwargs)))
+
+    def _cached(
+        self, fn: Callable[..., Any], compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return the stored result of `fn`, or that of `compute`, which returns a value even if `fn` is a coroutine."""
         path, kept = self._store.find(fn, args, kwargs)
         if kept is not None:
-            return cast(R, kept.value)
+            return kept.value
         try:
-            value = self._computed(fn, path, args, kwargs)
+            value = self._computed(compute, path, args, kwargs)
         except StepAlreadyDone:  # made by the last holder of the function's lock
-            return cast(R, self._store.load(fn, path))
+            return self._store.load(fn, path)
         except BaseException:
             StatusFile(path).write_status(STATUS_FAILED)
             raise
         if StatusFile(path).status != STATUS_SUCCESS:
             StatusFile(path).write_status(STATUS_SUCCESS)
-        return cast(R, value)
+        return value
 
     def _computed(self, fn: Callable[..., Any], path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function and keep the result."""
@@ -198,20 +210,27 @@ def locked_disk_cache(
     store = ResultStore(output_path, save_fn, load_fn, cache_path)
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def cached(*args: P.args, **kwargs: P.kwargs) -> R:
+        def kept_or(compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             path, kept = store.find(function, args, kwargs)
             if kept is not None:
-                return cast(R, kept.value)
+                return kept.value
             try:
                 with making_output(path, function_name(function)):
-                    value = function(*args, **kwargs)
+                    value = compute(*args, **kwargs)
                     store.save(value, path)
                     return value
             except StepAlreadyDone:  # made by the last holder of the lock
-                return cast(R, store.load(function, path))
+                return store.load(function, path)
 
-        return cached
+        @functools.wraps(function)
+        def cached(*args: P.args, **kwargs: P.kwargs) -> R:
+            return cast(R, kept_or(function, args, kwargs))
+
+        @functools.wraps(function)
+        async def cached_coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return await call_around(function, lambda plain: kept_or(plain, args, kwargs))
+
+        return cast("Callable[P, R]", cached_coroutine) if is_coroutine_function(function) else cached
 
     return wrap if fn is None else wrap(fn)
 

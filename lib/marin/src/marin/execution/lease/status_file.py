@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from marin.execution.lease.circles import begin_wait, end_wait, making
 from marin.execution.lease.fencing import LeaseToken
@@ -27,6 +27,7 @@ from marin.output_files import LOCK_SUFFIX, STATUS_FILE
 from rigging.distributed_lock import HeldLease, LeaseLock, LeaseLostError, create_lock, lease
 from rigging.errors import Conflict, StepFailed
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.process.coroutines import call_around, is_coroutine_function
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +235,14 @@ class LockedFunction(Generic[T]):
         self.__wrapped__ = fn
 
     def __call__(self, output_path: str, *args: Any, **kwargs: Any) -> T:
+        fn: Any = self.__wrapped__
+        if is_coroutine_function(fn):
+            return cast(T, call_around(fn, lambda plain: self.around(plain)(output_path, *args, **kwargs)))
         return self.call_and_keep(None, output_path, *args, **kwargs)
+
+    def around(self, fn: Callable[..., T]) -> LockedFunction[T]:
+        """Return another function under the same lock."""
+        return LockedFunction(fn, self._force_run_failed)
 
     def call_and_keep(self, keep: Callable[[T], object] | None, output_path: str, *args: Any, **kwargs: Any) -> T:
         """Call the function, then `keep(result)` under the lock, before SUCCESS is written."""

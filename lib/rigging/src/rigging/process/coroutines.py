@@ -1,0 +1,72 @@
+"""Coroutine functions inside blocking code."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+def is_coroutine_function(fn: Any) -> bool:
+    """Return whether a function is an `async def`, also inside `functools.partial` and decorators of ours."""
+    while isinstance(fn, functools.partial) or getattr(type(fn), "wraps_function", False):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.__wrapped__
+    call = None if isinstance(fn, type) else getattr(type(fn), "__call__", None)  # noqa: B004 - for its code
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
+
+
+async def call_around(fn: Callable[..., Any], block: Callable[[Callable[..., Any]], T]) -> T:
+    """Return `block(plain)`. It may block: it runs in a thread, and `plain` runs `fn` on this event loop.
+
+    Each call has a thread of its own, so that calls that wait for a lock never keep its holder from a thread. `fn` sees
+    the context variables that `block` has set.
+
+    Args:
+        fn: The coroutine function. It is cancelled when the caller is.
+        block: What is to be done around it.
+    """
+    import asyncio  # it takes a while, and few need it
+    from concurrent.futures import CancelledError
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+    begun: list[Future[Any]] = []
+    is_cancelled = threading.Event()
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        if is_cancelled.is_set():
+            raise CancelledError
+        begun.append(asyncio.run_coroutine_threadsafe(fn(*args, **kwargs), loop))
+        return begun[-1].result()
+
+    def work() -> None:
+        try:
+            value = block(plain)
+        except BaseException as error:  # raised by the caller
+            end: Callable[[], object] = functools.partial(done.set_exception, error)
+        else:
+            end = functools.partial(done.set_result, value)
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(end)
+
+    done.add_done_callback(lambda ended: ended.exception())  # of a cancelled call nobody may ask for it
+    threading.Thread(target=contextvars.copy_context().run, args=(work,), name="call_around", daemon=True).start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        is_cancelled.set()
+        for future in begun:
+            future.cancel()
+        if begun and not done.done():  # `block` ends now, and not while it waits for a lock
+            await asyncio.wait([done])
+        raise
