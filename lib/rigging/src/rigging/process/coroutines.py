@@ -41,13 +41,16 @@ async def call_around(fn: Callable[..., Any], block: Callable[[Callable[..., Any
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
     begun: list[Future[Any]] = []
-    is_cancelled = threading.Event()
+    is_cancelled = False
+    guard = threading.Lock()
 
     def plain(*args: Any, **kwargs: Any) -> Any:
-        if is_cancelled.is_set():
-            raise CancelledError
-        begun.append(asyncio.run_coroutine_threadsafe(fn(*args, **kwargs), loop))
-        return begun[-1].result()
+        with guard:
+            if is_cancelled:
+                raise CancelledError
+            future = asyncio.run_coroutine_threadsafe(fn(*args, **kwargs), loop)
+            begun.append(future)
+        return future.result()
 
     def work() -> None:
         try:
@@ -64,9 +67,10 @@ async def call_around(fn: Callable[..., Any], block: Callable[[Callable[..., Any
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
-        is_cancelled.set()
-        for future in begun:
-            future.cancel()
+        with guard:
+            is_cancelled = True
+            for future in begun:
+                future.cancel()
         if begun and not done.done():  # `block` ends now, and not while it waits for a lock
             await asyncio.wait([done])
         raise
