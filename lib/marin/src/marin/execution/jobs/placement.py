@@ -1,4 +1,4 @@
-"""Placement of a step's function: in this process, or as a job of its own."""
+"""Where a step's function runs: in this process, or as a separate job."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 def check_returned(handle: JobHandle, replicas: int) -> None:
-    """Check that the step's function has returned in every replica of a job that succeeded.
+    """Check that the step's function has returned in every replica of a successful job.
 
     Args:
         handle: The job.
-        replicas: How many there are.
+        replicas: The number of replicas.
 
     Raises:
-        JobFailed: It has not: a process ended before, with exit code 0.
+        JobFailed: A process ended earlier with exit code 0.
     """
     from fray.errors import JobFailed as JobEndedEarly
 
@@ -62,10 +62,10 @@ def check_returned(handle: JobHandle, replicas: int) -> None:
 
 
 def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[..., Any] | None:
-    """Return the function that a step submits as a job; None when it runs in this process.
+    """Return the function that a step submits as a job; None if it runs in this process.
 
-    A job is submitted for a `remote()` function, and for any function of a step that has resources or packages. The
-    step's resources replace the function's; packages are added.
+    A job is submitted for a `remote()` function, and for any step with resources or packages. The step's resources
+    replace the function's; packages are added.
     """
     fn = step.fn
     if isinstance(fn, RemoteCallable):
@@ -79,7 +79,7 @@ def remote_function(step: ExecutorStep[Any]) -> RemoteCallable[..., Any] | None:
 
 
 def tries_of(step: ExecutorStep[Any]) -> Tries:
-    """Return how often a step is tried, and for how long: as the step says, else as its `remote()` function says."""
+    """Return the retries and timeout of a step, or else of its `remote()` function."""
     said: list[ExecutorStep[Any] | RemoteCallable[..., Any]] = [step]
     if isinstance(step.fn, RemoteCallable):
         said.append(step.fn)
@@ -95,7 +95,7 @@ def check_function(step: ExecutorStep[Any]) -> None:
     """Check that a step's function is not a generator function.
 
     Raises:
-        InvalidRequest: It is one; the message names the step.
+        InvalidRequest: It is one. The message names the step.
     """
     fn = step.fn
     while isinstance(fn, (RemoteCallable, functools.partial)):
@@ -105,7 +105,7 @@ def check_function(step: ExecutorStep[Any]) -> None:
 
 
 def check_job_region(step: ExecutorStep[Any], config: Any, output_path: str) -> None:
-    """Check that there is one region for a step's job, as far as its paths tell.
+    """Check that a step's paths allow a single region for its job.
 
     Args:
         step: The step.
@@ -113,7 +113,7 @@ def check_job_region(step: ExecutorStep[Any], config: Any, output_path: str) -> 
         output_path: Its output path.
 
     Raises:
-        RegionConflict: Its inputs and its output are in different regions.
+        RegionConflict: Its inputs and output are in different regions.
     """
     remote_fn = remote_function(step)
     if remote_fn is not None:
@@ -128,15 +128,15 @@ def bind(
     jobs: LiveJobs,
     env_vars: Mapping[str, str] | None = None,
 ) -> Callable[[], bytes | None]:
-    """Return a callable that does a step's work, here or in a job, and returns when it is done: see `StepTask.work`.
+    """Return a callable that does a step's work, here or in a job, and returns when it is done (see `StepTask.work`).
 
     Args:
         step: The step.
         config: Its instantiated config.
         output_path: Its output path.
         prefix: The run's prefix, which becomes the job's.
-        jobs: The jobs of the run; the step's job is added while it is waited for.
-        env_vars: Variables of the step's job, if it has one; those of its function win.
+        jobs: The jobs of the run. The step's job is included while the run waits for it.
+        env_vars: Variables of the step's job, if it has one. Those of its function win.
     """
     if step.fn is None:
         return lambda: None
@@ -154,7 +154,7 @@ def _call_here(step: ExecutorStep[Any], config: Any, output_path: str) -> bytes 
 
 @dataclass(frozen=True, slots=True)
 class _StepJob:
-    """A step's work as a job: submitted, or adopted, where the job of an earlier run still makes the output."""
+    """A step's work as a job: submitted, or adopted if an earlier run's job is still making the output."""
 
     step: ExecutorStep[Any]
     config: Any
@@ -165,7 +165,7 @@ class _StepJob:
     remote_fn: RemoteCallable[..., Any]
 
     def run(self) -> None:
-        """Submit the job, wait for its end, and see to it that its log is whole and its return value kept."""
+        """Submit the job, wait for its end, and ensure that its log is complete and its return value stored."""
         lease, log, replicas = step_lease(), step_log(), self.remote_fn.resources.replicas
         # An in-process client's jobs print here.
         speaker = Speaker(self.step.name, self.output_path, log, replicas=replicas)
@@ -206,7 +206,7 @@ class _StepJob:
         )
 
     def _has_value(self, handle: JobHandle, lease: StepLease) -> bool:
-        """Take the value that an adopted job has left; True if this or the job itself tells that one is kept."""
+        """Take the value that an adopted job left. Return whether a value is stored, here or by the job itself."""
         kept_under = step_progress().kept_under
         # A job that was adopted had another lease, or none that it could still write under.
         if lease.output_path == self.output_path and kept_under != lease.token().worker_id:

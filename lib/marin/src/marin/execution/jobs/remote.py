@@ -1,4 +1,4 @@
-"""Functions that run as jobs of their own, with their own resources, environment variables and packages."""
+"""Functions that run as separate jobs with their own resources, environment variables and packages."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class RemoteCallable(Generic[P, R]):
         fn: The function.
         resources: The resources of its machine.
         env_vars: Variables of its environment.
-        pip_dependency_groups: Optional-dependency keys of this project, or pip requirements.
-        name: The job's name; the function's by default.
-        retries: How often a step with this function is tried again after a failure; None for 0.
-        retry_delay: Seconds before it is tried again; None for 0.
-        timeout: Seconds that an attempt at such a step may run; None for no limit.
+        pip_dependency_groups: Extras of this project, or pip requirements.
+        name: The job's name. Defaults to the function's.
+        retries: Retries after a failure of a step with this function; None for 0.
+        retry_delay: Seconds before a retry; None for 0.
+        timeout: Timeout of an attempt at such a step, in seconds; None for no limit.
     """
 
     fn: Callable[P, R | Coroutine[Any, Any, R]]
@@ -64,7 +64,7 @@ class RemoteCallable(Generic[P, R]):
         """Submit the job to the current fray client, wait for it and return its value (see `JobHandle.result`).
 
         Raises:
-            JobFailed: The job failed; in-process clients raise the function's own exception.
+            JobFailed: The job failed. In-process clients raise the function's own exception.
             ResultUnavailable: The job succeeded, but its value could not be pickled.
         """
         name = job_name(self.name or function_name(self.fn).rpartition(".")[2], uuid.uuid4().hex)
@@ -136,21 +136,21 @@ def remote(
     retry_delay: float | None = None,
     timeout: float | None = None,
 ) -> Any:
-    """Make a function run as a job of its own: `remote(fn, ...)`, `@remote`, or `@remote(...)`.
+    """Make a function run as a separate job: `remote(fn, ...)`, `@remote`, or `@remote(...)`.
 
     Args:
         fn: The function.
-        name: The job's name; the function's (or the step's) by default.
-        resources: The resources of its machine; one CPU (`ResourceConfig.with_cpu()`) by default.
+        name: The job's name. Defaults to the function's (or the step's).
+        resources: The resources of its machine. Defaults to one CPU (`ResourceConfig.with_cpu()`).
         env_vars: Variables of its environment.
-        pip_dependency_groups: Optional-dependency keys of this project (such as `tokenize_train`), or pip requirements.
-        retries: How often a step with this function is tried again after a failure; 0 by default. Like the next two, it
-            is for steps, and of no effect on calls of the function itself.
-        retry_delay: Seconds before it is tried again; 0 by default.
-        timeout: Seconds that an attempt may run, not counting the time its job is queued; no limit by default.
+        pip_dependency_groups: Extras of this project (such as `tokenize_train`), or pip requirements.
+        retries: Retries after a failure of a step with this function; 0 by default. Like the next two, it applies to
+            steps and has no effect on direct calls.
+        retry_delay: Seconds before a retry; 0 by default.
+        timeout: Timeout of an attempt in seconds, not counting the time its job is queued; no limit by default.
 
     Raises:
-        InvalidRequest: One of these numbers is out of its range.
+        InvalidRequest: A number is out of range.
     """
     from fray.types import ResourceConfig
 
@@ -170,9 +170,10 @@ def remote(
 
 
 def sanitize_job_name(name: str) -> str:
-    """Return `name` as a job may be called: lower case, with "-" for what is not of a-z 0-9 _ . -, not at its ends.
+    """Return `name` as a valid job name: lower case, with "-" for characters outside a-z 0-9 _ . - and none at the
+    ends.
 
-    "remote_job" when nothing is left of it.
+    Return "remote_job" if nothing is left.
     """
     return re.sub(r"[^a-z0-9_.-]+", "-", name.lower()).strip("-.") or "remote_job"
 
@@ -192,8 +193,8 @@ def job_request(
 ) -> JobRequest:
     """Return the fray job that runs `remote_fn(*args, **kwargs)`.
 
-    Its environment has this process's prefix and the rest of its transfer budget, then `env_vars`, then the function's
-    own variables; later ones replace earlier ones.
+    Its environment has this process's prefix and remaining transfer budget, then `env_vars`, then the function's own
+    variables. Later ones override earlier ones.
 
     Args:
         remote_fn: The function, its resources, environment and packages.
@@ -247,10 +248,10 @@ def _call_ray_function(fn: Any, *args: Any) -> Any:
 
 
 def connect() -> None:
-    """Connect to where jobs go, before any step is begun: each of them would wait for a cluster that is not there.
+    """Connect to the backend before any step starts: otherwise each of them would wait for an unreachable cluster.
 
     Raises:
-        InvalidRequest: FRAY_CLIENT names no backend that is known.
+        InvalidRequest: FRAY_CLIENT names an unknown backend.
         Unavailable: The cluster cannot be reached.
     """
     from fray.current_client import current_client
@@ -265,7 +266,7 @@ def submit(
     kwargs: Mapping[str, Any] | None = None,
     env_vars: Mapping[str, str] | None = None,
 ) -> JobHandle:
-    """Submit the function to the current fray client and return at once; arguments as for `job_request`."""
+    """Submit the function to the current fray client and return immediately. Arguments are those of `job_request`."""
     from fray.current_client import current_client
 
     return current_client().submit(job_request(remote_fn, name, args, kwargs, env_vars))
@@ -284,7 +285,7 @@ def submit_step(
     token: LeaseToken | None = None,
     log: LogTask | None = None,
 ) -> JobHandle:
-    """Submit a step's function as a job and return at once; the job stores what the function returns.
+    """Submit a step's function as a job and return immediately. The job stores the function's result.
 
     Args:
         remote_fn: The function and its job's resources. Unless they name a region or zone, the job runs in the region
@@ -292,12 +293,13 @@ def submit_step(
         name: The job's name.
         config: The step's instantiated config.
         step_name: For messages.
-        output_path: Where the step's output goes.
+        output_path: The step's output path.
         prefix: The run's prefix, which becomes the job's.
-        budget_gb: The function's budget for copies between regions, in 2^30 bytes; None for the rest of this process's.
-        env_vars: Further variables; the run's prefix and the function's own variables win.
-        token: The lease that the step is made under; the job stores its result only while it is held.
-        log: What the job is to know for writing the step's log itself; None where the run does that.
+        budget_gb: The function's budget for copies between regions, in 2^30 bytes; None for this process's remaining
+            budget.
+        env_vars: Further variables. The run's prefix and the function's own variables win.
+        token: The lease of the step. The job stores its result only while it is held.
+        log: What the job needs to write the step's log itself; None if the run writes it.
 
     Raises:
         RegionConflict: The inputs and the output are in different regions.
@@ -316,13 +318,13 @@ def submit_step(
 
 
 def job_region(remote_fn: RemoteCallable[..., Any], config: Any, *, step_name: str, output_path: str) -> str | None:
-    """Return the region that a step's job must run in; None when its resources name one, or no path tells.
+    """Return the region that a step's job must run in; None if its resources name one, or no path determines it.
 
     Args:
         remote_fn: The function and its job's resources.
         config: The step's instantiated config.
         step_name: For messages.
-        output_path: Where the step's output goes.
+        output_path: The step's output path.
 
     Raises:
         RegionConflict: The inputs and the output are in different regions.
@@ -334,7 +336,7 @@ def job_region(remote_fn: RemoteCallable[..., Any], config: Any, *, step_name: s
 
 
 def function_name(fn: Callable[..., Any] | None) -> str:
-    """Return `module.qualified_name` of a function, inside `remote()`, Ray and `functools` wrappers."""
+    """Return `module.qualified_name` of a function, looking through `remote()`, Ray and `functools` wrappers."""
     while fn is not None:
         ray_proxy = getattr(fn, "remote", None) if is_ray_function(fn) else None
         if isinstance(fn, (RemoteCallable, functools.partial)):
