@@ -74,13 +74,15 @@ def verify(
     from marin.attested.verification import code_note, fresh_prefix, remove
     from marin.attested.verification import verify as verify_steps
     from marin.cli.reading.script import load_script
+    from marin.execution.report.rerun import marin_command
     from marin.recorded.reading.places import storage_root
     from rigging.filesystem import read_bytes_or_none
 
     attestation = parse(_json_in(file, read_bytes_or_none(file)), file)
     words = [script, *arguments] if script is not None else shlex.split(attestation.command or "")
     if not words:
-        raise InvalidRequest(f"{file}: the run's script is not recorded; name it: marin verify {file} SCRIPT")
+        told = f"{marin_command()} verify {file} SCRIPT"
+        raise InvalidRequest(f"{file}: the run's script is not recorded; name it: {told}")
     root = storage_root(attestation.prefix if prefix is None else prefix)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     fresh = fresh_prefix(root)
