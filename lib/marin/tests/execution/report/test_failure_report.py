@@ -123,6 +123,7 @@ def test_a_pattern_matches_its_step_alone(name: str) -> None:
             {"UV_RUN_RECURSION_DEPTH": "1"},
             "uv run python a.py --strict -v --run_only '^d/x$'",
         ),
+        (["/v/bin/python", "a.py", "--force", "d"], {}, "/v/bin/python a.py --run_only '^d/x$' --force '^d/x$'"),
         (
             ["python", "a.py", "--prefix", "/p"],
             {"UV_RUN_RECURSION_DEPTH": "1", "MARIN_PREFIX": "/q"},

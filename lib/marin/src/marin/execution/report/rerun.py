@@ -12,7 +12,7 @@ IRIS_RUN_COMMAND: Final = "IRIS_RUN_COMMAND"
 """The variable by which `iris job run` tells a job the words that submitted it, up to its command."""
 
 # Which steps run is for the new command to say; and a failed one is to run again.
-_DROPPED: Final = ("--run_only", "--force_run_failed", "--pdb")
+_DROPPED: Final = ("--run_only", "--force_run_failed", "--force", "--pdb")
 
 
 def step_pattern(name: str) -> str:
@@ -53,7 +53,9 @@ def rerun_command(
     else:
         python = os.path.basename(executable)
         start = python if shutil.which(python, path=environ.get("PATH", "")) == executable else shlex.quote(executable)
-    return f"{start} {shlex.join(script)} --run_only {shlex.quote(step_pattern(name))}"
+    pattern = shlex.quote(step_pattern(name))
+    forced = f" --force {pattern}" if any(word.split("=")[0] == "--force" for word in words) else ""
+    return f"{start} {shlex.join(script)} --run_only {pattern}{forced}"
 
 
 def marin_command(environ: Mapping[str, str] = os.environ, executable: str = sys.executable) -> str:

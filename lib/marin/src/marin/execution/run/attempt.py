@@ -94,6 +94,8 @@ class Attempt:
         progress: StepProgress | None = None
         log: StepLog | None = None
         try:
+            if self._is_first:
+                task.prepare()
             is_fresh, self._is_first = task.is_fresh and self._is_first, False
             if self._waits:
                 end_wait(task.output_path)

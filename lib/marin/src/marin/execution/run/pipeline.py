@@ -20,14 +20,15 @@ from marin.execution.jobs.placement import (
     tries_of,
 )
 from marin.execution.jobs.remote import connect
+from marin.execution.lease.set_aside import ForcedOutputs
 from marin.execution.lease.status_file import worker_id
-from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.log.step_output import step_output
 from marin.execution.plan.collision import PlannedStep, check_existing
 from marin.execution.plan.gc_pause import gc_paused
 from marin.execution.plan.plan import StepPlan, StepsByVersionText, VersionTexts
-from marin.execution.plan.selection import check_steps, select_steps
+from marin.execution.plan.selection import check_steps, matching_steps, select_steps
 from marin.execution.record.code_record import code_recorder
 from marin.execution.record.info import (
     STEP_INFO_FILE,
@@ -124,6 +125,7 @@ class Executor:
         self.tells_failures = True
         self.debug: Callable[[StepResult], None] | None = None
         self.job_env_vars: Mapping[str, str] = {}
+        self._forced = ForcedOutputs([])
         self._texts: dict[str, StepText] = {}
         self._info_of: dict[str, ExecutorStepInfo] = {}
 
@@ -154,6 +156,7 @@ class Executor:
         force_run_failed: bool = True,
         max_concurrent: int | None = None,
         strict: bool = False,
+        force: Sequence[str] = (),
     ) -> dict[ExecutorStep[Any], str]:
         """Run the steps, and their dependencies, whose output does not exist.
 
@@ -166,6 +169,8 @@ class Executor:
             max_concurrent: Maximum number of concurrent steps; None for no limit.
             strict: Refuse existing outputs made with other unversioned values or code, and steps of one version that
                 differ in these. Otherwise the differences are only logged.
+            force: Run the steps whose name matches one of these regexes although their outputs exist. Each output is
+                set aside until its step has succeeded, and put back if it fails.
 
         Returns:
             The output path of every step, including dependencies.
@@ -190,6 +195,8 @@ class Executor:
                 for step in chosen:
                     # One that only non-blocking inputs name is to run, too, when it is chosen.
                     self.compute_version(step)
+            forced = matching_steps(chosen, force, "force") if force else []
+            self._forced = ForcedOutputs([self.output_paths[step] for step in forced])
             for step in chosen:
                 check_path_length(step.name, self.output_paths[step])
             report_merged(self.plan.merged_among(chosen), strict)
@@ -204,14 +211,17 @@ class Executor:
     def _run_chosen(
         self, chosen: Sequence[Step], force_run_failed: bool, max_concurrent: int | None, strict: bool
     ) -> None:
-        jobs = LiveJobs()
+        jobs, forced = LiveJobs(), self._forced
         with gc_paused():
             self.get_infos()
             states = read_output_states(
                 [self.output_paths[step] for step in chosen],
                 fixed={self.output_paths[step] for step in chosen if step.override_output_path is not None},
             )
-            differing = check_existing([self._planned(step) for step in chosen], states)
+            found = check_existing([self._planned(step) for step in chosen], states)
+            differing = {path: differences for path, differences in found.items() if path not in forced.paths}
+            # A step with this status runs, over what may be there.
+            states.update(dict.fromkeys(forced.paths, OutputState(STATUS_DEP_FAILED, None)))
             if strict:
                 refuse_differences(differing)
             for step in chosen:
@@ -224,7 +234,8 @@ class Executor:
                 connect()
             self._note_run()
             tasks = [self._task(step, jobs, states, differing, strict) for step in chosen]
-        observers = self.observers if self.observers is not None else default_observers()
+        observers = [*(self.observers if self.observers is not None else default_observers())]
+        observers += [forced] if forced.paths else []
         warn_of_other_mirror([step for step in to_run if remote_function(step) is None], self.prefix)
         failures = self.failures = FailureReport(self.rerun)
         try:
@@ -245,6 +256,7 @@ class Executor:
                     debug=self.debug,
                 )
         finally:
+            forced.close()
             if self.tells_failures:
                 failures.log()
 
@@ -351,6 +363,7 @@ class Executor:
             has_ended=functools.partial(jobs.has_ended, path),
             take_log=functools.partial(jobs.take_log, path),
             differences=differing.get(path, ()),
+            prepare=functools.partial(self._forced.set_aside, path),
             compare=functools.partial(compared, path, self._info_of[path], strict),
         )
 

@@ -41,6 +41,9 @@ class ExecutorMainConfig:
     run_only: list[str] | None = None
     """Run only steps whose name matches one of these regexes, with what they need: stats, or '["^raw/", stats]'."""
 
+    force: list[str] | None = None
+    """Run steps again whose name matches, as in run_only; their outputs are kept aside until then."""
+
     max_concurrent: int | None = None
     """Steps at work at once (default: every ready one)."""
 
@@ -116,6 +119,7 @@ def _check(options: ExecutorMainConfig) -> None:
     """
     check_max_concurrent(options.max_concurrent)
     check_patterns(options.run_only or (), "--run_only")
+    check_patterns(options.force or (), "--force")
     if options.step is not None:
         check_patterns([options.step], "--step")
         if not options.explain:
@@ -131,7 +135,7 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
     read: list[str] = []
     for index, word in enumerate(words):
         option = words[index - 1] if index else ""
-        if option == "--run_only" and not (word.startswith("[") and word.endswith("]")):
+        if option in ("--run_only", "--force") and not (word.startswith("[") and word.endswith("]")):
             word = json.dumps([word])
         elif option == "--step":
             word = json.dumps(word)

@@ -83,6 +83,7 @@ def explain_steps(
     *,
     run_only: Sequence[str] | None = None,
     force_run_failed: bool = True,
+    force: Sequence[str] = (),
     show: str | None = None,
 ) -> list[Explanation]:
     """Explain for every step of an experiment whether a run would run it, and why.
@@ -92,6 +93,7 @@ def explain_steps(
         steps: The requested steps. Their dependencies are included.
         run_only: As in `Executor.run`.
         force_run_failed: As in `Executor.run`.
+        force: As in `Executor.run`.
         show: Explain only the steps whose name matches this regex.
 
     Raises:
@@ -104,13 +106,16 @@ def explain_steps(
     report_merged(executor.plan.merged_among(chosen), strict=False)
     if show is not None:
         chosen = matching_steps(chosen, [show], "--step")
+    forced = {executor.output_paths[step] for step in matching_steps(chosen, force, "--force")} if force else set()
     paths = [executor.output_paths[step] for step in chosen]
     statuses = dict(zip(paths, map_in_threads(lambda path: StatusFile(path).status, paths), strict=True))
     made = [path for path in paths if statuses[path] == STATUS_SUCCESS]
     infos = dict(zip(made, map_in_threads(_read_info, made), strict=True))
     earlier = EarlierOutputs(executor.prefix)
     return [
-        _explain(executor, step, statuses[path], infos.get(path), force_run_failed, earlier)
+        Explanation(step.name, path, PlannedAction.RUN, "its output is there, and --force makes it again")
+        if path in forced and path in infos
+        else _explain(executor, step, statuses[path], infos.get(path), force_run_failed, earlier)
         for step, path in zip(chosen, paths, strict=True)
     ]
 

@@ -53,7 +53,7 @@ def executor_main(
     """Run an experiment. A script calls this with its steps.
 
     Without a config, the options come from the script's command line: `--prefix`, `--executor_info_base_path`,
-    `--dry_run`, `--force_run_failed`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`,
+    `--dry_run`, `--force_run_failed`, `--force`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`,
     `--env_file`, `--pdb`, `--verbose`. In a notebook the defaults apply.
 
     Args:
@@ -144,6 +144,7 @@ def _run_or_explain(
                 force_run_failed=options.force_run_failed,
                 max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
                 strict=options.strict,
+                force=options.force or (),
             )
     finally:
         if not is_notebook():  # there the view has the summary
@@ -181,6 +182,7 @@ def _explain(
         steps,
         run_only=options.run_only,
         force_run_failed=options.force_run_failed,
+        force=options.force or (),
         show=request.step,
     )
     if request.tell is not None:
