@@ -17,6 +17,7 @@ PUBLIC_MODULES: dict[str, tuple[str, ...]] = {
         "marin.execution.executor_step_status",
         "marin.execution.artifact",
         "marin.execution.disk_cache",
+        "marin.execution.config_model",
         "marin.execution.sweep",
         "marin.execution.explain",
         "marin.execution.run_events",

@@ -6,6 +6,8 @@ from typing import Any, assert_type
 
 import fray
 from fray import Client, Entrypoint, JobHandle, JobRequest, LocalClient, ResourceConfig
+from marin.execution import resolve_local_placeholders, this_output_path, versioned
+from marin.execution.config_model import ConfigModel
 from marin.execution.disk_cache import disk_cache, locked_disk_cache
 from marin.execution.remote import remote
 
@@ -33,6 +35,16 @@ def items(client: Client) -> None:
     assert list(assert_type(fray.map(half_of, [1], client=client), Iterator[float])) == [0.5]
     either = fray.map(text_of, [1], client=client, return_exceptions=True)
     assert list(assert_type(either, Iterator[str | Exception])) == ["1"]
+
+
+class Count(ConfigModel):
+    number: int
+    output_path: str
+
+
+def steps() -> None:
+    config = Count(number=versioned(4), output_path=this_output_path())
+    assert assert_type(resolve_local_placeholders(config, "out").number, int) == 4
 
 
 remote_text = remote(name="text", resources=ResourceConfig(cpu=1))(text_of)
@@ -73,6 +85,7 @@ def main() -> None:
         jobs(client)
         items(client)
         functions()
+        steps()
 
 
 if __name__ == "__main__":

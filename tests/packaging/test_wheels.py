@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(600)]
 # What only extras and the kits for tests bring; a module that needs anything else lacks a dependency.
 FROM_EXTRAS = {
     *("ray", "aiohttp", "pytest", "jax", "matplotlib", "grpc_tools", "gcsfs", "s3fs", "numpy", "starlette", "uvicorn"),
-    *("jinja2", "httpx2", "websockets", "anyio", "playwright", "IPython", "pyarrow"),
+    *("jinja2", "httpx2", "websockets", "anyio", "playwright", "IPython", "pyarrow", "pydantic"),
 }
 
 IMPORT_ALL = """
