@@ -1,8 +1,9 @@
-"""Cuts of one, half and all hosts, both ways and one way, lose no work that could be kept.
+"""Cuts, kills and freezes lose no work that could be kept.
 
-The short story runs always, the full one (20 minutes, 300 jobs, cuts of 5 to 300 s) with `-m soak`;
-IRIS_OUTAGE_MINUTES, IRIS_OUTAGE_JOBS, IRIS_OUTAGE_CUT, IRIS_OUTAGE_LOST_AFTER and IRIS_OUTAGE_SEED change it. Every
-attempt that followed another is printed, with its reason.
+Cuts are of one, half and all hosts, both ways and one way; killed and frozen are workers and the controller. The short
+stories run always, the full ones (20 minutes, 300 jobs, cuts of 5 to 300 s) with `-m soak`; IRIS_OUTAGE_MINUTES,
+IRIS_OUTAGE_JOBS, IRIS_OUTAGE_CUT, IRIS_OUTAGE_LOST_AFTER and IRIS_OUTAGE_SEED change them. Every attempt that followed
+another is printed, with its reason.
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class Size:
     cut_s: tuple[float, float]
     rest_s: tuple[float, float]
     lost_after_s: int
+    strikes: bool = False  # kills and freezes instead of cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class Story:
         self.cluster, self.size = cluster, size
         self.source = random.Random(seed)
         self.lines: dict[str, int] = {}
-        self.cuts: list[Cut] = []
+        self.cuts: list[object] = []
 
     def marks(self, name: str) -> Path:
         return self.cluster.root / "marks" / name
@@ -190,6 +192,17 @@ class Story:
             self.cuts.append(Cut(hosts, begin, time.time(), one_way))
             time.sleep(self.source.uniform(*self.size.rest_s))
 
+    def strike_until(self, end: float) -> None:
+        """Kill and freeze at random, the controller as often as two workers, and let it run again."""
+        while time.time() < end:
+            name, kill = self.source.choice(["ctl", "ctl", *SLICES]), self.source.random() < 0.7
+            repair = self.cluster.strike(name, SLICES.get(name, ""), kill=kill)
+            pause_s = self.source.uniform(*self.size.cut_s)
+            self.cuts.append(f"{'kill' if kill else 'freeze'} of {name} for {pause_s:.1f} s at {time.time():.1f}")
+            time.sleep(pause_s)
+            repair()
+            time.sleep(self.source.uniform(*self.size.rest_s))
+
     def play(self) -> list[str]:
         """Return all that went wrong."""
         result = self.cluster.root / "result.json"
@@ -197,10 +210,16 @@ class Story:
         env = {**self.cluster.environment("ctl"), "IRIS_RECONNECT_TIMEOUT": "600"}
         log = self.cluster.root / "users.log"
         users = self.cluster.hosts["ctl"].start(argv, log, env, self.cluster.root)
-        self.cut_until(time.time() + self.size.seconds)
+        (self.strike_until if self.size.strikes else self.cut_until)(time.time() + self.size.seconds)
         assert users.wait(60 + 3 * self.size.seconds) == 0, log.read_text()[-3000:]
         told = json.loads(result.read_text())
-        return [*self.judge(told["jobs"], Heard([tuple(turn) for turn in told["heard"]]))]
+        until(lambda: not self.cluster.tasks_left(), "no task is left")
+        missed = []
+        for task in told["jobs"][0]["tasks"]:
+            both = told["followed"].get(task["id"], []), task["lines"]
+            followed, stored = ([line for line in lines if line[0] == task["attempt"]] for lines in both)
+            missed += [f"{task['id']}: followed {followed}, stored {stored}"] if followed != stored else []
+        return [*missed, *self.judge(told["jobs"], Heard([tuple(turn) for turn in told["heard"]]))]
 
     def judge(self, jobs: list[dict[str, Any]], heard: Heard) -> Iterator[str]:
         for job in jobs:
@@ -209,7 +228,11 @@ class Story:
             marks = [Mark.read(line) for line in self.marks(name).read_text().splitlines()]
             yield from (f"overlap: {mark}" for mark in marks if mark.word == "overlap")
             reasons = [cause for task in job["tasks"] for cause in task["causes"]]
-            for is_wrong, why in judge_successors(marks, heard, reasons, job["kind"] == "exclusive"):
+            # While the controller is away nobody can tell whom it hears.
+            unjudged = job["kind"] == "exclusive" or self.size.strikes
+            if self.size.strikes:
+                yield from (f"{name}: {reason}" for reason in reasons if "not heard" not in reason)
+            for is_wrong, why in judge_successors(marks, heard, reasons, unjudged):
                 print("WRONG " if is_wrong else "listed", why)
                 if is_wrong:
                     yield why
@@ -257,16 +280,22 @@ def test_a_successor_is_right_while_its_host_alone_is_silent(
 
 
 @pytest.mark.timeout(120)
-def test_short_cuts(tmp_path: Path, make_hosts: Callable[..., dict[str, Host]]) -> None:
+@pytest.mark.parametrize("strikes", [False, True], ids=["cuts", "strikes"])
+def test_short(tmp_path: Path, make_hosts: Callable[..., dict[str, Host]], strikes: bool) -> None:
     size = Size(seconds=4, jobs=10, cut_s=(2.2, 3), rest_s=(0.5, 1), lost_after_s=2)
+    if strikes:
+        size = replace(size, seconds=6, cut_s=(0.1, 2.5), rest_s=(0.1, 0.5), strikes=True)
     play(tmp_path, make_hosts, size, random.randrange(2**32))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_long_cuts(tmp_path: Path, make_hosts: Callable[..., dict[str, Host]]) -> None:
+@pytest.mark.parametrize("strikes", [False, True], ids=["cuts", "strikes"])
+def test_long(tmp_path: Path, make_hosts: Callable[..., dict[str, Host]], strikes: bool) -> None:
     size = Size(
         seconds=60 * _setting("MINUTES", 20), jobs=int(_setting("JOBS", 300)), cut_s=(5, _setting("CUT", 300)),
         rest_s=(5, 30), lost_after_s=int(_setting("LOST_AFTER", 60)),
     )  # fmt: skip
+    if strikes:
+        size = replace(size, cut_s=(0.1, 90), rest_s=(1, 10), strikes=True)
     play(tmp_path, make_hosts, size, int(_setting("SEED", random.randrange(2**32))))

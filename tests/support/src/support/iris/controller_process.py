@@ -2,20 +2,17 @@
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from iris.controller.config.controller_config import Address, ControllerConfig, Durability
 from iris.store.replicate.replicator import Pace
-from iris.tls.certificates import ensure_certificates
 from rigging.errors import MarinError
 
 _LEASE_TIMEOUT_S: Final = 2.0
@@ -39,7 +36,7 @@ def fixed_port() -> int:
 
 
 class ControllerProcess:
-    """Starts the process and waits until it answers; `kill` is kill -9, `settings` are numbers of ControllerConfig."""
+    """Starts the process and waits until it answers; `kill` is kill -9."""
 
     def __init__(
         self,
@@ -47,14 +44,11 @@ class ControllerProcess:
         port: int = 0,
         remote_state_dir: str = "",
         durability: str = "remote",
-        settings: Mapping[str, float] | None = None,
-        tls: bool = False,
     ) -> None:
         port = port or fixed_port()
         command = [
             *(sys.executable, "-m", "support.iris.controller_process"),
             *(str(state_dir), str(port), remote_state_dir, durability if remote_state_dir else "local"),
-            *(json.dumps(dict(settings or {})), *(["--tls"] if tls else [])),
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -94,17 +88,13 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("remote_state_dir")
     parser.add_argument("durability", type=Durability)
-    parser.add_argument("settings", type=json.loads)
-    parser.add_argument("--tls", action="store_true")
     arguments = parser.parse_args()
     config = ControllerConfig(
-        tls=ensure_certificates(arguments.state_dir) if arguments.tls else None,
         state_dir=arguments.state_dir,
         port=arguments.port,
         remote_state_dir=arguments.remote_state_dir,
         durability=arguments.durability,
         pace=Pace(lease_timeout_s=_LEASE_TIMEOUT_S),
-        **arguments.settings,
     )
     from iris.controller.app import serve
 

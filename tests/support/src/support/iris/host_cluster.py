@@ -1,9 +1,11 @@
 """A cluster of several hosts, each a network namespace, put together by the commands that people type."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -80,6 +82,32 @@ class Cluster:
             argv = ["faketime", "-f", clock, *argv]
             env |= {"DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
         self.workers[name] = self.hosts[name].start(argv, self.root / f"{name}.log", env, self.root)
+
+    def strike(self, name: str, slice_name: str, *, kill: bool) -> Callable[[], None]:
+        """Kill or freeze the controller ("ctl") or a worker; return what lets it run again."""
+        process = self.controller if name == "ctl" else self.workers[name]
+        process.send_signal(signal.SIGKILL if kill else signal.SIGSTOP)
+        if not kill:
+            return lambda: process.send_signal(signal.SIGCONT)
+        process.wait()
+
+        def restart() -> None:
+            if name == "ctl":
+                self.controller = self.serve()
+            else:
+                self.start_worker(name, slice_name)
+
+        return restart
+
+    def tasks_left(self) -> dict[int, str]:
+        """Return the processes of tasks that live, by their environment."""
+        found = {}
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                environ = (place / "environ").read_bytes()
+                if b"IRIS_ATTEMPT_ID=" in environ and str(self.root).encode() in environ:
+                    found[int(place.name)] = (place / "cmdline").read_bytes().decode(errors="replace")
+        return found
 
     def connected(self) -> set[str]:
         return {worker["worker_id"] for worker in self.ask("cluster", "status")["workers"] if worker["connected"]}

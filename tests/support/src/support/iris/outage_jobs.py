@@ -53,15 +53,27 @@ def main() -> None:
     ended = threading.Event()
     watch = threading.Thread(target=_watch, args=(clients[0], heard, ended), daemon=True)
     watch.start()
-    submitted = []
+    submitted: list[tuple[IrisClient, Job, str]] = []
+    followed: dict[str, list[tuple[int, bool, str]]] = {}  # by task
+
+    def follow() -> None:
+        client, job, _ = submitted[0]
+        lines = client.read_logs(job.job_id, from_start=True, follow=True)
+        for line in lines:
+            followed.setdefault(line.task_id, []).append((line.attempt, line.note, line.text))
+
+    follower = threading.Thread(target=follow)
     for number, job in enumerate(plan["jobs"]):
         client = clients[number % len(clients)]
         submitted.append((client, _submit(client, job), job["kind"]))
+        if number == 0:
+            follower.start()
         time.sleep(plan["every_s"])
     results = [_result(client, job, kind, plan["wait_s"]) for client, job, kind in submitted]
     ended.set()
     watch.join()
-    Path(sys.argv[2]).write_text(json.dumps({"jobs": results, "heard": heard}))
+    follower.join(plan["wait_s"])
+    Path(sys.argv[2]).write_text(json.dumps({"jobs": results, "heard": heard, "followed": followed}))
 
 
 if __name__ == "__main__":

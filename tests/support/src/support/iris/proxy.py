@@ -1,32 +1,22 @@
-"""A TCP proxy that cuts, holds and refuses connections when a test says so."""
+"""A TCP proxy that cuts and refuses connections when a test says so."""
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
 
-_PIECE: Final = 64 * 1024
-_KERNEL_BYTES: Final = 8 * 1024 * 1024
+_PIECE = 64 * 1024
 
 
 class TcpProxy:
-    """Forwards connections to `target` ("host:port"), which may be changed; counts them, and the bytes of both ways.
-
-    `bytes_a_second` is what each direction of a connection lets through; 0: as fast as it goes.
-    """
+    """Forwards connections to `target` ("host:port"), which may be changed; counts them, and the bytes of both ways."""
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.accepted = 0
         self.forwarded = 0
-        self.bytes_a_second = 0.0
-        self._in_hand: dict[socket.socket, bytes] = {}
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
-        self._flowing = threading.Event()
-        self._flowing.set()
         self._refusing = False
         self._limit: int | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -54,21 +44,8 @@ class TcpProxy:
         """Cut new connections at once."""
         self._refusing = refusing
 
-    def hold(self) -> None:
-        """Pass nothing on until `release`."""
-        self._flowing.clear()
-
-    def release(self) -> None:
-        self._flowing.set()
-
-    def held(self) -> bytes:
-        """Return what clients have sent that was not passed on, as far as the kernel takes it."""
-        with self._lock:
-            return b"".join(self._in_hand.get(near, b"") + _received(near) for near, _ in self._pairs)
-
     def close(self) -> None:
         self._listener.close()
-        self._flowing.set()
         self.cut()
 
     def _accept(self) -> None:
@@ -95,14 +72,9 @@ class TcpProxy:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(_PIECE):
-                self._in_hand[source] = data
-                self._flowing.wait()
-                del self._in_hand[source]
                 sink.sendall(data)
                 if self._count(len(data)):
                     self.cut()
-                if self.bytes_a_second:
-                    time.sleep(len(data) / self.bytes_a_second)
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -114,13 +86,6 @@ class TcpProxy:
                 return False
             self._limit = None
             return True
-
-
-def _received(end: socket.socket) -> bytes:
-    """Return what has come and was not read yet."""
-    with suppress(OSError):  # nothing, or the connection is broken
-        return end.recv(_KERNEL_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    return b""
 
 
 @contextmanager
