@@ -29,7 +29,7 @@ from support.marin.steps import MakeExecutor, MakeStep
     [
         (["one\ntwo\nthr"], ["one", "two"], "thr"),
         (["a\r\nb"], ["a"], "b"),
-        (["", "\n", "\n"], ["", ""], ""),
+        (["", "\n", "\n", "x"], ["", ""], "x"),
         (["\r 10%", "\r 20%"], [], " 20%"),
         (["\r 10%", "\r100%", "\n", "next\n"], ["100%", "next"], ""),
         # Two bars of tqdm, the lower one written by going down and up again.
@@ -47,7 +47,15 @@ def test_a_bar_that_ended_is_a_line() -> None:
     rows = Rows()
     assert rows.feed("\r100%\n") == []
     assert rows.settle() == ["100%"]
-    assert rows.feed("after\n") == ["after"]
+    assert rows.feed("after\n\n") == ["after"]
+    assert rows.end() == [""]
+
+
+def test_a_bar_below_those_of_other_steps_is_one_line() -> None:
+    rows = Rows()
+    drawn = ["\n", "\n", "\rb: 0%", "\x1b[A", "\x1b[A", "said\n", "\n\n\rb:  90%", "\x1b[A\x1b[A", "\rb: 100%", "\n"]
+    assert [line for text in drawn for line in rows.feed(text)] == ["said"]
+    assert rows.end() == ["b: 100%"]
 
 
 def test_lines_do_not_mix(make_step: MakeStep, make_executor: MakeExecutor, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +130,7 @@ def test_a_bar_in_a_log_is_written_now_and_then() -> None:
             output.flush(stream)
         output.write(stream, "\r100%\n")
         output.settle()
-    assert stream.getvalue().splitlines() == ["0%", "20%", "40%", "60%", "80%", "100%"]
+    assert stream.getvalue().splitlines() == ["20%", "40%", "60%", "80%", "100%"]
 
 
 class Unread(io.StringIO):

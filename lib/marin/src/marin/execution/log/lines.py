@@ -32,8 +32,7 @@ class TextLines:
 
     def end(self) -> list[str | Note]:
         """Return the remaining lines, including an unfinished one."""
-        left, self._rows = [text for text in self._rows.texts if text.strip()], Rows()
-        found = self.sift(left)
+        found = self.sift(self._rows.end())
         held, self._holds_empty = self._holds_empty, False
         return [*found, ""] if held else found
 

@@ -9,6 +9,7 @@ from typing import Final
 _PIECES: Final = re.compile(r"\r?\n|\r|\x1b\[(?P<up>\d*)A|[^\r\n\x1b]+|\x1b(?:\[[0-9;?]*[A-Za-z])?")
 
 _MOVES: Final = re.compile(r"[\r\x1b]")
+_LABEL: Final = re.compile(r"\s*(\D*?)\s*(?=\d|$)")
 
 
 @dataclass(slots=True)
@@ -25,6 +26,8 @@ class Rows:
     bars: list[bool] = field(default_factory=lambda: [False])
     at: int = 0
     _overwrites: bool = False
+    # Empty lines at the end. If a bar follows, they are rows: tqdm goes down past the bars of other steps.
+    _blanks: int = 0
 
     def feed(self, text: str) -> list[str]:
         """Add text and return the lines that it completes."""
@@ -32,17 +35,22 @@ class Rows:
             # Most output, in a tenth of the time.
             plain = (self.texts[0] + text).split("\n")
             self.texts[0] = plain.pop()
-            return plain
+            return plain if all(plain[-1:]) and not self._blanks else self._with_blanks(plain)
         whole: list[str] = []
         for match in _PIECES.finditer(text):
             piece = match[0]
             if piece in ("\n", "\r\n"):
                 whole += self._end_line()
-            elif piece == "\r":
+                continue
+            if piece == "\r":
+                self.texts[:0], self.bars[:0] = [""] * self._blanks, [False] * self._blanks
+                self.at += self._blanks
+                self._blanks = 0
                 self.bars[self.at] = self._overwrites = True
             elif match["up"] is not None:
                 self.at = max(0, self.at - int(match["up"] or 1))
             else:
+                whole += self._take_blanks()
                 if self.at and not self._overwrites and not self.texts[self.at]:
                     whole += self.settle()  # plain text below bars: they are done
                 self.texts[self.at] = piece if self._overwrites else self.texts[self.at] + piece
@@ -51,12 +59,17 @@ class Rows:
 
     def _end_line(self) -> list[str]:
         self._overwrites = False
-        if self.at == 0 and not self.bars[0]:
-            text = self.texts.pop(0)
-            self.bars.pop(0)
-            if not self.texts:
-                self.texts, self.bars = [""], [False]
-            return [text]
+        if self.at == 0 and not self.bars[0] and (self.texts[0] or len(self.texts) == 1):
+            # The row stays, above bars.
+            text, self.texts[0] = self.texts[0], ""
+            self._blanks += not text
+            return [text] if text else []
+        if self.bars[self.at]:
+            # A bar that ends draws itself higher up, and leaves its last state below.
+            label = _label(self.texts[self.at])
+            old = [i for i in range(self.at + 1, len(self.texts)) if self.bars[i] and _label(self.texts[i]) == label]
+            for index in reversed(old):
+                del self.texts[index], self.bars[index]
         self.at += 1
         if self.at == len(self.texts):
             self.texts.append("")
@@ -70,6 +83,25 @@ class Rows:
         self.at = 0
         return whole
 
+    def end(self) -> list[str]:
+        """Remove and return everything that is left."""
+        self.at = len(self.texts)
+        left = [*self._take_blanks(), *self.settle()]
+        self.texts, self.bars = [""], [False]
+        return left
+
+    def _with_blanks(self, plain: list[str]) -> list[str]:
+        """Return plain lines with the empty lines before them. Keep those at the end, unless an open line follows."""
+        lines = [*self._take_blanks(), *plain]
+        while lines and not lines[-1] and not self.texts[0]:
+            lines.pop()
+            self._blanks += 1
+        return lines
+
+    def _take_blanks(self) -> list[str]:
+        count, self._blanks = self._blanks, 0
+        return [""] * count
+
     def take_open(self) -> str:
         """Remove and return the unfinished line."""
         text, self.texts[self.at], self.bars[self.at] = self.texts[self.at], "", False
@@ -79,3 +111,9 @@ class Rows:
     def is_bar(self) -> bool:
         """Return whether one of the lines is a progress bar."""
         return any(self.bars)
+
+
+def _label(text: str) -> str:
+    """Return what a bar says before its first number."""
+    found = _LABEL.match(text)
+    return found[1] if found else ""

@@ -52,7 +52,7 @@ class Speaker:
     partly: str = ""
     rows: Rows = field(default_factory=Rows)
     stream: TextIO | None = None
-    bar_at: float = 0.0
+    bar_at: float | None = None
     is_partly_out: bool = False
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _DECODER("backslashreplace"))
     replicas: int = 1
@@ -197,12 +197,20 @@ class StepOutput:
             self._speakers[speaker.path] = speaker
             speaker.stream = stream
             whole = speaker.rows.feed(text)
-            if not self._is_live and speaker.rows.is_bar and self._now() >= speaker.bar_at + BAR_SECONDS:
-                speaker.bar_at = self._now()
-                whole.append(speaker.rows.texts[speaker.rows.at])
+            if not self._is_live and speaker.rows.is_bar:
+                whole += self._bar_now(speaker)
             if self._passes_on(speaker):
                 self._screen.show(stream, text, raw)
             self._emit(speaker, whole)
+
+    def _bar_now(self, speaker: Speaker) -> list[str]:
+        """Return the state of a bar that was not told for long."""
+        text, now = speaker.rows.texts[speaker.rows.at], self._now()
+        speaker.bar_at = now if speaker.bar_at is None else speaker.bar_at
+        if not text.strip() or now < speaker.bar_at + BAR_SECONDS:
+            return []
+        speaker.bar_at = now
+        return [text]
 
     def flush(self, stream: TextIO) -> None:
         """Print the unfinished line, unless a view shows it or it is a progress bar."""
@@ -244,7 +252,7 @@ class StepOutput:
             return
         with self._screen.guard:
             self._speakers.pop(speaker.path, None)
-            left = [text for text in speaker.rows.texts if text.strip()]
+            left = speaker.rows.end()
             self._emit(speaker, left)
             if left and self._passes_on(speaker):
                 self._screen.show(speaker.stream, "\n")  # what comes next begins a line of its own
