@@ -82,7 +82,7 @@ def test_the_dashboard(cluster: Cluster, folder: Path) -> None:
                 shown.append(answer.read().decode())
         assert "Signed in" in shown[0]
         assert job in shown[1]
-        assert ("Stop this job" in shown[2]) is may_stop
+        assert ("Stop job" in shown[2]) is may_stop
     with pytest.raises(urllib.error.HTTPError, match="403"):
         new_browser().open(reading, timeout=30)  # it was good once
     assert cluster.iris("job", "stop", job).code == 0

@@ -9,6 +9,7 @@ another is printed, with its reason.
 import json
 import os
 import random
+import re
 import sys
 import time
 from collections import defaultdict
@@ -231,7 +232,7 @@ class Story:
             # While the controller is away nobody can tell whom it hears.
             unjudged = job["kind"] == "exclusive" or self.size.strikes
             if self.size.strikes:
-                yield from (f"{name}: {reason}" for reason in reasons if "not heard" not in reason)
+                yield from (f"{name}: {reason}" for reason in reasons if not re.search("not heard|no contact", reason))
             for is_wrong, why in judge_successors(marks, heard, reasons, unjudged):
                 print("WRONG " if is_wrong else "listed", why)
                 if is_wrong:
