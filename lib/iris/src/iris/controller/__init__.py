@@ -1,4 +1,5 @@
 """The controller of a cluster; `app` assembles it.
 
-Here belongs what acts for a cluster: I/O, time, threads. Decisions are pure and live in `iris.core` and `iris.sched`.
+Code that acts for a cluster belongs here: I/O, time, threads. Decisions are pure and are in `iris.core` and
+`iris.sched`.
 """

@@ -1,4 +1,4 @@
-"""The composition root of the controller: builds every part, serves, and ends in order."""
+"""The composition root of the controller: build every part, serve, and shut down in order."""
 
 import asyncio
 import logging
@@ -64,21 +64,21 @@ async def serve(
 ) -> None:
     """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
 
-    After `stop` the workers and their attempts go on and wait for the next controller; cancelling this is a rougher
-    way to the same. Shut down or idle, it takes the workers with it.
+    After `stop` the workers and their attempts continue and wait for the next controller. Cancelling this task does the
+    same less gracefully. On shutdown or idle exit, the workers stop too.
 
     Args:
-        config: Settings of the controller.
-        on_ready: Called with the address once calls are answered.
+        config: The controller's settings.
+        on_ready: Called with the address once calls are served.
         stop: Set by the caller to end the controller; the workers go on.
-        on_worker: Called with the id of each worker that connects (again), in the loop of this call.
-        on_leaving: Called when the end is decided, before workers hear of it.
-        worker_trouble: Returns why the worker that the caller keeps does not start; "" while all is well.
-        on_controller: Called with the controller's parts before any call is answered.
+        on_worker: Called with the id of each worker that connects or reconnects, in this call's event loop.
+        on_leaving: Called when the exit is decided, before workers are told.
+        worker_trouble: Returns why the caller's own worker does not start; "" if it is fine.
+        on_controller: Called with the controller's parts before any call is served.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
-        DatabaseDamaged: Its database is damaged; the message names the commands that help.
+        DatabaseDamaged: Its database is damaged. The message names the commands that help.
     """
     space = DiskSpace(config.state_dir, config.disk_reserve_bytes)
     space.give_way(lambda wanted: shed(config.state_dir / "logs", wanted))
@@ -170,7 +170,7 @@ class _Run:
         self._retention = Retention(config, self._engine, logs, self.controller.blobs)
 
     def restore(self) -> None:
-        """Take up what the controller before this one has left. Raises DatabaseDamaged."""
+        """Load what the previous controller left. Raise DatabaseDamaged."""
         self.controller.blobs.remove_leftovers()
         self.controller.hub.store.begin_results(unix_ms())
         self._usage.restore()
@@ -289,7 +289,7 @@ def _ignore(worker_id: WorkerId) -> None:
 
 
 def _die(error: Exception) -> NoReturn:
-    """End the process at once, so that nothing is shown that is in memory and not on disk."""
+    """Exit immediately, so that nothing is shown that is in memory but not on disk."""
     # What is damaged, and which command helps, is said by the error itself.
     known = isinstance(error, MarinError)
     logger.critical("cannot commit to the database, so the controller ends", exc_info=None if known else error)
@@ -298,7 +298,7 @@ def _die(error: Exception) -> NoReturn:
 
 
 def _lost_leadership(reason: str) -> NoReturn:
-    """End the process at once: another controller may decide now, and two must not."""
+    """Exit immediately: another controller may decide now, and there must not be two."""
     logger.critical("another controller may have taken over, so this one ends: %s", reason)
     print(f"iris controller: deposed ({reason}); ending", file=sys.stderr, flush=True)
     os._exit(LOST_LEADERSHIP_EXIT_CODE)

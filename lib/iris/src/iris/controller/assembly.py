@@ -1,4 +1,4 @@
-"""Builds a controller's parts and joins them to its engine; for the real process and for simulations."""
+"""Build a controller's parts and connect them to its engine, for the real process and for simulations."""
 
 from collections.abc import Callable, Mapping
 
@@ -46,22 +46,22 @@ def assemble(
     worker_trouble: Callable[[], str] = str,
     usage_of: Callable[[JobId], Mapping[AttemptId, AttemptUse]] = lambda _: {},
 ) -> Controller:
-    """Return the parts of a controller, which listen to the effects of `engine`.
+    """Return the parts of a controller, subscribed to the effects of `engine`.
 
     Args:
-        config: Settings of the controller.
+        config: The controller's settings.
         engine: The engine with the loaded view.
         secret: The cluster's secret.
         clock_ms: Unix time in milliseconds.
-        request_exit: Ends the controller soon after the present call.
-        credentials: Who may join.
-        on_worker: Called with the id of each worker that connects (again).
-        on_client: Called when a client's session says anything.
-        replicator: Keeps the state off the machine, if anything does.
-        notifier: Tells others of the ends of jobs; None: nobody does.
-        space: The room on the disk; None: nothing is refused.
-        worker_trouble: Returns why the worker that belongs to this controller does not start; "" while all is well.
-        usage_of: Reads what is stored of the attempts of a job.
+        request_exit: Ends the controller soon after the current call.
+        credentials: The credentials of workers.
+        on_worker: Called with the id of each worker that connects or reconnects.
+        on_client: Called whenever a client's session is used.
+        replicator: Replicates the state; None without a remote state.
+        notifier: Sends notices of jobs' ends; None for none.
+        space: The space on the disk; None refuses nothing.
+        worker_trouble: Returns why the controller's own worker does not start; "" if it is fine.
+        usage_of: Reads the stored resource use of a job's attempts.
     """
     view = engine.view
     remote = replicator if config.durability is Durability.REMOTE else None
@@ -107,7 +107,9 @@ def assemble(
 
 
 def _room(space: DiskSpace | None) -> tuple[()] | tuple[Callable[[int], bool], Callable[[], bool]]:
-    """Return what asks for room on the disk, and what asks for room that is kept for notes; nothing without limits."""
+    """Return the functions that request disk space, generally and for notes; without limits, functions that always
+    grant it.
+    """
     return () if space is None else (space.take, space.spare)
 
 
@@ -118,7 +120,9 @@ def _logs(config: ControllerConfig, engine: Engine, space: DiskSpace | None) -> 
 
 
 def _listen(controller: Controller) -> None:
-    """Have each part hear of the engine's effects: workers first, or what lets them hear once a commit is kept."""
+    """Subscribe each part to the engine's effects: workers first, or the part that delays them until a commit is
+    replicated.
+    """
     engine = controller.engine
     first = controller.barrier or controller.sessions
     for part in (first, controller.hub, controller.waiters, controller.clients, controller.endpoints):

@@ -1,4 +1,4 @@
-"""The running controller's parts, as the services use them, and the decisions that need several of them."""
+"""The running controller's parts for the services, and decisions that involve several of them."""
 
 import asyncio
 from collections.abc import Callable
@@ -45,7 +45,7 @@ _AWAY_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The reason for the controller's end, and whether its workers end with it."""
+    """Why the controller exits, and whether its workers exit with it."""
 
     reason: str
     workers_exit: bool
@@ -53,15 +53,15 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """The running controller's parts, put together by `iris.controller.assembly`.
+    """The running controller's parts, built by `iris.controller.assembly`.
 
     Args:
-        replicator: Keeps the state off the machine, if anything does.
-        notifier: Tells others of the ends of jobs, if anything does.
-        request_exit: Ends the controller soon after the present call.
-        space: Refuses new jobs while the disk is nearly full; None: nothing is refused.
-        worker_trouble: Why the worker that belongs to this controller does not start; "" while all is well.
-        barrier: Holds back what workers hear until it is off the machine; None: nothing is held back.
+        replicator: Replicates the state; None without a remote state.
+        notifier: Sends notices of jobs' ends; None for none.
+        request_exit: Ends the controller soon after the current call.
+        space: Refuses new jobs while the disk is nearly full; None refuses nothing.
+        worker_trouble: Why the controller's own worker does not start; "" if it is fine.
+        barrier: Delays messages to workers until a commit is replicated; None delays nothing.
     """
 
     config: ControllerConfig
@@ -102,18 +102,20 @@ class Controller:
         return version("marin-iris")
 
     def pinned(self, token: str) -> str:
-        """Return a token as its holder needs it: with the authority of this controller, where it serves with TLS."""
+        """Return a token in the form for its holder: with this controller's CA if it serves with TLS."""
         return PinnedToken(token, self.config.ca_sha256).text
 
     def end_waits(self) -> None:
-        """Answer every wait and watch of a client, and each that begins."""
+        """Answer every wait and watch of a client, including new ones."""
         self.waiters.close()
         self.clients.close()
         self.endpoints.close()
         self.changes.close()
 
     def pending_reason(self, job_id: JobId) -> str:
-        """Return why the first pending task of a job is not placed, or another waits on its worker; "": neither."""
+        """Return why the first pending task of a job is not placed, or why another waits on its worker; "" for
+        neither.
+        """
         reason = self.engine.reasons.get(job_id, "")
         if not reason:
             return self.attempt_waits.of_job(job_id) or self._retry_wait(job_id)
@@ -129,17 +131,17 @@ class Controller:
     async def begin_submit(
         self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy
     ) -> "asyncio.Future[Answer]":
-        """Check a job and have it decided in the next batch: the result is a `Submitted`, once it is committed.
+        """Validate a job and have it decided in the next batch. The future's result is a `Submitted`, after the commit.
 
-        Raises, at once or in the future:
+        Raise, immediately or in the future:
             BudgetExceeded: The controller's disk is nearly full.
             InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
                 key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
 
         Args:
-            spec: The job as asked for.
-            idempotency_key: A repeated submission with this key finds the job of the first; empty: none.
-            existing: Policy for a live job of the same name.
+            spec: The requested job.
+            idempotency_key: A repeated submission with this key returns the first one's job; empty for none.
+            existing: What to do if a live job has that name.
         """
         if self.space is not None:
             self.space.check("new jobs")
@@ -151,41 +153,41 @@ class Controller:
         return self.engine.begin(lambda transaction: self.admit(transaction, spec, idempotency_key, existing))
 
     async def confirm(self) -> None:
-        """Return once all that is committed is as durable as the cluster promises before it answers."""
+        """Return once all commits are as durable as the cluster promises for its answers."""
         if self.replicator is not None and self.config.durability is Durability.REMOTE:
             await self.replicator.wait()
 
     def begin_stop(self, job_id: JobId, reason: str, keep_children: bool = False) -> "asyncio.Future[Answer]":
-        """Have a job ended in the next batch, and (unless told not to) those below it; the result is a `StoppedJobs`.
+        """End a job in the next batch and, by default, its descendants. The future's result is a `StoppedJobs`.
 
         The future raises NotFound.
 
         Args:
             job_id: The job.
-            reason: Shown as the jobs' error.
-            keep_children: Leave the jobs below it alone.
+            reason: The jobs' error text.
+            keep_children: Leave the descendants alone.
         """
         return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
     async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> StoppedJobs:
-        """End a job and (unless told not to) those below it. Raises NotFound.
+        """End a job and, by default, its descendants. Raise NotFound.
 
         Args:
             job_id: The job.
-            reason: Shown as the jobs' error.
-            keep_children: Leave the jobs below it alone.
+            reason: The jobs' error text.
+            keep_children: Leave the descendants alone.
         """
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
     async def cordon(self, worker_id: WorkerId, reason: str, drain: bool) -> list[AttemptId]:
-        """Assign nothing more to a worker; with `drain` send away what runs there, and return those attempts.
+        """Assign no new attempts to a worker. With `drain`, also move its attempts away, and return them.
 
-        Raises NotFound, InvalidRequest without a reason.
+        Raise NotFound, and InvalidRequest without a reason.
 
         Args:
             worker_id: The worker.
-            reason: Shown with the worker.
-            drain: Send its live attempts elsewhere.
+            reason: The reason, shown with the worker.
+            drain: Move its live attempts elsewhere.
         """
 
         def decide(transaction: Transaction) -> list[AttemptId]:
@@ -196,7 +198,7 @@ class Controller:
         return await self.engine.decide(decide)
 
     async def uncordon(self, worker_id: WorkerId) -> str:
-        """Use a worker again; return why it was not, empty when it was. Raises NotFound."""
+        """Allow assignments to a worker again. Return why it was not used; empty if it was. Raise NotFound."""
 
         def decide(transaction: Transaction) -> str:
             worker = transaction.view.workers.get(worker_id)
@@ -206,9 +208,9 @@ class Controller:
         return await self.engine.decide(decide)
 
     async def remove_worker(self, worker_id: WorkerId, reason: str) -> list[AttemptId]:
-        """Believe that a worker's host is gone, and forget it; return the attempts that were waited for.
+        """Treat a worker's host as gone and remove it. Return the attempts that were waited for.
 
-        Raises NotFound, InvalidRequest without a reason, Conflict while the worker is connected.
+        Raise NotFound, InvalidRequest without a reason, and Conflict while the worker is connected.
         """
 
         def decide(transaction: Transaction) -> list[AttemptId]:

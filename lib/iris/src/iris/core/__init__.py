@@ -1,4 +1,4 @@
-"""The deciding core: what follows from an event.
+"""The decision core: the consequences of an event.
 
-Pure: no I/O, no clock, no threads. Nothing here knows how events arrive or effects are carried out.
+Pure: no I/O, no clock, no threads. Nothing here knows how events arrive or how effects are carried out.
 """

@@ -1,4 +1,4 @@
-"""The scheduler: which pending task goes to which worker, and why not.
+"""The scheduler: which pending task goes to which worker, and why others do not.
 
-Pure: reads a view, returns a plan, changes nothing.
+Pure: it reads a view, returns a plan, and changes nothing.
 """

@@ -1,4 +1,4 @@
-"""Explanations of pending work, in one sentence that names the tightest shortfall with its numbers."""
+"""Explain pending work in one sentence that names the tightest shortfall with its numbers."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ DISK_HINT = ": ask for less with --disk or ResourceSpec(disk=...), 0 for none"
 
 
 class Offer(NamedTuple):
-    """A worker as seen by one who looks for room: what is free of what it has."""
+    """A worker's free and total capacity, for explanations."""
 
     worker_id: WorkerId
     capacity: Resources
@@ -29,11 +29,11 @@ class Offer(NamedTuple):
 
 
 def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> str:
-    """Return why no worker takes one such task now.
+    """Return why no worker takes such a task now.
 
     Args:
         demand: The task's demand.
-        hosts: The workers that take new work. view: Knows those besides.
+        hosts: The workers that accept new work.
         view: Knows the other workers, too.
     """
     need = demand.resources
@@ -56,7 +56,7 @@ def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView) -> st
 
 
 def _in_the_way(host: Host, need: Resources) -> str:
-    """Whose task holds most of what is scarcest on a host; it may be another task of the very job that waits."""
+    """Return the job whose task holds most of a host's scarcest resource. It may be the waiting job itself."""
     scarce = shortfalls(need, host.free)[0].dimension
     held: Counter[JobId] = Counter()
     for booking in host.load.bookings.values():
@@ -68,7 +68,7 @@ def _in_the_way(host: Host, need: Resources) -> str:
 
 
 def explain_gang(spec: JobSpec, groups: Groups, size: int, count: int, view: ClusterView) -> str:
-    """Return why `count` groups with room for `size` tasks each cannot be had now.
+    """Return why `count` groups with room for `size` tasks each are not available now.
 
     Args:
         spec: The job.
@@ -153,7 +153,7 @@ def _explain_absence(
 
 
 def _cordoned_that_would_do(need: Resources, constraints: tuple[Constraint, ...], view: ClusterView) -> str:
-    """Return the workers that have what the others lack, but take no work, as the end of a sentence."""
+    """Return the workers that would fit but accept no work, as the end of a sentence."""
     named = sorted(
         f"{worker.worker_id}: {worker.cordon_reason}"
         for worker in view.workers.values()
@@ -182,7 +182,7 @@ def _explain_no_worker(view: ClusterView) -> str:
 
 
 def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[Mapping[str, str]]) -> str | None:
-    """Return why the hard constraints rule out every worker, or None when some worker meets them all."""
+    """Return why the hard constraints rule out every worker; None if some worker meets them all."""
     if any(evaluate(constraints, attributes) for attributes in workers):
         return None
     hard = [constraint for constraint in constraints if not constraint.soft]
@@ -196,7 +196,7 @@ def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[M
 
 
 def explain_device(need: Resources, capacities: Sequence[Resources]) -> str | None:
-    """Return why no worker has the accelerator at all, or None when some worker has it (busy or not)."""
+    """Return why no worker has the accelerator at all; None if some worker has it (busy or not)."""
     if any(has_device(need, capacity) for capacity in capacities):
         return None
     there = sorted({str(capacity.accelerator) for capacity in capacities if capacity.accelerator is not None})
@@ -205,7 +205,7 @@ def explain_device(need: Resources, capacities: Sequence[Resources]) -> str | No
 
 
 def explain_shortfall(need: Resources, offers: Sequence[Offer]) -> str:
-    """The tightest shortfall on the worker that is nearest to taking the request."""
+    """Return the tightest shortfall on the worker closest to fitting the request."""
     best: tuple[float, str] | None = None
     for offer in offers:
         lacking = shortfalls(need, offer.free)
@@ -220,7 +220,7 @@ def explain_shortfall(need: Resources, offers: Sequence[Offer]) -> str:
 
 
 def amount_of(dimension: str, resources: Resources) -> int:
-    """Return the amount of one dimension as a number to compare."""
+    """Return the amount of one dimension as a comparable number."""
     if dimension == "cpu":
         return resources.cpu_millis
     if dimension == "memory":
@@ -232,7 +232,7 @@ def amount_of(dimension: str, resources: Resources) -> int:
 
 
 def amount_text(dimension: str, resources: Resources) -> str:
-    """Return the amount of one dimension (see `Shortfall.dimension`) as people write it."""
+    """Return the amount of one dimension (see `Shortfall.dimension`) in readable form."""
     amount = amount_of(dimension, resources)
     if dimension == "cpu":
         return format_cores(amount)

@@ -19,15 +19,17 @@ WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]
 def impossible_reason(
     spec: JobSpec, worker_capacities: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()
 ) -> str | None:
-    """Return why neither a worker nor a host of a scale group could run a task of `spec` even when idle, or None.
+    """Return why neither a worker nor a host of a scale group could run a task of `spec` even when idle; None if one
+    could.
 
     Args:
         spec: The job.
         worker_capacities: Id, capacity and attributes of every known worker.
-        scale_groups: What there may be besides. Without either nothing is known to be impossible: the answer is None.
+        scale_groups: Hosts that may be started. Without workers or groups nothing is known to be impossible, and the
+            result is None.
 
     Returns:
-        The shortfall with the largest there is: "needs 64 cores; the largest worker (local) has 2".
+        The text names the shortfall on the largest worker: "needs 64 cores; the largest worker (local) has 2".
     """
     worker_capacities = [
         *((name, at_most(capacity, attributes), attributes) for name, capacity, attributes in worker_capacities),
@@ -57,7 +59,7 @@ def impossible_reason(
 
 
 def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:
-    """Return the most that a worker may offer; its disk counts in full, as its offer changes with use."""
+    """Return the most that a worker may offer. Its disk counts in full, because its free part varies with use."""
     size = attributes.get(DISK_SIZE_ATTRIBUTE, "")
     if not size.isdecimal() or int(size) <= capacity.disk_bytes:
         return capacity
@@ -65,7 +67,7 @@ def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:
 
 
 def _too_many(spec: JobSpec, willing: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...]) -> str | None:
-    """Return why the gang is larger than any slice that may be; known only where scale groups say what that is."""
+    """Return why the gang is larger than any possible slice, if scale groups define the slices."""
     need, key = spec.resources, spec.coscheduling_group_by
     if not scale_groups:
         return None

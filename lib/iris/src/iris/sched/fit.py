@@ -1,4 +1,4 @@
-"""Free capacity during one round, and which workers can take a request."""
+"""Free capacity during one round, and the workers that fit a request."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _MAX_MISSES_KEPT = 16
 
 
 class Host:
-    """A worker that takes new work, with what is left of it in this round. Only shrinks while the round goes on.
+    """A worker that accepts new work, with its remaining capacity in this round, which only shrinks.
 
     Attributes:
-        coming: What will be free besides once attempts that are on their way out have ended; None: nothing.
-        gangs: Gangs that have an attempt here; another gang keeps away. held_by: The job for which it is kept free.
+        coming: Capacity that becomes free when stopping attempts have ended; None for nothing.
+        gangs: Gangs with an attempt here; other gangs stay away. held_by: The job that it is reserved for.
     """
 
     __slots__ = (
@@ -46,11 +46,11 @@ class Host:
                     self.expect(booking.resources)
 
     def expect(self, amount: Resources) -> None:
-        """That much will be free once an attempt has ended."""
+        """Record capacity that becomes free when an attempt has ended."""
         self.coming = amount if self.coming is None else self.coming.add(amount)
 
     def fits(self, need: Resources) -> bool:
-        """True if one task of that size fits now. Agrees with `Resources.fits`."""
+        """Return whether one task of that size fits now. Agrees with `Resources.fits`."""
         if need.cpu_millis > self.cpu_millis and need.cpu_millis:
             return False
         if need.memory_bytes > self.memory_bytes and need.memory_bytes:
@@ -63,7 +63,7 @@ class Host:
         return self.device is not None and wanted.accepts(self.device) and wanted.count <= self.device_count
 
     def room_for(self, need: Resources, limit: int) -> int:
-        """Number of tasks of that size fit now, at most `limit`."""
+        """Return how many tasks of that size fit now, at most `limit`."""
         if not self.fits(need):
             return 0
         if need.cpu_millis:
@@ -78,11 +78,11 @@ class Host:
         return limit
 
     def will_fit(self, need: Resources) -> bool:
-        """True if one task of that size fits once what is on its way out has ended."""
+        """Return whether one task of that size fits after stopping attempts have ended."""
         return need.fits(self.free if self.coming is None else self.free.add(self.coming))
 
     def take(self, need: Resources, count: int = 1) -> None:
-        """Use the resources of tasks. What is promised from `coming` may leave less than nothing."""
+        """Use the resources of tasks. Promises from `coming` may make the rest negative."""
         self.cpu_millis -= need.cpu_millis * count
         self.memory_bytes -= need.memory_bytes * count
         self.disk_bytes -= need.disk_bytes * count
@@ -91,7 +91,7 @@ class Host:
             self.device_count -= wanted.count * count
 
     def with_devices(self, count: int) -> "Host":
-        """Return a copy of which so many more accelerators are free."""
+        """Return a copy with that many more free accelerators."""
         seen = Host(self.worker, self.load, self.order)
         seen.cpu_millis, seen.memory_bytes, seen.disk_bytes = self.cpu_millis, self.memory_bytes, self.disk_bytes
         seen.device_count = self.device_count + count
@@ -100,7 +100,7 @@ class Host:
 
     @property
     def free(self) -> Resources:
-        """Free resources as an amount."""
+        """Return the free resources as an amount."""
         device = Device(self.device.kind, self.device.variant, self.device_count) if self.device else None
         return Resources(self.cpu_millis, self.memory_bytes, self.disk_bytes, device)
 
@@ -109,21 +109,21 @@ _NO_GANGS: frozenset[JobId] = frozenset()
 
 
 def hosts_of(view: ClusterView, among: Iterable[WorkerId] | None = None) -> list[Host]:
-    """The workers that take new work, in the order in which they became known; `among`: only these."""
+    """Return the workers that accept new work, in order of discovery; with `among`, only these."""
     loads, known = view.loads, view.workers
     workers = known.values() if among is None else [known[worker_id] for worker_id in among]
     return [Host(worker, loads[worker.worker_id], order) for order, worker in enumerate(workers) if worker.is_open]
 
 
 def may_run_on(demand: Demand, worker: Worker) -> bool:
-    """True if the worker meets the hard constraints and has the kind of device, however busy it is."""
+    """Return whether the worker meets the hard constraints and has the kind of device, however busy it is."""
     if demand.constraints and not evaluate(demand.constraints, worker.attributes):
         return False
     return has_device(demand.resources, worker.capacity)
 
 
 def has_device(need: Resources, capacity: Resources) -> bool:
-    """True if a worker of that capacity has the kind of accelerator that is needed, whatever the count."""
+    """Return whether a worker of that capacity has the required kind of accelerator, in any number."""
     wanted, have = need.accelerator, capacity.accelerator
     return wanted is None or (have is not None and wanted.accepts(have))
 
@@ -132,13 +132,13 @@ _Entry = tuple[int, int, int, Host]  # free cpu, free memory, order
 
 
 class Pool:
-    """The hosts that come into question for one wish (constraints and device), sorted for best fit.
+    """The hosts eligible for one wish (constraints and device), sorted for best fit.
 
-    Best is the host that meets most soft constraints; then one whose accelerators would not lie idle under a task that
-    needs none; then the fullest that has room, so that room for large requests stays together.
+    The best host meets most soft constraints; then its accelerators would not stay idle under a task that needs none;
+    then it is the fullest with room, so that room for large requests stays together.
 
-    Hosts shrink under other pools' hands too. As they only shrink, an entry that is out of date stands too far to the
-    right, where every search passes it, and is put right then.
+    Hosts also shrink through other pools. Since they only shrink, an outdated entry is too far to the right, where
+    every search passes it and corrects it.
     """
 
     def __init__(self, demand: Demand, hosts: Iterable[Host]) -> None:
@@ -157,7 +157,7 @@ class Pool:
         self._hint_need: Resources | None = None
 
     def find(self, need: Resources) -> Host | None:
-        """Return the best host that can take one such task now and is kept for no job, or None."""
+        """Return the best host that can take such a task now and is reserved for no job, or None."""
         hint = self._hint
         # A host that was best for this need stays it while it has room: it has only become fuller.
         if hint is not None and self._hint_need is need and hint.held_by is None and hint.fits(need):
@@ -173,7 +173,7 @@ class Pool:
         return None
 
     def misses(self, need: Resources) -> bool:
-        """True if a request no larger than this has missed in this round already."""
+        """Return whether a request no larger than this has already failed in this round."""
         return any(_covers(need, missed) for missed in self._misses)
 
     def _note_miss(self, need: Resources) -> None:
@@ -198,7 +198,7 @@ def _search(tier: list[_Entry], need: Resources) -> Host | None:
 
 
 def _covers(larger: Resources, smaller: Resources) -> bool:
-    """True if where `smaller` does not fit, `larger` does not either; both are of one wish."""
+    """Return whether `larger` cannot fit where `smaller` does not; both have the same wish."""
     return (
         larger.cpu_millis >= smaller.cpu_millis
         and larger.memory_bytes >= smaller.memory_bytes
@@ -208,7 +208,7 @@ def _covers(larger: Resources, smaller: Resources) -> bool:
 
 
 class Pools:
-    """The pools of one round, made as they are asked for."""
+    """The pools of one round, created on request."""
 
     def __init__(self, hosts: list[Host]) -> None:
         self.hosts = hosts
@@ -217,7 +217,7 @@ class Pools:
         self._by_value: dict[str, dict[str, list[Host]]] = {}
 
     def of(self, demand: Demand) -> Pool:
-        """The pool of a request."""
+        """Return the pool of a request."""
         pool = self._of_demand.get(demand)
         if pool is None:
             pool = self._by_key.get(demand.placement_key)
@@ -227,7 +227,7 @@ class Pools:
         return pool
 
     def _narrowed(self, constraints: tuple[Constraint, ...]) -> Iterable[Host]:
-        """Hosts among which the matching ones are, by an index over one attribute where a constraint allows it."""
+        """Return hosts that include all matching ones, by an attribute index if a constraint allows it."""
         for constraint in constraints:
             if not constraint.soft and constraint.op in (ConstraintOp.EQ, ConstraintOp.IN):
                 by_value = self.by_value(constraint.key)
@@ -235,7 +235,7 @@ class Pools:
         return self.hosts
 
     def by_value(self, key: str) -> dict[str, list[Host]]:
-        """The hosts that have the attribute, by its value."""
+        """Return the hosts that have the attribute, by its value."""
         found = self._by_value.get(key)
         if found is None:
             found = self._by_value[key] = {}

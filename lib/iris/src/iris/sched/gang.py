@@ -1,4 +1,4 @@
-"""Place the tasks of a gang together, or none of them."""
+"""Place all tasks of a gang together, or none of them."""
 
 from bisect import bisect_left, insort
 from typing import Final
@@ -14,9 +14,9 @@ ORDER_ATTRIBUTE: Final = "tpu-worker-id"
 
 
 def group_size(spec: JobSpec) -> int:
-    """Number of the gang's tasks in one group: those of a whole TPU slice, or all of them.
+    """Return the number of the gang's tasks in one group: those of a whole TPU slice, or all of them.
 
-    A job over several slices of a known type (multislice) has its tasks in whole slices, the first ones in the first.
+    A job over several slices of a known type (multislice) fills whole slices in task order.
     """
     hosts = slice_hosts(spec.resources.accelerator)
     if spec.coscheduling_group_by != SLICE_ATTRIBUTE or hosts is None:
@@ -25,14 +25,14 @@ def group_size(spec: JobSpec) -> int:
 
 
 def usable(host: Host, job_id: JobId | None) -> bool:
-    """True if a gang may use the host: no other gang is there and it is kept for no other job."""
+    """Return whether a gang may use the host: it has no other gang and is reserved for no other job."""
     return (host.held_by is None or host.held_by == job_id) and (not host.gangs or host.gangs == {job_id})
 
 
 class Groups:
-    """The groups that come into question for gangs of one demand, sorted by the room that is left in them.
+    """The groups eligible for gangs of one demand, sorted by remaining room.
 
-    As with pools, room only shrinks during a round: a size that is out of date is found out when it is looked at.
+    As in pools, room only shrinks during a round. An outdated size is detected when it is used.
 
     Args:
         group_by: The attribute whose value the members of a group share.
@@ -55,16 +55,16 @@ class Groups:
         self._tiers = [sorted(sizes) for _, sizes in sorted(tiers.items())]
 
     def room(self, value: str, limit: int = 1 << 30) -> int:
-        """For how many tasks a group has room now."""
+        """Return for how many tasks a group has room now."""
         return sum(host.room_for(self.need, limit) for host in self.members[value] if usable(host, None))
 
     def choose(self, size: int, count: int, within: str | None) -> list[str] | None:
-        """Return the `count` groups with room for `size` tasks each that are left with least, or None.
+        """Return the `count` groups with room for `size` tasks each that leave the least room, or None.
 
         Args:
             size: Tasks in each group.
             count: Number of groups.
-            within: The value that it has to be, for a gang of which some members run already.
+            within: The required value, for a gang of which some members already run.
         """
         if within is not None:
             fits = within in self.members and self.room(within) >= size
@@ -84,7 +84,7 @@ class Groups:
         return sorted(chosen, key=_natural) if len(chosen) == count else None
 
     def take(self, job_id: JobId, values: list[str], size: int) -> list[WorkerId]:
-        """Use the room of these groups: `size` tasks in each, in the order of the hosts.
+        """Use the room of these groups: `size` tasks in each, in host order.
 
         Args:
             job_id: The gang.
@@ -105,11 +105,11 @@ class Groups:
 
 
 def rank(host: Host) -> tuple[bool, tuple[int, str], int]:
-    """Return a host's place in its slice: by its TPU worker id, else by when it became known."""
+    """Return a host's position in its slice: by its TPU worker id, or else by order of discovery."""
     text = host.worker.attributes.get(ORDER_ATTRIBUTE)
     return (text is None, _natural(text or ""), host.order)
 
 
 def _natural(text: str) -> tuple[int, str]:
-    """Sorts "10" behind "9"."""
+    """Return a key that sorts "10" after "9"."""
     return (int(text), "") if text.isascii() and text.isdigit() else (1 << 62, text)

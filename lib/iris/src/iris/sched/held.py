@@ -1,4 +1,4 @@
-"""Accelerators that reservations hold, shared out among the other jobs of their trees."""
+"""Accelerators held by reservations, used by the other jobs of their trees."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from iris.sched.gang import Groups
 
 
 class HeldRoom:
-    """Room on held accelerators in one round.
+    """Capacity on held accelerators in one round.
 
     Args:
         view: Never modified.
-        hosts: Of the round; what is placed here is taken of them, but for the accelerators that were held.
+        hosts: The round's hosts. Placements are deducted from them, except for held accelerators.
     """
 
     def __init__(self, view: ClusterView, hosts: Sequence[Host]) -> None:
@@ -28,11 +28,11 @@ class HeldRoom:
 
     @property
     def is_any(self) -> bool:
-        """True if any reservation holds accelerators."""
+        """Return whether any reservation holds accelerators."""
         return bool(self._hosts)
 
     def share_out(self, job: Job, limit: int) -> Iterator[tuple[WorkerId, int]]:
-        """Place up to `limit` tasks of a job by themselves; yield workers, and how many tasks each takes."""
+        """Place up to `limit` independent tasks of a job. Yield workers, and how many tasks each takes."""
         job_id = job.spec.job_id
         for host in self._hosts_for(job):
             need = self._demands[job_id].resources
@@ -45,13 +45,13 @@ class HeldRoom:
                 return
 
     def place_gang(self, job: Job, size: int, count: int, within: str | None) -> list[WorkerId] | None:
-        """Place a gang on hosts whose accelerators are held for it; return its workers, or None.
+        """Place a gang on hosts whose accelerators are held for it. Return its workers, or None.
 
         Args:
             job: The gang.
-            size: As in `Groups.choose`, as are `count` and `within`.
+            size: As in `Groups.choose`, like `count` and `within`.
             count: Number of groups.
-            within: The group that it has to be.
+            within: The required group.
         """
         hosts = self._hosts_for(job)
         if not hosts:
@@ -68,7 +68,7 @@ class HeldRoom:
         return placed
 
     def _hosts_for(self, job: Job) -> list[Host]:
-        """The hosts with accelerators that are held for the job's tree, with these free."""
+        """Return the hosts with accelerators held for the job's tree, with these counted as free."""
         if not self._hosts or job.spec.reserve:
             return []
         job_id = job.spec.job_id

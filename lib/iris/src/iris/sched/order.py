@@ -1,6 +1,7 @@
-"""In which order jobs are served: by band; inside a band the user who has had least lately; of one user the oldest.
+"""The order in which jobs are served: by band; inside a band the user with the least recent use first; for one user the
+oldest job first.
 
-First in a band come a few gangs that have waited long, so that smaller work cannot starve them.
+A band starts with a few gangs that have waited long, so that smaller work cannot starve them.
 """
 
 from collections.abc import Iterator
@@ -26,8 +27,8 @@ class JobTurn:
     """A job's turn. The round answers by setting the attributes.
 
     Attributes:
-        limit: How many tasks to place at most. placed_weight: Weight of those placed.
-        is_done: Whether nothing more of the job can be placed in this round.
+        limit: Maximum number of tasks to place. placed_weight: The weight of the placed tasks.
+        is_done: Whether no more of the job can be placed in this round.
     """
 
     __slots__ = ("band", "is_done", "job_id", "limit", "placed_weight")
@@ -37,7 +38,9 @@ class JobTurn:
         self.limit = limit
 
     def of(self, job_id: JobId) -> "JobTurn":
-        """The same turn for a job, unanswered; one object serves a whole band, as there may be many jobs."""
+        """Return the same turn for another job, unanswered. One object serves a whole band, because there may be many
+        jobs.
+        """
         self.job_id = job_id
         self.placed_weight = 0.0
         self.is_done = True
@@ -45,9 +48,9 @@ class JobTurn:
 
 
 def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
-    """Jobs with pending tasks, in the order of service; a job may have several turns.
+    """Yield jobs with pending tasks in scheduling order. A job may have several turns.
 
-    Who is over budget is served in the batch band. Each turn has to be answered before the next is taken.
+    Users over budget are served in the batch band. Each turn must be answered before the next is taken.
     """
     if len(view.waiting_users) == 1 and not view.budgets and not view.waiting_gangs:
         yield from _of_one_user(view)
@@ -113,7 +116,7 @@ def _fair(view: ClusterView, band: PriorityBand, users: dict[str, list[_Queued]]
 
 
 def _aged_gangs(view: ClusterView, over: frozenset[str], now_ms: int) -> dict[JobId, PriorityBand]:
-    """Gangs that have waited long, the oldest first: one of each user, a few in each band."""
+    """Return gangs that have waited long, oldest first: one per user, a few in each band."""
     found: dict[JobId, PriorityBand] = {}
     if not view.waiting_gangs:
         return found

@@ -29,14 +29,14 @@ _PAUSE_US_PER_JOB: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """Decisions of one round.
+    """The decisions of one round.
 
     Args:
-        assignments: Tasks to start, each with its worker, in order of priority.
-        reasons: For every job that still has pending tasks, why its first one is not placed.
-        preemptions: Attempts to take the place of; to be reduced before the assignments.
-        prefilled: Tasks to assign to workers that are full, in order of priority: see `iris.sched.prefill`.
-        begun: Attempts that were prefilled and for which there is room now.
+        assignments: Tasks to start, each with its worker, in priority order.
+        reasons: For every job with pending tasks, why its first one is not placed.
+        preemptions: Attempts to preempt, to be reduced before the assignments.
+        prefilled: Tasks to assign to full workers, in priority order (see `iris.sched.prefill`).
+        begun: Prefilled attempts for which there is now room.
     """
 
     assignments: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class RoundPlan:
     begun: list[AttemptId] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """All that was decided, to be reduced in this order."""
+        """Return all decisions as events, to be reduced in this order."""
         yield from self.preemptions
         for task, worker_id in self.assignments:
             yield Assigned(task, worker_id)
@@ -58,14 +58,13 @@ class RoundPlan:
 def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> RoundPlan:
     """Choose workers for as many pending tasks as fit, in the order of `iris.sched.order`.
 
-    A job that does not fit does not hold up those behind it, unless it has waited long: then what it will need is kept
-    free for it. Work of a more urgent band takes the place of less urgent work. Cpu that waiting attempts lend counts
-    as free.
+    A job that does not fit does not delay those behind it, unless it has waited long: then capacity is reserved for it.
+    Work of a more urgent band preempts less urgent work. CPUs lent by waiting attempts count as free.
 
     Args:
         view: Never modified.
         now_ms: Unix ms.
-        every_job: Look at every job, also where all ask for the same; the decisions are the same.
+        every_job: Examine every job, even if all have equal requests. The decisions are the same.
     """
     round_ = _Round(view, now_ms, every_job)
     if view.queue:
@@ -78,12 +77,12 @@ def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> Round
 
 
 def pause_ms(view: ClusterView) -> int:
-    """Return the ms between rounds, so that events do not wait for them: 0 unless hundreds of jobs wait."""
+    """Return the ms between rounds, so that events do not wait for them: 0 unless hundreds of jobs are pending."""
     return len(view.queue) * _PAUSE_US_PER_JOB // 1000
 
 
 def _is_uniform(view: ClusterView, now_ms: int) -> bool:
-    """True if all pending tasks are alike, none is of a gang, and no room is kept for any of them."""
+    """Return whether all pending tasks are alike, none is of a gang, and no capacity is reserved for any of them."""
     if len(view.waiting_demands) != 1 or view.waiting_gangs or view.held_counts or view.bookings.reserving:
         return False
     oldest = min(
@@ -95,7 +94,7 @@ def _is_uniform(view: ClusterView, now_ms: int) -> bool:
 
 
 class _Round:
-    """Free capacity and what has been found not to fit, for one round."""
+    """Free capacity, and requests that did not fit, during one round."""
 
     def __init__(self, view: ClusterView, now_ms: int, every_job: bool) -> None:
         self.plan = RoundPlan()
@@ -120,7 +119,7 @@ class _Round:
         self._coming_seen: dict[Demand, int] = {}
 
     def place(self, turn: JobTurn) -> None:
-        """Place what fits of the job's pending tasks, or say why not."""
+        """Place as many of the job's pending tasks as fit, and record why the others do not."""
         job = self._view.jobs[turn.job_id]
         held = self._view.held_counts.get(turn.job_id)
         if held:
@@ -134,7 +133,7 @@ class _Round:
             self._place_each(job, turn)
 
     def is_over(self) -> bool:
-        """True if nothing more can be placed: all that is left is alike, and no host has room for it."""
+        """Return whether nothing more can be placed: everything left is alike, and no host has room for it."""
         if not (self._is_uniform and self._settled) or self._moved:
             return False
         pending = self._view.pending
@@ -143,7 +142,7 @@ class _Round:
         return True
 
     def begin_prefilled(self) -> None:
-        """Use what is left for attempts that wait on workers which have room by now."""
+        """Use the remaining capacity for attempts waiting on workers that now have room."""
         prefilled_on = self._view.prefilled_on
         if prefilled_on:
             self.plan.begun.extend(with_room(host for host in self._hosts if host.worker.worker_id in prefilled_on))
@@ -165,7 +164,7 @@ class _Round:
             self._placed[job_id] = done
 
     def _place_free(self, job: Job, demand: Demand, turn: JobTurn, done: int, end: int) -> int:
-        """Place tasks on what is free; return how many of the job are placed then."""
+        """Place tasks on free capacity, and return how many of the job are placed then."""
         job_id, need = turn.job_id, demand.resources
         pool = self._pools.of(demand)
         waiting = self._view.pending[job_id]
@@ -192,7 +191,7 @@ class _Round:
     def _place(
         self, job: Job, done: int, shares: Iterable[tuple[WorkerId, int]], into: list[tuple[TaskId, WorkerId]]
     ) -> int:
-        """Assign the job's next tasks, so many to each worker; return how many of the job are placed then."""
+        """Assign the job's next tasks, a number to each worker, and return how many of the job are placed then."""
         job_id = job.spec.job_id
         waiting = self._view.pending[job_id]
         total = len(waiting)
@@ -203,13 +202,13 @@ class _Round:
         return done
 
     def _place_prefilled(self, job: Job, demand: Demand, done: int, end: int) -> int:
-        """Prefill tasks, as nothing is free for them; return how many of the job are placed then."""
+        """Prefill tasks, because nothing is free for them, and return how many of the job are placed then."""
         left = len(self._view.pending[job.spec.job_id]) - done
         shares = self._prefill.share_out(job, demand, self._pools.of(demand), end - done, left)
         return self._place(job, done, ((host.worker.worker_id, count) for host, count in shares), self.plan.prefilled)
 
     def _is_settled(self, job: Job, demand: Demand, turn: JobTurn) -> bool:
-        """True if this round has found no room for such a task already; the job then has the same reason."""
+        """Return whether this round has already found no room for such a task. The job then gets the same reason."""
         reason = self._settled.get((demand, turn.band))
         if reason is None or self._reservations.is_due(job, turn.band):
             return False
@@ -217,7 +216,7 @@ class _Round:
         return True
 
     def _wait_each(self, job: Job, demand: Demand, turn: JobTurn, left: int) -> None:
-        """Nothing is free for a task: wait for what comes free, make room, or keep room."""
+        """Handle a task without free capacity: wait for stopping attempts, preempt, or reserve."""
         self._prefill.close(demand, self._pools.of(demand).hosts_set)
         expecting: Host | None = None
         while left:
@@ -319,7 +318,9 @@ class _Round:
         turn.placed_weight = demand.weight * len(placed)
 
     def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:
-        """Promise the gang the hosts that will be free, after preemptions if need be; empty when there is no way."""
+        """Promise the gang the hosts that will be free, after preemptions if needed; return nothing if that is
+        impossible.
+        """
         victims = self._victims_for(band)
         key = (groups, size, count, band)
         if victims is None and not self._coming:

@@ -1,4 +1,6 @@
-"""Whose place more urgent work takes: the cheapest set of attempts of less urgent bands, gangs only whole."""
+"""Which attempts more urgent work preempts: the cheapest set of attempts of less urgent bands, gangs only as a
+whole.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ class Unit:
     bookings: tuple[Booking, ...]
 
     def on(self, host: Host) -> Resources:
-        """Return the resources that it gives back on one host."""
+        """Return the resources that it frees on one host."""
         given = Resources()
         for booking in self.bookings:
             if booking.worker_id == host.worker.worker_id:
@@ -33,19 +35,19 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Hosts on which a request will fit once the victims have ended; a host stands once for each task."""
+    """Hosts on which a request will fit after the victims have ended. A host occurs once per task."""
 
     hosts: tuple[Host, ...]
     victims: tuple[Unit, ...]
 
     @property
     def cost(self) -> float:
-        """Weight of all that would be stopped."""
+        """Return the weight of everything to be stopped."""
         return sum(unit.weight for unit in self.victims)
 
 
 class Victims:
-    """Candidates for preemption in this round, and those already taken.
+    """Candidates for preemption in this round, and those already chosen.
 
     Attributes:
         taken: Attempts chosen so far.
@@ -60,13 +62,13 @@ class Victims:
         self._lowest = self._lowest_running()
 
     def _lowest_running(self) -> PriorityBand:
-        """The least urgent band of anything that runs: work of it, or below, can preempt nothing."""
+        """Return the least urgent band of anything running. Work of that band or below can preempt nothing."""
         jobs = self._view.jobs
         bands = {jobs[job_id].spec.band for job_id in {booking.job_id for booking in self._view.bookings.values()}}
         return max(bands, default=PriorityBand.PRODUCTION)
 
     def may_help(self, band: PriorityBand) -> bool:
-        """True if anything less urgent than `band` runs."""
+        """Return whether anything less urgent than `band` is running."""
         return band < self._lowest
 
     def units_on(self, host: Host, band: PriorityBand) -> list[Unit]:
@@ -94,7 +96,7 @@ class Victims:
         return unit
 
     def take(self, room: Room) -> None:
-        """Choose the victims: from now on what they hold is expected to come free."""
+        """Choose the victims. Their resources are expected to become free."""
         for unit in room.victims:
             for booking in unit.bookings:
                 self.taken.add(booking.attempt_id)
@@ -105,12 +107,12 @@ class Victims:
     # ---- one task ----
 
     def for_task(self, demand: Demand, band: PriorityBand, pool: Pool) -> Room | None:
-        """Return the cheapest room for one task, or None when no preemption would make any.
+        """Return the cheapest room for one task; None if no preemption would make any.
 
         Args:
             demand: The task's demand.
             band: Only less urgent work is preempted.
-            pool: The hosts that suit the demand.
+            pool: The hosts that fit the demand.
         """
         options = self._options.get((demand, band))
         if options is None:
@@ -142,13 +144,13 @@ class Victims:
     def enough_on(
         self, host: Host, need: Resources, units: Sequence[Unit], given: Resources | None = None
     ) -> list[Unit] | None:
-        """Return the cheapest of these units that make room for one task on the host; None when all of them do not.
+        """Return the cheapest of these units that make room for one task on the host; None if all of them do not.
 
         Args:
             host: The host.
             need: The task's resources.
             units: Candidates on the host.
-            given: What is known to come free there besides.
+            given: Other capacity that is known to become free there.
         """
         free = host.free if host.coming is None else host.free.add(host.coming)
         if given is not None:
@@ -190,13 +192,13 @@ class Victims:
         size: int,
         count: int,
     ) -> list[Room] | None:
-        """The cheapest room for `size` tasks in each of `count` groups, or None. Room without victims is free.
+        """Return the cheapest room for `size` tasks in each of `count` groups, or None. Room without victims is free.
 
         Args:
             job_id: The gang.
             need: Resources of one task.
             band: Only less urgent work is preempted.
-            groups: Hosts of each group.
+            groups: The hosts of each group.
             size: Tasks in each group.
             count: Number of groups.
         """
@@ -249,7 +251,7 @@ class Victims:
         return None if rest is None else [*gangs, *rest]
 
     def _ending_gangs(self, host: Host) -> set[JobId]:
-        """Gangs of which nothing stays on the host."""
+        """Return the gangs of which nothing stays on the host."""
         staying = {
             booking.job_id
             for booking in host.load.bookings.values()

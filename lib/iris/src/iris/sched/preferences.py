@@ -1,4 +1,4 @@
-"""Preferences that jobs have without saying so. They keep no task from any worker."""
+"""Implicit preferences of jobs. They exclude no worker."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,14 +14,14 @@ SMALL_CPU_MILLIS: Final = 1000
 
 
 def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobSpec:
-    """Have a small root job prefer hosts that are not taken away, where the cluster has both kinds.
+    """Make a small root job prefer hosts that are not preemptible, if the cluster has both kinds.
 
-    Such a job is mostly the parent of a tree of jobs (an executor, a coordinator), and takes all of it along when its
-    host goes. It needs next to nothing, so the hosts that stay have room for it.
+    Such a job is usually the parent of a tree of jobs (an executor, a coordinator), which ends with it if its host is
+    lost. It needs almost nothing, so non-preemptible hosts have room for it.
 
     Args:
-        spec: The job as asked for; one that speaks of preemptible hosts itself is left alone.
-        offers: Attributes of the cluster's hosts.
+        spec: The requested job. One with its own constraint on preemptible hosts is unchanged.
+        offers: The attributes of the cluster's hosts.
     """
     is_small = spec.resources.cpu_millis <= SMALL_CPU_MILLIS and spec.resources.accelerator is None
     if not is_small or spec.replicas != 1 or parent_of(spec.job_id) is not None:
@@ -33,7 +33,7 @@ def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobS
 
 
 def preference_text(constraints: Iterable[Constraint]) -> str:
-    """Note on it beside the reason why a task waits; empty without it."""
+    """Return a note about it beside the reason why a task is pending; empty without it."""
     if OFF_PREEMPTIBLE not in constraints:
         return ""
     return "; hosts that are not preemptible are preferred, as it is a small job that others may hang on"

@@ -1,11 +1,12 @@
-"""Prefilling: a worker that is full gets a little more, to start it the moment something of the kind ends there.
+"""Prefilling: a full worker gets a few extra attempts, which it starts the moment something of the same kind ends
+there.
 
-A slot is then filled again without a word with the controller, and ends and starts travel by the dozen. It is done for
-plain tasks only, while those of that user and demand are seen to be short, where such tasks run, and only as many as
-the worker will have started within _PREFILL_MS. What it could not start in time it hands back.
+A slot is then refilled without a round trip to the controller, and ends and starts are sent in batches. It applies only
+to plain tasks of a user and demand that are observed to be short, where such tasks run, and only as many as the worker
+will start within _PREFILL_MS. The worker hands back what it could not start in time.
 
-Nothing is prefilled where a request that comes earlier in the order of service waits for room: a slot is passed
-on without the controller, so it would go past that request.
+Nothing is prefilled where an earlier request in the scheduling order waits for room: a slot refilled without the
+controller would bypass that request.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,7 @@ MAX_PREFILLED: Final = 64
 
 
 class PrefillShares:
-    """Shares of work that may be prefilled in one round."""
+    """The amounts of work that may be prefilled in one round."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -35,18 +36,18 @@ class PrefillShares:
         self._closed: dict[Demand, frozenset[Host]] = {}
 
     def close(self, demand: Demand, hosts: frozenset[Host]) -> None:
-        """A request waits for room on one of these hosts: nothing that comes after it may be prefilled there."""
+        """Record that a request waits for room on one of these hosts, so that nothing later may be prefilled there."""
         self._closed[demand] = hosts
 
     def share_out(self, job: Job, demand: Demand, pool: Pool, count: int, waiting: int) -> Iterator[tuple[Host, int]]:
-        """Yield hosts for at most `count` tasks of a job, each with a number; these are taken off the hosts' shares.
+        """Yield hosts for at most `count` tasks of a job, each with a number, which is deducted from the host's share.
 
         Args:
             job: The job.
             demand: Its tasks' demand.
-            pool: The hosts that suit the demand.
-            count: Most tasks to assign.
-            waiting: So many tasks of the job are not placed, these included.
+            pool: The hosts that fit the demand.
+            count: Maximum number of tasks to assign.
+            waiting: Number of the job's unplaced tasks, including these.
         """
         if not may_be_prefilled(job.spec):
             return
@@ -94,7 +95,7 @@ def _may_have(host: Host, kind: Kind) -> bool:
 
 
 def with_room(hosts: Iterable[Host]) -> Iterator[AttemptId]:
-    """Attempts that were prefilled and need not wait any more, as their host has room for them after all."""
+    """Return prefilled attempts that need not wait any more, because their host now has room for them."""
     for host in hosts:
         if host.held_by is not None:
             continue

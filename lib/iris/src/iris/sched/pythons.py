@@ -12,11 +12,11 @@ PYTHON_VERSIONS_ATTRIBUTE: Final = "python-versions"
 
 
 def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]) -> str | None:
-    """Return why no worker has the Python of a job, or None when one may have it.
+    """Return why no worker has the Python of a job; None if one may have it.
 
     Args:
         runtime: The job's runtime.
-        attributes: Of each worker that the job could run on.
+        attributes: The attributes of each worker that could run the job.
     """
     # The submitter's own environment or interpreter may be on the same machine, wherever that keeps it.
     if not runtime.python or runtime.packages is PackageSource.SUBMITTER or runtime.interpreter:
@@ -31,7 +31,7 @@ def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]
 
 
 def _may_fit(version: str, request: str) -> bool:
-    """True if some patch release of "3.12" is asked for."""
+    """Return whether some patch release of "3.12" satisfies the request."""
     if re.fullmatch(r"[0-9.]+", request):
         return fits(version, minor(request))
     return any(fits(f"{version}.{patch}", request) for patch in range(100))

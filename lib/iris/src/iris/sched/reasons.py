@@ -1,4 +1,4 @@
-"""Reasons of pending jobs, worked out on request."""
+"""The reasons of pending jobs, computed on request."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
@@ -6,7 +6,7 @@ from iris.domain.ids import JobId
 
 
 class Reason:
-    """One sentence, made on first use. Jobs that wait for the same thing share it."""
+    """A sentence, created on first use. Jobs that wait for the same thing share it."""
 
     __slots__ = ("_make", "_text")
 
@@ -15,14 +15,14 @@ class Reason:
         self._text = ""
 
     def text(self) -> str:
-        """The sentence."""
+        """Return the sentence."""
         if self._make is not None:
             self._text, self._make = self._make(), None
         return self._text
 
 
 class Reasons(Mapping[JobId, str]):
-    """Of every job that still has pending tasks after a round, why the first of them is not placed."""
+    """For every job with pending tasks after a round, why the first of them is not placed."""
 
     __slots__ = ("_found", "_rest", "_rest_reason", "_without")
 
@@ -37,12 +37,12 @@ class Reasons(Mapping[JobId, str]):
         self._found[job_id] = reason
 
     def put_rest(self, rest: Collection[JobId], reason: Reason, without: Set[JobId]) -> None:
-        """Set the reason of all others of `rest`, as long as they are there, but of those in `without`.
+        """Set the reason of all other jobs in `rest` that still exist, except those in `without`.
 
         Args:
-            rest: Jobs, of which some may have left since.
+            rest: Jobs, some of which may be gone.
             reason: The reason.
-            without: Jobs that keep their own.
+            without: Jobs that keep their own reason.
         """
         self._rest, self._rest_reason, self._without = rest, reason, without
 

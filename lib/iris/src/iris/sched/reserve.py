@@ -16,25 +16,25 @@ MAX_RESERVED: Final = 4
 
 
 class Reservations:
-    """Keeps hosts for jobs that wait for long, for a few in each band and round: the first in the order of service."""
+    """Reserve hosts for jobs that have waited long: in each band and round for the first few in scheduling order."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
         self._made: dict[PriorityBand, int] = {}
 
     def is_due(self, job: Job, band: PriorityBand) -> bool:
-        """True if the job has waited long with nothing running, and not too many others come before it."""
+        """Return whether the job has waited long with nothing running, and few enough others come before it."""
         old = self._now_ms - job.submitted_at_ms >= RESERVE_AFTER_MS
         return old and self._made.get(band, 0) < MAX_RESERVED and not _has_live(job)
 
     def keep_host(self, job_id: JobId, band: PriorityBand, demand: Demand, hosts: Sequence[Host]) -> Host | None:
-        """Keep the host that is nearest to having room for one task; nothing new goes there.
+        """Reserve the host that is closest to having room for one task, so that nothing new goes there.
 
         Args:
             job_id: The job.
-            band: The job's band; less urgent work does not get the host.
+            band: The job's band. Less urgent work does not get the host.
             demand: The task's demand.
-            hosts: The hosts that suit the demand.
+            hosts: The hosts that fit the demand.
         """
         best: tuple[float, int] | None = None
         chosen: Host | None = None
@@ -51,11 +51,11 @@ class Reservations:
         return chosen
 
     def keep_groups(self, job_id: JobId, band: PriorityBand, groups: Groups, size: int, count: int) -> str:
-        """Keep the groups that are nearest to having room; return their names, empty when none could ever have it.
+        """Reserve the groups closest to having room. Return their names; empty if none could ever have it.
 
         Args:
             job_id: The gang.
-            band: The gang's band; less urgent work does not get the hosts.
+            band: The gang's band. Less urgent work does not get the hosts.
             groups: The hosts by group.
             size: Tasks in each group.
             count: Number of groups.

@@ -1,4 +1,4 @@
-"""Join tokens, users' tokens and workers' credentials ↔ rows. The columns are the fields, in their order."""
+"""Join tokens, users' tokens and workers' credentials ↔ rows. The columns are the fields, in order."""
 
 from dataclasses import astuple, fields
 from typing import Final

@@ -1,4 +1,4 @@
-"""Telling a damaged database from a fresh directory, and saying how to get the state back."""
+"""Distinguish a damaged database from a fresh directory, and explain how to restore the state."""
 
 import shlex
 import sqlite3
@@ -18,10 +18,10 @@ _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 class DatabaseDamaged(Conflict):
-    """The controller's database cannot be trusted; the message says what is wrong with it and which command helps.
+    """The controller's database cannot be trusted. The message says what is wrong and which command helps.
 
     Args:
-        database: The file. what: Is wrong with it. remote: Where the state is kept off the machine; empty: nowhere.
+        database: The file. what: What is wrong. remote: The remote state; empty for none.
     """
 
     def __init__(self, database: Path, what: str, remote: str = "") -> None:
@@ -41,12 +41,12 @@ class DatabaseDamaged(Conflict):
 
 
 def is_corruption(error: sqlite3.Error) -> bool:
-    """True if the error says that the file itself is damaged."""
+    """Return whether the error says that the file itself is damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
 
 
 def database_damage(database: Path) -> str:
-    """The damage of a database that is there, without changing it; empty: none was found."""
+    """Return the damage of an existing database without changing it; empty if none was found."""
     if not database.exists():
         return ""
     found = file_damage(database)
@@ -57,7 +57,7 @@ def database_damage(database: Path) -> str:
 
 
 def file_damage(database: Path) -> str:
-    """Return the damage found in the form of a closed database's files; empty: none."""
+    """Return the damage in the format of a closed database's files; empty for none."""
     if not database.exists():
         return _lost(database)
     size = database.stat().st_size
@@ -75,7 +75,7 @@ def file_damage(database: Path) -> str:
 
 
 def content_damage(connection: sqlite3.Connection, database: Path, most_bytes: int = MOST_CHECKED_BYTES) -> str:
-    """Return the damage found by SQLite's own check; empty: none. Large databases are not checked.
+    """Return the damage found by SQLite's own check; empty for none. Large databases are not checked.
 
     Args:
         connection: The open database.

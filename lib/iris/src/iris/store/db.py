@@ -1,4 +1,4 @@
-"""Opening the controller's database: one writer, private files, migrations in order."""
+"""Open the controller's database: one writer, private files, migrations in order."""
 
 import os
 import sqlite3
@@ -27,15 +27,17 @@ _LOCK_NAME: Final = "iris.db.lock"
 
 
 class SchemaTooNew(Conflict):
-    """The database was written by a newer release than this one."""
+    """A newer release wrote the database."""
 
 
 class SchemaTooOld(Conflict):
-    """The database was written by an older release, whose schema this one cannot bring up to date."""
+    """An older release wrote the database, and this one cannot migrate its schema."""
 
 
 def migrations(folder: Path = MIGRATIONS) -> list[tuple[int, Path]]:
-    """Return the numbered scripts (`NNNN_what.sql`) in order: the first makes the schema, each later one a step."""
+    """Return the numbered scripts (`NNNN_what.sql`) in order. The first creates the schema, each later one is a
+    step.
+    """
     found = sorted((int(path.name.partition("_")[0]), path) for path in folder.glob("*.sql"))
     first = found[0][0]
     if [number for number, _ in found] != list(range(first, first + len(found))):
@@ -44,9 +46,9 @@ def migrations(folder: Path = MIGRATIONS) -> list[tuple[int, Path]]:
 
 
 def lock(state_dir: Path) -> int:
-    """Become the one writer of the database in `state_dir`; return the descriptor that holds the lock.
+    """Become the only writer of the database in `state_dir`, and return the descriptor of the lock.
 
-    Raises Conflict when another process is.
+    Raise Conflict if another process is.
     """
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chmod(state_dir, 0o700)
@@ -58,9 +60,9 @@ def lock(state_dir: Path) -> int:
 
 
 def connect(state_dir: Path) -> sqlite3.Connection:
-    """Open the database in `state_dir`, made 0600 when new, and bring its schema to this release.
+    """Open the database in `state_dir`, created with mode 0600 if new, and migrate its schema to this release.
 
-    Raises SchemaTooNew, SchemaTooOld, DatabaseDamaged, and MarinError when it cannot be used for another reason.
+    Raise SchemaTooNew, SchemaTooOld, DatabaseDamaged, and MarinError if it is not usable for another reason.
     """
     path = state_dir / DATABASE_NAME
     damage = file_damage(path)
@@ -90,7 +92,7 @@ def connect(state_dir: Path) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Make an empty database, at once: what is found there later without its tables is damaged, not new."""
+    """Create an empty database atomically: a file later found without its tables is damaged, not new."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     # Created here, as SQLite would follow the umask; its -wal file takes over the mode of the main file.
@@ -105,7 +107,7 @@ def _make(path: Path) -> None:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """Number of the last migration applied; 0 for an empty database."""
+    """Return the number of the last applied migration; 0 for an empty database."""
     connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)")
     row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
     return int(row[0] or 0)
@@ -128,7 +130,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def migrate_to(connection: sqlite3.Connection, version: int, folder: Path = MIGRATIONS) -> None:
-    """Apply the migrations that are missing up to `version`, each in a transaction of its own."""
+    """Apply the missing migrations up to `version`, each in its own transaction."""
     present = schema_version(connection)
     for number, script in [step for step in migrations(folder) if present < step[0] <= version]:
         # executescript commits what is open first, so the transaction is part of the script.

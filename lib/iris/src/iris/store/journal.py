@@ -1,6 +1,6 @@
-"""The journal: every commit as data, in the database until it is known to be off the machine.
+"""The journal: every commit as data, in the database until it is replicated.
 
-It is written in the commit's own transaction, so what a crash leaves is exactly what still has to go.
+It is written in the commit's own transaction, so after a crash it contains exactly what still has to be replicated.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from iris.store.ops import Op, ops_to_json
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One commit: its number, Unix ms, and its ops as JSON."""
+    """A commit: its number, Unix ms, and its ops as JSON."""
 
     sequence: int
     at_ms: int
@@ -21,10 +21,10 @@ class Entry:
 
 
 class Journal:
-    """Numbers and dates the commits of one generation. Used in the thread of the store, but for `uploaded`.
+    """Number and date the commits of one generation. Used in the store's thread, except for `uploaded`.
 
     Args:
-        clock_ms: Unix time in milliseconds; the snapshots that go with these commits are dated by it, too.
+        clock_ms: Unix time in milliseconds, which also dates the snapshots of these commits.
     """
 
     def __init__(self, sequence: int, schema: int, first_waiting: int, clock_ms: Callable[[], int]) -> None:
@@ -38,11 +38,11 @@ class Journal:
 
     @classmethod
     def begin(cls, connection: sqlite3.Connection, generation: int, clock_ms: Callable[[], int]) -> "Journal | None":
-        """Go on from what the database has; with generation 0 leave the history that is kept elsewhere.
+        """Continue from the database. With generation 0, leave the replicated history.
 
         Args:
             connection: The open database.
-            generation: Of the leadership; 0: without one.
+            generation: The leadership's generation; 0 without one.
             clock_ms: Unix time in milliseconds.
         """
         if not generation:
@@ -57,7 +57,7 @@ class Journal:
         return cls(sequence, schema_version(connection), first or 0, clock_ms)
 
     def write(self, connection: sqlite3.Connection, ops: Sequence[Op]) -> Entry:
-        """Write down a commit inside its transaction, and drop what is off the machine."""
+        """Record a commit inside its transaction, and drop replicated ones."""
         entry = Entry(self.sequence + 1, self.clock_ms(), ops_to_json(ops, self._schema))
         connection.execute("UPDATE replication SET sequence = ?", (entry.sequence,))
         connection.execute("INSERT INTO journal VALUES (?, ?, ?)", (entry.sequence, entry.at_ms, entry.payload))
@@ -67,11 +67,11 @@ class Journal:
         return entry
 
     def committed(self, entry: Entry) -> None:
-        """The transaction of `entry` is on disk."""
+        """Record that the transaction of `entry` is on disk."""
         self.sequence = entry.sequence
         if self.on_commit is not None:
             self.on_commit(entry)
 
     def uploaded(self, sequence: int) -> None:
-        """Everything up to this commit is off the machine. May be called in any thread."""
+        """Record that everything up to this commit is replicated. May be called in any thread."""
         self._uploaded = sequence

@@ -1,4 +1,4 @@
-"""A commit's changes of the tables as data: carried out here, and again elsewhere from the journal."""
+"""A commit's changes of the tables as data, executed here and replayed elsewhere from the journal."""
 
 import json
 import sqlite3
@@ -46,7 +46,7 @@ TABLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """Write whole rows; a row of the same key is replaced."""
+    """Write whole rows, replacing rows with the same key."""
 
     table: str
     columns: tuple[str, ...]
@@ -55,7 +55,7 @@ class Upsert:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove all rows that have one of `ids` in the first column of the table's key."""
+    """Remove all rows with one of `ids` in the first column of the table's key."""
 
     table: str
     ids: Sequence[str]
@@ -65,12 +65,12 @@ Op = Upsert | Delete
 
 
 def upsert(table: str, rows: Sequence[Row]) -> Upsert:
-    """Rows with all columns that the table has in this release."""
+    """Return an upsert of rows with all columns of the table in this release."""
     return Upsert(table, TABLES[table][1], rows)
 
 
 def execute(connection: sqlite3.Connection, op: Op) -> None:
-    """Carry out one op inside the open transaction."""
+    """Execute one op inside the open transaction."""
     if isinstance(op, Upsert):
         connection.executemany(_upsert_sql(op.table, op.columns), op.rows)
     else:
@@ -102,7 +102,7 @@ def _key_of(table: str) -> tuple[str, ...]:
 
 
 def ops_to_json(ops: Sequence[Op], schema: int) -> str:
-    """The ops of one commit as a line of JSON; `schema` is the version that has these tables and columns."""
+    """Return the ops of one commit as a line of JSON. `schema` is the version with these tables and columns."""
     items: list[object] = [
         ["upsert", op.table, op.columns, op.rows] if isinstance(op, Upsert) else ["delete", op.table, op.ids]
         for op in ops
@@ -111,7 +111,7 @@ def ops_to_json(ops: Sequence[Op], schema: int) -> str:
 
 
 def ops_of_json(text: str) -> tuple[int, list[Op]]:
-    """The schema version and the ops of one commit."""
+    """Return the schema version and the ops of one commit."""
     fields: dict[str, Any] = json.loads(text)
     ops: list[Op] = []
     for kind, table, *rest in fields["ops"]:

@@ -1,6 +1,6 @@
-"""Questions of operators in SQL: read-only, over the views of `iris.store.views`, bounded in time, rows and bytes.
+"""SQL queries of operators: read-only, over the views of `iris.store.views`, limited in time, rows and bytes.
 
-Every query has a connection of its own, so nothing it does is seen or waited for by the controller's writer.
+Every query has its own connection, so the controller's writer never sees or waits for it.
 """
 
 import secrets
@@ -36,7 +36,7 @@ _FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "fts3_tokenizer"})
 
 @dataclass(frozen=True, slots=True)
 class QueryRows:
-    """Columns by name and rows; `truncated`: there is more than the limits let through."""
+    """Columns by name and rows. `truncated` means that there is more than the limits allow."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -46,21 +46,21 @@ class QueryRows:
 def run_query(
     state_dir: Path, sql: str, max_rows: int = 0, time_limit_s: float = TIME_LIMIT_S, *, reader: str | None = None
 ) -> QueryRows:
-    """Answer one SELECT over the views.
+    """Return the answer to one SELECT over the views.
 
-    To be called in a process of its own with hard limits: one step of SQLite (`printf('%.*c', 2e9, 'x')`) may take
-    longer than `time_limit_s`, and what a query sorts or gathers lies in memory.
+    Call it in a separate process with hard limits: a single step of SQLite (`printf('%.*c', 2e9, 'x')`) may take longer
+    than `time_limit_s`, and what a query sorts or gathers is in memory.
 
     Args:
-        state_dir: The controller's directory.
-        sql: One SELECT.
-        max_rows: Give at most so many rows; 0: DEFAULT_ROWS.
-        time_limit_s: Seconds after which the query is refused.
-        reader: The user who asks, and sees of others' jobs only what `iris.store.views` leaves; None: an admin.
+        state_dir: The controller's state directory.
+        sql: One SELECT statement.
+        max_rows: Maximum number of rows; 0 for DEFAULT_ROWS.
+        time_limit_s: Timeout of the query in seconds.
+        reader: The asking user, who sees of others' jobs only what `iris.store.views` allows; None for an admin.
 
     Raises:
-        InvalidRequest: It is no single valid SELECT, or max_rows is not allowed. Denied: It would change something or
-            read what is private. BudgetExceeded: It took too long.
+        InvalidRequest: It is not a single valid SELECT, or max_rows is not allowed. Denied: It would change something
+            or read private data. BudgetExceeded: It took too long.
     """
     if not 0 <= max_rows <= MAX_ROWS:
         raise InvalidRequest(f"max_rows is {max_rows}; allowed are 1 to {MAX_ROWS}, and 0 for {DEFAULT_ROWS}")
@@ -94,7 +94,7 @@ def run_query(
 
 
 def too_slow(time_limit_s: float) -> BudgetExceeded:
-    """Return the error of a query that took longer than its limit."""
+    """Return the error of a query that exceeded its time limit."""
     return BudgetExceeded(
         f"the query took longer than {time_limit_s:g} s and was ended; ask for less, e.g. for one user or job"
     )
@@ -127,10 +127,10 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
 
 
 def _restrict(connection: sqlite3.Connection, reader: str) -> _Authorizer:
-    """Make the views that a reader may see, and the authorizer that lets nothing else be read.
+    """Create the views that a reader may see, and an authorizer that blocks everything else.
 
-    The tables are read by inner views alone, with names that no query can know: SQLite tells the authorizer in which
-    view it reads, but a query could give a WITH clause of its own the name of any view that it knows.
+    Only inner views read the tables, under names that no query can know. SQLite tells the authorizer in which view it
+    reads, but a query could give its WITH clause the name of any view that it knows.
     """
     prefix = f"v{secrets.token_hex(16)}_"
     for name, select in VIEWS.items():

@@ -1,4 +1,4 @@
-"""Domain records ↔ rows and the JSON in them; the only place that knows both."""
+"""Domain records ↔ rows and their JSON. Only this module knows both."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +135,7 @@ def worker_row(worker: Worker) -> Row:
 
 
 def worker_of(row: Row) -> Worker:
-    """A worker as it was; not connected, as no session outlives the process that held it."""
+    """Return the worker of a row, not connected, because no session outlives its process."""
     return Worker(
         worker_id=WorkerId(row[0]),
         instance_id=row[1],
@@ -176,7 +176,7 @@ def budget_of(row: Row) -> UserBudget:
 
 
 def stopping_row(name: AttemptId, stopping: Stopping) -> Row:
-    """Return the row of an attempt on its way out."""
+    """Return the row of a stopping attempt."""
     resources = _dump(_resources_to_json(stopping.resources))
     return name, stopping.job_id, stopping.worker_id, resources, int(stopping.found)
 
@@ -213,20 +213,20 @@ def lost_of(row: Row) -> tuple[AttemptId, LostAttempt]:
 
 
 def attempt_usage_row(name: AttemptId, use: AttemptUse) -> Row:
-    """Return the row of what an attempt has used."""
+    """Return the row of an attempt's resource use."""
     task, number = parse_attempt_id(name)
     job_id, index = parse_task_id(task)
     return job_id, index, number, use.worker_id, *use.usage.numbers()
 
 
 def attempt_usage_of(row: Row) -> tuple[AttemptId, AttemptUse]:
-    """Return what an attempt has used, of a row, with its id."""
+    """Return the attempt's id and resource use in a row."""
     name = attempt_id(TaskId(f"{row[0]}/{row[1]}"), row[2])
     return name, AttemptUse(WorkerId(row[3]), usage_from(row[4:]))
 
 
 def spec_to_json(spec: JobSpec) -> str:
-    """The spec as JSON, without env_vars, which are kept apart; fields at their default are left out."""
+    """Return the spec as JSON, without env_vars, which are stored separately, and without fields at their defaults."""
     given = ((name, getattr(spec, name)) for name in _SPEC_FIELDS)
     return _dump(
         {
@@ -248,13 +248,13 @@ def _constraints_to_json(constraints: Sequence[Constraint]) -> Sequence[object]:
 
 
 class SpecWriter:
-    """Writes specs; the text of one like the last is the last one's."""
+    """Serialise specs. The text of a spec equal to the last one is reused."""
 
     def __init__(self) -> None:
         self._last: tuple[JobSpec, str, str] | None = None
 
     def write(self, spec: JobSpec) -> tuple[str, str]:
-        """The spec, and its env_vars, which are kept apart ("" when there are none)."""
+        """Return the spec, and its env_vars, which are stored separately ("" for none)."""
         last = self._last
         if last is None or not is_alike(spec, last[0]):
             last = self._last = (spec, spec_to_json(spec), env_vars_to_json(spec) if spec.env_vars else "")
@@ -267,12 +267,12 @@ def env_vars_to_json(spec: JobSpec) -> str:
 
 
 def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
-    """Return the spec that was stored as these texts.
+    """Return the spec stored as these texts.
 
     Args:
         job_id: The job.
         text: Its spec in JSON.
-        env_vars: Its variables in JSON; None: none.
+        env_vars: Its variables in JSON; None for none.
     """
     written = json.loads(text)
     return JobSpec(
@@ -294,7 +294,7 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
 
 
 class SpecReader:
-    """Reads many specs; equal ones share their parts, as most jobs of a day ask for the same."""
+    """Read many specs. Equal ones share their parts, because most jobs of a day are alike."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str | None], JobSpec] = {}

@@ -1,4 +1,4 @@
-"""The store: everything acknowledged is in it, and it gives the same records back."""
+"""The store: it contains everything acknowledged, and returns the same records."""
 
 import os
 import sqlite3
@@ -129,7 +129,7 @@ class UserUse:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All records, jobs in the order of their submission, tasks in the order of job id and index."""
+    """All records: jobs in order of submission, tasks in order of job id and index."""
 
     jobs: tuple[Job, ...]
     tasks: tuple[Task, ...]
@@ -141,7 +141,7 @@ class Stored:
 
 
 class Store:
-    """The one writer of the database in a state directory. Use `Store.open`."""
+    """The only writer of the database in a state directory. Use `Store.open`."""
 
     def __init__(
         self, connection: sqlite3.Connection, lock_descriptor: int, path: Path, journal: Journal | None = None
@@ -155,14 +155,14 @@ class Store:
 
     @classmethod
     def open(cls, state_dir: Path, generation: int = 0, clock_ms: Callable[[], int] = unix_ms) -> "Store":
-        """Open or make the database in `state_dir` (0700, files 0600).
+        """Open or create the database in `state_dir` (mode 0700, files 0600).
 
         Args:
-            state_dir: The controller's directory.
-            generation: Under which commits are written to the journal, too; 0: they are not.
+            state_dir: The controller's state directory.
+            generation: The generation of commits in the journal; 0 writes no journal.
             clock_ms: Dates the journal.
 
-        Raises Conflict when another process has it open, SchemaTooNew, MarinError when it is no database of ours.
+        Raise Conflict if another process has it open, SchemaTooNew, and MarinError if it is not an iris database.
         """
         descriptor = lock(state_dir)
         try:
@@ -177,11 +177,11 @@ class Store:
             raise
 
     def commit(self, changes: Changes) -> None:
-        """Write these changes in one transaction; when this returns they survive a loss of power.
+        """Write these changes in one transaction. On return they survive a power failure.
 
-        A job with another sequence than the stored one of its name replaces it, with its spec and tasks.
-        Raises StorageUnavailable when nothing was written and the same may be tried again, sqlite3.Error when nothing
-        was written and nothing will be.
+        A job with another sequence than the stored one of its name replaces it, with its spec and tasks. Raise
+        StorageUnavailable if nothing was written and a retry may succeed, sqlite3.Error if nothing was written and no
+        retry can succeed.
         """
         if not changes.is_durable:
             return
@@ -195,9 +195,9 @@ class Store:
             known[job.job_id] = job.sequence
 
     def save_usage(self, accounts: Sequence[UserUse]) -> None:
-        """Write what users have had, in a transaction of its own; what is not named stays as it was.
+        """Write users' accounts in a separate transaction. Other accounts are unchanged.
 
-        Raises Unavailable when nothing was written.
+        Raise Unavailable if nothing was written.
         """
         if not accounts:
             return
@@ -207,9 +207,9 @@ class Store:
             raise Unavailable(f"the use of {len(accounts)} users could not be written: {error}") from error
 
     def save_access(self, tokens: Sequence[JoinToken], credentials: Sequence[WorkerCredential]) -> None:
-        """Write these, in a transaction of its own; what is not named stays as it was.
+        """Write these in a separate transaction. Others are unchanged.
 
-        Raises StorageUnavailable when nothing was written.
+        Raise StorageUnavailable if nothing was written.
         """
         rows = {
             "join_tokens": [join_token_row(token) for token in tokens],
@@ -218,7 +218,7 @@ class Store:
         self._run([upsert(table, found) for table, found in rows.items() if found])
 
     def load_access(self) -> tuple[list[JoinToken], list[WorkerCredential]]:
-        """Return all join tokens, and all credentials of workers, in the order in which they were made."""
+        """Return all join tokens, and all credentials of workers, in order of creation."""
         select = self._connection.execute
         with self._reading("the tokens of workers"):
             tokens = select(f"SELECT {', '.join(JOIN_TOKEN_COLUMNS)} FROM join_tokens ORDER BY created_at_ms")
@@ -228,11 +228,11 @@ class Store:
             return [join_token_of(row) for row in tokens], [credential_of(row) for row in credentials]
 
     def save_user_tokens(self, tokens: Sequence[UserToken]) -> None:
-        """Write these, as `save_access` does."""
+        """Write these, like `save_access`."""
         self._run([upsert("user_tokens", [user_token_row(token) for token in tokens])])
 
     def load_user_tokens(self) -> list[UserToken]:
-        """Return all tokens of users, in the order in which they were made."""
+        """Return all tokens of users, in order of creation."""
         with self._reading("the tokens of users"):
             rows = self._connection.execute(
                 f"SELECT {', '.join(USER_TOKEN_COLUMNS)} FROM user_tokens ORDER BY created_at_ms"
@@ -240,17 +240,17 @@ class Store:
             return [user_token_of(row) for row in rows]
 
     def save_notices(self, owed: Sequence[str], settled: Sequence[str]) -> None:
-        """Write which ends are yet to be told, as `save_access` does.
+        """Write which notices are pending, like `save_access`.
 
         Args:
-            owed: Names of deliveries that are owed from now on.
-            settled: Names of those that are owed no more.
+            owed: Names of new pending deliveries.
+            settled: Names of finished deliveries.
         """
         ops: list[Op] = [upsert("notices", [(name,) for name in owed])] if owed else []
         self._run([*ops, Delete("notices", settled)] if settled else ops)
 
     def load_notices(self) -> list[str]:
-        """Return the names of deliveries that are owed."""
+        """Return the names of pending deliveries."""
         with self._reading("the notices that are owed"):
             return [str(name) for (name,) in self._connection.execute("SELECT name FROM notices ORDER BY name")]
 
@@ -290,17 +290,17 @@ class Store:
 
     @property
     def journal(self) -> Journal | None:
-        """The commits on their way off the machine, when there is such a place."""
+        """The commits waiting for replication; None without a remote state."""
         return self._journal
 
     def load(self, lean: bool = False) -> Stored:
         """Read all records.
 
         Args:
-            lean: As a controller starts: without the env_vars of jobs that have ended, and without their tasks, which
-                `tasks_of` gives one job at a time; and with a check that those of live jobs are all there.
+            lean: Load for the start of a controller: without the env_vars and tasks of ended jobs (`tasks_of` returns
+                the tasks of one job), and with a check that the tasks of live jobs are complete.
 
-        Raises DatabaseDamaged.
+        Raise DatabaseDamaged.
         """
         with self._reading("the records of jobs, tasks and workers"):
             found = self._load(lean)
@@ -348,16 +348,16 @@ class Store:
         return Stored(jobs, tasks, workers, budgets, endpoints, stopping, lost)
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
-        """The committed tasks of a job, in order of index; empty when there is no such job."""
+        """Return the committed tasks of a job, in order of index; empty if there is no such job."""
         with self._reading(f"the tasks of {job_id}"):
             return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 
     def usage_of(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
-        """Use of the attempts of a job, in the order of tasks and attempts, as last committed."""
+        """Return the committed use of a job's attempts, in the order of tasks and attempts."""
         with self._reading(f"what {job_id} has used"):
             return dict(map(attempt_usage_of, self._connection.execute(_SELECT_USAGE_OF_JOB, (job_id,))))
 
     def close(self) -> None:
-        """Close the database and let another process have it."""
+        """Close the database and release its lock."""
         self._connection.close()
         os.close(self._lock)

@@ -1,6 +1,6 @@
-"""The tables that operators query: names and columns are public (docs/query.md), whatever the tables behind them are.
+"""The tables that operators query. Names and columns are public (docs/query.md), whatever the tables behind them are.
 
-They are temporary views of the connection that queries, so they take the place of the tables of the same name.
+They are temporary views of the querying connection, which shadow the tables of the same name.
 """
 
 from collections.abc import Sequence
@@ -95,11 +95,11 @@ OWN_ROWS: Final = {
 
 
 def view_for(reader: str, name: str, inner: str, columns: Sequence[str]) -> str:
-    """The SELECT that shows a reader what it may see of a whole view, which is called `inner`.
+    """Return the SELECT that shows a reader its permitted part of a whole view called `inner`.
 
     Args:
         reader: A user.
-        name: The view as users call it.
+        name: The view's public name.
         inner: The name of the whole view.
         columns: Its columns.
     """

@@ -1,8 +1,8 @@
-"""Check of a write-ahead log: SQLite silently takes a damaged one for a shorter one.
+"""Check a write-ahead log: SQLite silently treats a damaged one as a shorter one.
 
 The format is that of https://www.sqlite.org/walformat.html. A commit was acknowledged when its frames were synced, so
-a frame that cannot be read before such a commit is damage; behind the last commit it is only what a crash cut off. How
-many frames there were is told by the index (`-shm`) that a killed process leaves behind.
+an unreadable frame before such a commit is damage. After the last commit it is only what a crash cut off. The index
+(`-shm`) that a killed process leaves behind has the number of frames.
 """
 
 import struct
@@ -20,7 +20,7 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WalIndex:
-    """The index of a log: frames committed, frames that are in the database, and their salt."""
+    """The index of a log: committed frames, frames already in the database, and their salt."""
 
     committed: int
     copied: int
@@ -28,7 +28,7 @@ class WalIndex:
 
 
 def wal_damage(database: Path) -> str:
-    """Return the damage of a closed database's write-ahead log; empty: none that can be told."""
+    """Return the damage of a closed database's write-ahead log; empty if none is recognised."""
     wal = database.with_name(database.name + "-wal")
     index = read_index(database.with_name(database.name + "-shm"))
     size = wal.stat().st_size if wal.exists() else 0
@@ -78,7 +78,7 @@ def _header_checksum(content: bytes) -> tuple[str, tuple[int, int]] | None:
 def _readable_frames(
     content: bytes, order: str, checksum: tuple[int, int], page_size: int, frames: int
 ) -> tuple[int, int]:
-    """Return the number of intact frames from the first on, and how many of them are committed."""
+    """Return the number of intact leading frames, and how many of them are committed."""
     salt = struct.unpack_from(">II", content, 16)
     committed = 0
     for number in range(frames):
@@ -99,7 +99,7 @@ def wal_checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, 
     """Return SQLite's checksum of `data`, continued from `start`.
 
     Args:
-        order: Byte order of the words, for `struct`.
+        order: The byte order of the words, for `struct`.
         data: Whole pairs of words.
         start: The checksum so far.
     """
@@ -111,7 +111,7 @@ def wal_checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, 
 
 
 def read_index(path: Path) -> WalIndex | None:
-    """Return the header of a log's index; None when there is none, or none that is consistent."""
+    """Return the header of a log's index; None if there is none, or none that is consistent."""
     try:
         with path.open("rb") as file:
             content = file.read(100)

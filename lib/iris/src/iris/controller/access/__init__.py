@@ -1,4 +1,4 @@
-"""Authentication and authorization: one rule an RPC, tokens, and the interceptor that applies them.
+"""Authentication and authorization: one rule per RPC, tokens, and the interceptor that applies them.
 
-A service only filters what its caller may see of a list.
+Services only filter which entries of a list the caller may see.
 """

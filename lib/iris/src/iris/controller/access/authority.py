@@ -1,8 +1,8 @@
-"""Permissions: one rule for each RPC, and the one function that applies it.
+"""Permissions: one rule for each RPC, and the single function that applies it.
 
-The interceptor applies the rule of an RPC twice: by the kind of caller before the message is decoded, and to what the
-message is about (`Rule.about`) before the servicer sees it. A servicer adds nothing, save where a message is
-one of a stream, or where what it may show depends on the caller (`may_read`). An RPC without a rule is refused.
+The interceptor applies the rule of an RPC twice: by the kind of caller before the message is decoded, and to the
+message's entities (`Rule.about`) before the servicer sees it. A servicer adds a check only if a message is part of a
+stream, or if the visible content depends on the caller (`may_read`). An RPC without a rule is refused.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ ADMIN_WORDS: Final = "an admin (the owner of the controller's state directory)"
 
 
 class Scope(Enum):
-    """The entities on which one kind of caller may use an RPC; the value is for people."""
+    """The entities on which one kind of caller may use an RPC. The value is a readable text."""
 
     NOTHING = "-"
     ANY = "all"
@@ -39,9 +39,9 @@ class Rule:
     """The callers that one RPC allows.
 
     Args:
-        action: For people, e.g. "stop jobs".
-        about: The ids in a request that the scopes are about: "/user", "/user/job...", an attempt or a worker. None:
-            the RPC is about no user's entity, or its messages come in a stream and the servicer asks `authorize`.
+        action: What the RPC does, in words, e.g. "stop jobs".
+        about: The ids in a request that the scopes apply to: "/user", "/user/job...", an attempt or a worker. None: the
+            RPC is not about a user's entity, or its messages arrive in a stream and the servicer calls `authorize`.
     """
 
     action: str
@@ -53,7 +53,7 @@ class Rule:
     about: About | None = None
 
     def scope(self, kind: PrincipalKind) -> Scope:
-        """For this kind of caller."""
+        """Return the scope for this kind of caller."""
         scope: Scope = getattr(self, kind.name.lower())
         return scope
 
@@ -77,7 +77,9 @@ def _listed(principal: Principal, request: Request) -> Iterable[str]:
 
 
 def _endpoints(principal: Principal, request: Request) -> Iterable[str]:
-    """Namespaces of the names; a leaf lies in the given job, else in the caller's own (without one: none)."""
+    """Return the namespaces of the names. A leaf is in the given job, or else in the caller's own (none without
+    one).
+    """
     if request.name.startswith("/"):
         return (request.name,)
     namespace = request.namespace or principal.job_id
@@ -153,7 +155,9 @@ _NO_RULE: Final = Rule("do this", admin=Scope.NOTHING)
 
 
 def rule_of(method: str) -> Rule:
-    """The rule of an RPC ("/iris.v1.Service/Method", or without the package); one that refuses all when it has none."""
+    """Return the rule of an RPC ("/iris.v1.Service/Method", or without the package). An RPC without a rule is
+    refused.
+    """
     return RULES.get(method.rpartition(".")[2], _NO_RULE)
 
 
@@ -164,12 +168,12 @@ def check_caller(principal: Principal, rule: Rule) -> None:
 
 
 def authorize_all(principal: Principal, rule: Rule, request: Request) -> None:
-    """`authorize` for all that a request is about.
+    """Run `authorize` for every entity of a request.
 
     Args:
         principal: The caller.
-        rule: The rule of the call.
-        request: The message of the call.
+        rule: The rule of the RPC.
+        request: The request message.
     """
     if rule.about is not None:
         for entity in rule.about(principal, request):
@@ -180,12 +184,12 @@ def authorize(principal: Principal, rule: Rule, entity: str) -> None:
     """Raise Denied, saying who may, unless the caller may use an RPC on an entity ("/user", a job, an attempt, ...).
 
     Args:
-        principal: The verified caller.
+        principal: The authenticated caller.
         rule: The rule of the RPC.
         entity: A user ("/user"), job, task, attempt or endpoint name.
 
     Raises:
-        Denied: It may not. InvalidRequest: The id names no user.
+        Denied: The caller may not. InvalidRequest: The id names no user.
     """
     check_caller(principal, rule)
     scope = rule.scope(principal.kind)
@@ -208,12 +212,14 @@ def authorize(principal: Principal, rule: Rule, entity: str) -> None:
 
 
 def may_read(principal: Principal, entity: str) -> bool:
-    """True if a job's command, output and errors may be shown, rather than only its existence."""
+    """Return whether a job's command, output and errors may be shown, rather than only its existence."""
     return _within(principal, RULES["JobService/GetJob"].scope(principal.kind), entity)
 
 
 def as_attempt(principal: Principal, attempt_id: str) -> Principal:
-    """A job, as the attempt that a call with the job's own token names (empty: none). Raises Denied when not its."""
+    """Return a job as the attempt named in a call with the job's own token (empty for none). Raise Denied if it is not
+    the job's.
+    """
     if not attempt_id:
         return principal
     if not _speaks_for(principal, attempt_id):
@@ -222,11 +228,11 @@ def as_attempt(principal: Principal, attempt_id: str) -> Principal:
 
 
 def check_live(principal: Principal, view: ClusterView) -> None:
-    """Check that the token is not that of a job or attempt which has ended: its process may still run.
+    """Check that the token's job or attempt has not ended, because its process may still run.
 
     Raises:
         Denied: It has ended.
-        Unavailable: The attempt was given up, and may have its task back once its worker is heard.
+        Unavailable: The attempt was given up, and may become current again when its worker is heard.
     """
     if principal.kind is not PrincipalKind.JOB:
         return
@@ -247,7 +253,7 @@ def check_live(principal: Principal, view: ClusterView) -> None:
 
 
 def owner_of(entity: str) -> str:
-    """The user in an id ("/ann/job/0": ann). Raises InvalidRequest for an id that names none."""
+    """Return the user in an id ("/ann/job/0": ann). Raise InvalidRequest for an id without one."""
     head, _, rest = entity.partition("/")
     user = rest.partition("/")[0]
     if head or not user:
@@ -256,7 +262,7 @@ def owner_of(entity: str) -> str:
 
 
 def root_of(entity: str) -> str:
-    """The job at the top of the tree in which an entity lies ("/ann/job/child/0": "/ann/job")."""
+    """Return the root job of an entity ("/ann/job/child/0": "/ann/job")."""
     return "/".join(entity.split("/", 3)[:3])
 
 
@@ -271,7 +277,7 @@ def _within(principal: Principal, scope: Scope, entity: str) -> bool:
 
 
 def _speaks_for(principal: Principal, attempt_id: str) -> bool:
-    """True if a job's own token, which names no attempt, is of the attempt's job."""
+    """Return whether a job's own token, which names no attempt, belongs to the attempt's job."""
     if principal.kind is not PrincipalKind.JOB or principal.attempt_id:
         return False
     return attempt_id.rpartition(":")[0].rpartition("/")[0] == principal.name

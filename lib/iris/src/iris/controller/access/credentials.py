@@ -1,7 +1,7 @@
-"""The tokens by which new workers join, and the credentials that those then hold: made, shown, spent and revoked.
+"""Join tokens of new workers, and the workers' credentials: creation, verification, use and revocation.
 
-Secrets are random, so their SHA-256 is all that is kept and compared. What is decided here is committed before it is
-answered, with who did it and when.
+Secrets are random, so only their SHA-256 is stored and compared. A decision is committed before it is answered, with
+its author and time.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _DIGEST_LENGTH: Final = 64
 
 
 class AccessStore(UserTokenStore, Protocol):
-    """Keeps tokens and credentials; a write has survived a loss of power when it returns."""
+    """Stores tokens and credentials. A write is durable when it returns."""
 
     def save_access(self, tokens: Sequence[JoinToken], credentials: Sequence[WorkerCredential]) -> None: ...
 
@@ -37,9 +37,9 @@ class Credentials:
     """All join tokens and credentials of a cluster. Used in the engine's loop, where the store is written.
 
     Args:
-        store: Where they are kept.
-        clock_ms: Unix ms; the only clock that counts for expiry.
-        ca_sha256: Digest of the controller's authority, for the text of tokens; empty: it serves without TLS.
+        store: The store.
+        clock_ms: Unix ms. The only clock for expiry.
+        ca_sha256: The digest of the controller's CA, for the text of tokens; empty without TLS.
     """
 
     def __init__(self, store: AccessStore, clock_ms: Callable[[], int], ca_sha256: str = "") -> None:
@@ -52,7 +52,7 @@ class Credentials:
         self._of_worker: dict[WorkerId, WorkerCredential] = {}
 
     def restore(self) -> None:
-        """Take up what the controller before this one has committed."""
+        """Load what the previous controller committed."""
         self.users.restore()
         tokens, credentials = self._store.load_access()
         self._tokens = {token.token_id: token for token in tokens}
@@ -62,9 +62,9 @@ class Credentials:
     # ---- who calls ----
 
     def verify(self, token: str) -> Principal:
-        """Return who shows a token of which a digest is kept ("c:<worker>:<secret>", "n:<id>:<secret>", a user's).
+        """Return the owner of a token that is stored as a digest ("c:<worker>:<secret>", "n:<id>:<secret>", a user's).
 
-        Raises Unauthenticated on anything that is not good now.
+        Raise Unauthenticated for any token that is not valid now.
         """
         kind, _, rest = token.partition(":")
         if kind == PrincipalKind.USER.value:
@@ -89,13 +89,13 @@ class Credentials:
     # ---- join tokens ----
 
     def create(self, lifetime_ms: int, max_uses: int, note: str, maker: str) -> tuple[JoinToken, str]:
-        """Make a join token; returns it, and its text, which is not kept.
+        """Create a join token. Return it and its text, which is not stored.
 
         Args:
-            lifetime_ms: Until it expires.
-            max_uses: Workers that may join with it.
-            note: What it is for.
-            maker: Who asks.
+            lifetime_ms: Lifetime in milliseconds.
+            max_uses: Number of workers that may join with it.
+            note: Its purpose.
+            maker: Its creator.
 
         Raises:
             InvalidRequest: A number or the note is out of range.
@@ -115,17 +115,17 @@ class Credentials:
         return made, text.text
 
     def tokens(self) -> list[JoinToken]:
-        """Return all join tokens, the oldest first."""
+        """Return all join tokens, oldest first."""
         return list(self._tokens.values())
 
     def joined_with(self, token_id: str) -> list[WorkerId]:
-        """Return the workers that joined with a token, in that order."""
+        """Return the workers that joined with a token, in order."""
         return [found.worker_id for found in self._credentials.values() if found.token_id == token_id]
 
     def revoke_token(self, token_id: str, by: str) -> JoinToken:
-        """Let nobody join with a token any more; workers that have joined stay. Repeating it changes nothing.
+        """Revoke a join token. Workers that already joined stay. Idempotent.
 
-        Raises NotFound.
+        Raise NotFound.
         """
         token = self._tokens.get(token_id)
         if token is None:
@@ -139,17 +139,17 @@ class Credentials:
     # ---- workers ----
 
     def join(self, token_id: str, worker_id: WorkerId, secret_sha256: str) -> None:
-        """Give a worker its credential, for one use of a join token. The same once more changes nothing.
+        """Give a worker its credential for one use of a join token. Idempotent.
 
         Args:
-            token_id: A verified join token.
-            worker_id: Name of the worker.
-            secret_sha256: Digest (hex) of the credential that the worker has made.
+            token_id: An authenticated join token.
+            worker_id: The worker's name.
+            secret_sha256: The hex digest of the credential that the worker created.
 
         Raises:
             Denied: The token is revoked, used up or expired.
             Conflict: Another host has joined under that name.
-            InvalidRequest: The digest is none.
+            InvalidRequest: The digest is invalid.
         """
         if len(secret_sha256) != _DIGEST_LENGTH or not set(secret_sha256) <= set("0123456789abcdef"):
             raise InvalidRequest("the credential's SHA-256 must be 64 hex digits")
@@ -174,18 +174,18 @@ class Credentials:
         logger.info("worker %s joined with the join token %s (use %d of %d)", worker_id, token_id, *_use(spent))
 
     def has_joined(self, worker_id: WorkerId) -> bool:
-        """True if a worker of that name holds a credential that is good."""
+        """Return whether a worker of that name has a valid credential."""
         return self.is_known(worker_id) and not self._of_worker[worker_id].revoked_at_ms
 
     def check_key(self, worker_id: WorkerId, public_key: bytes) -> bool:
-        """Return whether a worker has to prove this key: one that joined does, and it is the one of its first session.
+        """Return whether a worker must prove this key: one that joined must, with the key of its first session.
 
         Args:
-            worker_id: Who opens a session.
-            public_key: What it says its key is; empty: it has none, as releases before this.
+            worker_id: The worker that opens a session.
+            public_key: Its claimed key; empty for none, as in earlier releases.
 
         Raises:
-            Denied: It is another than the one that is bound to the credential.
+            Denied: The key differs from the one bound to the credential.
         """
         if not self.has_joined(worker_id):
             return False  # embedded: its token is signed, and is in no file
@@ -199,7 +199,7 @@ class Credentials:
         return bool(public_key)
 
     def bind_key(self, worker_id: WorkerId, public_key: bytes) -> None:
-        """Let a worker's credential count only with this key, which it has proved, from now on."""
+        """Bind a worker's credential to this key, which it has proved."""
         known = self._of_worker[worker_id]
         if known.public_key != public_key.hex():
             bound = replace(known, public_key=public_key.hex())
@@ -208,13 +208,13 @@ class Credentials:
             logger.info("the credential of worker %s is bound to its key", worker_id)
 
     def is_known(self, worker_id: WorkerId) -> bool:
-        """True if a worker of that name has joined, be it that its credential was revoked since."""
+        """Return whether a worker of that name has joined, even if its credential was revoked since."""
         return worker_id in self._of_worker
 
     def revoke_worker(self, worker_id: WorkerId, by: str) -> None:
-        """Refuse a worker from now on; the name is free for another. Repeating it changes nothing.
+        """Revoke a worker's credential and free its name. Idempotent.
 
-        Raises NotFound when no worker of that name has joined.
+        Raise NotFound if no worker of that name has joined.
         """
         known = self._of_worker.get(worker_id)
         if known is None:

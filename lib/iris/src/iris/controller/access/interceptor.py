@@ -1,7 +1,7 @@
-"""The one server interceptor: who calls, may they, and which status an error of the family becomes.
+"""The single server interceptor: authentication, authorization, and error mapping.
 
-A caller is known by the metadata of its call, and judged before its message is read: what is refused is refused
-by a handler that reads nothing, so that at most what the connection's flow control lets through has arrived.
+A caller is identified by the metadata of its call and checked before its message is read. A refused call goes to a
+handler that reads nothing, so at most what the connection's flow control admits has arrived.
 """
 
 import logging
@@ -51,28 +51,29 @@ Metadata = Sequence[tuple[str, str]]
 
 
 def current_principal() -> Principal:
-    """The verified caller of the RPC being served; only inside a servicer's method."""
+    """Return the authenticated caller of the current RPC. Call it only inside a servicer's method."""
     return _PRINCIPAL.get()
 
 
 def serve_for(principal: Principal) -> None:
-    """Make `principal` the caller that the rest of this task serves."""
+    """Make `principal` the caller for the rest of this task."""
     _PRINCIPAL.set(principal)
 
 
 class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
-    """Verifies the bearer token of every call, applies the rule of its method, maps errors.
+    """Authenticate every call by its bearer token, apply the rule of its method, and map errors.
 
     Args:
-        secret: The cluster's secret, which all its tokens are made with.
-        on_client_call: Told True when a user's or job's call begins and False when it is over.
-        check_live: Raises Denied for a job's token that has ended with the job or attempt (`authority.check_live`);
-            asked at each call, and for each message that a stream answers.
-        max_known_tokens: Verified tokens to remember.
-        protocol_version: What this controller speaks.
-        figures: Counts the calls; None: its own.
-        verify_kept: Verifies what is no signature (`auth.is_kept`), at every call, as it may have been revoked.
-        users: Checks tokens of users, whose calls end when they are revoked; None: none is.
+        secret: The cluster's secret, from which all its tokens are made.
+        on_client_call: Called with True when a call of a user or job begins, and with False when it ends.
+        check_live: Raises Denied for the token of a job or attempt that has ended (`authority.check_live`). Called for
+            each call and for each message that a stream answers.
+        max_known_tokens: Number of authenticated tokens to cache.
+        protocol_version: This controller's protocol version.
+        figures: Counts the calls; None for a new counter.
+        verify_kept: Verifies tokens that are not signatures (`auth.is_kept`) at every call, because they may have been
+            revoked.
+        users: Checks users' tokens, whose calls end when they are revoked; None for no such tokens.
     """
 
     def __init__(
@@ -127,15 +128,15 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
     def admit_stream(
         self, method: str, metadata: Metadata, behaviour: Behaviour, parse: Decoder
     ) -> tuple[Decoder, Callable[..., Awaitable[None]]]:
-        """Return decoder and behaviour for a stream that did not come by gRPC; both are used in the calling task.
+        """Return the decoder and behaviour of a stream that did not arrive by gRPC. Both are used in the calling task.
 
-        Raises MarinError when its caller may not.
+        Raise MarinError if the caller is not authorized.
 
         Args:
-            method: As gRPC names it ("/iris.v1.ClientService/Session").
+            method: The gRPC name of the method ("/iris.v1.ClientService/Session").
             metadata: The metadata of the call.
             behaviour: The servicer's method.
-            parse: Makes a message of bytes.
+            parse: Decodes a message.
         """
         principal = self._authenticate(metadata)
         rule = rule_of(method)
@@ -207,7 +208,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
     @contextmanager
     def _counted(self, method: str, is_watched: bool) -> Iterator[None]:
-        """Count a call, and tell `on_client_call` of one that is watched, around it."""
+        """Context manager: count a call, and notify `on_client_call` if it is a client's."""
         if is_watched:
             self._on_client_call(True)
         began, failed = self._clock(), True
@@ -221,7 +222,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
     @contextmanager
     def _revocable(self, principal: Principal) -> Iterator[None]:
-        """End what is inside with Unauthenticated when the caller's token is revoked, or was since the call came."""
+        """Context manager: raise Unauthenticated inside if the caller's token is, or already was, revoked."""
         if self._users is None or principal.kind is not PrincipalKind.USER:
             yield
             return
@@ -271,7 +272,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
 
 def _checked(request: Any, rule: Rule, decode: Decoder | None) -> Any:
-    """Return the decoded request, if its caller may make it; a stream's messages are left to the servicer."""
+    """Return the decoded request if its caller is authorized. Messages of a stream are checked by the servicer."""
     if decode is None:
         return request
     decoded = decode(request)
@@ -280,7 +281,7 @@ def _checked(request: Any, rule: Rule, decode: Decoder | None) -> Any:
 
 
 class _Complaints:
-    """Log lines that a caller can provoke at will, at most one a minute."""
+    """Log lines that any caller can provoke, limited to one a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -297,7 +298,7 @@ class _Complaints:
 
 
 def _refusal(error: MarinError) -> Handler:
-    """A handler that refuses a call without reading any of it, whatever kind of call it is."""
+    """Return a handler that refuses a call of any kind without reading it."""
 
     async def refuse(_: Any, context: Context) -> None:
         await _abort(context, error)

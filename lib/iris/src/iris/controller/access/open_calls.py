@@ -1,4 +1,4 @@
-"""The calls that are under way, by the token that their caller showed, so that they end with it."""
+"""Open calls by the token of their caller, so that they end with it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ class _Call:
 
 
 class OpenCalls:
-    """The calls of users. Used in one event loop."""
+    """The open calls of users. Used in one event loop."""
 
     def __init__(self) -> None:
         self._calls: dict[str, set[_Call]] = {}
@@ -25,10 +25,10 @@ class OpenCalls:
 
     @contextmanager
     def under(self, token_id: str) -> Iterator[None]:
-        """Serve a call in this task, which `end` may cut off: then its error is raised here.
+        """Serve a call in this task. If `end` cuts it off, its error is raised here.
 
         Args:
-            token_id: Of the caller's token.
+            token_id: The caller's token.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -52,7 +52,7 @@ class OpenCalls:
 
         Args:
             token_id: The token.
-            error: What their callers are told.
+            error: The error for their callers.
         """
         own = asyncio.current_task()
         for call in self._calls.get(token_id, ()):

@@ -1,4 +1,4 @@
-"""Serves streams on a Unix socket to processes of the same user; the same servicers and rules as gRPC's server has."""
+"""Serve streams on a Unix socket to processes of the same user, with the servicers and rules of the gRPC server."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,8 @@ Admit = Callable[[Opening], tuple[Callable[[bytes], Any], Serve]]
 def admit_stream(
     interceptor: ServerInterceptor, methods: Mapping[str, tuple[Behaviour, Decoder]], opening: Opening
 ) -> tuple[Decoder, Serve]:
-    """Return decoder and behaviour of a stream, judged as a gRPC call of that method. Raises MarinError when refused.
+    """Return the decoder and behaviour of a stream, authorized like a gRPC call of that method. Raise MarinError if
+    refused.
 
     Args:
         interceptor: Applies the rule of the method.
@@ -63,9 +64,9 @@ class StreamServer:
     """The streams of one socket.
 
     Args:
-        path: Where it is made; what was there before is removed.
-        admit: Judges who begins a stream, before a message is read.
-        opening_s: So long a caller may say nothing.
+        path: The socket's path. An existing file is removed.
+        admit: Authorizes a new stream before any message is read.
+        opening_s: Seconds that a caller may stay silent at the start.
         user_of: Returns the user id of the process at the other end of a socket.
     """
 
@@ -87,7 +88,7 @@ class StreamServer:
         return len(self._open)
 
     async def start(self) -> None:
-        """Listen. Where there can be no such socket, this serves no one, and callers use gRPC."""
+        """Listen. If such a socket cannot be created, nothing is served and callers use gRPC."""
         if len(os.fsencode(self._path)) > MAX_SOCKET_PATH:
             return
         try:
@@ -98,7 +99,7 @@ class StreamServer:
             logger.warning("no socket %s (%s): local callers use TCP", self._path, error)
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more streams, and end those that have not ended by themselves after so many seconds."""
+        """Accept no more streams, and end the remaining ones after the given seconds."""
         if self._server is None:
             return
         self._server.close()
@@ -154,7 +155,7 @@ def _end(writer: asyncio.StreamWriter, code: grpc.StatusCode, details: str) -> N
 
 
 class _Aborted(Exception):
-    """The stream has been told how it ended."""
+    """The stream's status was already sent."""
 
 
 class StreamContext:
@@ -164,11 +165,11 @@ class StreamContext:
         self._writer = writer
 
     def peer(self) -> str:
-        """Return the other end, in gRPC's words."""
+        """Return the peer in gRPC's format."""
         return "unix:"
 
     async def write(self, message: Any) -> None:
-        """Send a message, once there is room for it."""
+        """Send a message once there is room for it."""
         await write_frame(self._writer, frame(FrameKind.MESSAGE, message.SerializeToString()))
 
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""The tokens of users: made, shown, listed and revoked one by one.
+"""The tokens of users: creation, verification, listing and revocation.
 
-Secrets are random, so their SHA-256 is all that is kept and compared. What is decided here is committed before it is
-answered, with who did it and when.
+Secrets are random, so only their SHA-256 is stored and compared. A decision is committed before it is answered, with
+its author and time.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _SIGNED: Final = "signed-"
 
 
 class UserTokenStore(Protocol):
-    """Keeps tokens; a write has survived a loss of power when it returns."""
+    """Stores tokens. A write is durable when it returns."""
 
     def save_user_tokens(self, tokens: Sequence[UserToken]) -> None: ...
 
@@ -30,10 +30,10 @@ class UserTokenStore(Protocol):
 
 
 class UserTokens:
-    """All tokens of users of a cluster. Used in the engine's loop, where the store is written.
+    """All tokens of a cluster's users. Used in the engine's loop, where the store is written.
 
     Args:
-        store: Where they are kept.
+        store: The store.
         clock_ms: Unix ms.
     """
 
@@ -44,15 +44,15 @@ class UserTokens:
         self._listeners: list[Callable[[str, Unauthenticated], None]] = []
 
     def listen(self, listener: Callable[[str, Unauthenticated], None]) -> None:
-        """Have a function called with the id of each token that is revoked, and with what its holder is told."""
+        """Register a function to call with the id of each revoked token and the message for its holder."""
         self._listeners.append(listener)
 
     def restore(self) -> None:
-        """Take up what the controller before this one has committed."""
+        """Load what the previous controller committed."""
         self._tokens = {token.token_id: token for token in self._store.load_user_tokens()}
 
     def verify(self, text: str) -> Principal:
-        """Return the user who shows a token. Raises Unauthenticated on anything that is not good now."""
+        """Return the user of a token. Raise Unauthenticated for any token that is not valid now."""
         name, token_id, secret = parts_of_user_token(text)
         found = self._tokens.get(token_id)
         digest = _digest(secret)
@@ -63,7 +63,7 @@ class UserTokens:
         return principal
 
     def check(self, principal: Principal) -> None:
-        """Raise Unauthenticated when a user's token was revoked, or is unknown. Of others nothing is known here."""
+        """Raise Unauthenticated if a user's token is revoked or unknown. Other kinds of tokens are ignored."""
         found = self._tokens.get(id_of(principal)) if principal.kind is PrincipalKind.USER else None
         if found is None and principal.token_id:
             raise Unauthenticated(
@@ -73,12 +73,12 @@ class UserTokens:
             raise _refusal(found)
 
     def create(self, user: str, note: str, maker: str) -> tuple[UserToken, str]:
-        """Make a token; returns it, and its text, which is not kept.
+        """Create a token. Return it and its text, which is not stored.
 
         Args:
-            user: Who is to show it; a valid name.
-            note: What it is for.
-            maker: Who asks.
+            user: The token's user; a valid name.
+            note: Its purpose.
+            maker: Its creator.
 
         Raises:
             InvalidRequest: The note is out of range.
@@ -93,13 +93,13 @@ class UserTokens:
         return made, user_token(user, token_id, secret)
 
     def tokens(self, user: str = "") -> list[UserToken]:
-        """Return the tokens of a user (empty: of all), the oldest first."""
+        """Return the tokens of a user (empty: of all users), oldest first."""
         return [token for token in self._tokens.values() if user in ("", token.user)]
 
     def revoke(self, token_id: str, by: str) -> UserToken:
-        """Refuse a token from now on, also in calls and streams that are open. Repeating it changes nothing.
+        """Revoke a token, also for open calls and streams. Idempotent.
 
-        Raises NotFound.
+        Raise NotFound.
         """
         token = self._tokens.get(token_id)
         if token is None and token_id.startswith(_SIGNED) and token_id != _SIGNED:
@@ -120,7 +120,7 @@ class UserTokens:
 
 
 def id_of(principal: Principal) -> str:
-    """The id of the token that a user shows."""
+    """Return the id of the token that a user presents."""
     return principal.token_id or f"{_SIGNED}{principal.name}"
 
 

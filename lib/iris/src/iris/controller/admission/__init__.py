@@ -1,4 +1,4 @@
-"""Checks of a submitted job before anything changes: spec, bundle, callable.
+"""Validation of a submitted job before anything changes: spec, bundle, callable.
 
-Refusals only; nothing here changes state.
+It only refuses. Nothing here changes state.
 """

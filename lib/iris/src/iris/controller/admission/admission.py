@@ -1,4 +1,4 @@
-"""Checks of submitted jobs, made once for jobs that differ in their names only."""
+"""Validate submitted jobs, once for jobs that differ only in their names."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,12 +13,12 @@ _LEAST_FENCE_BEATS: Final = 4
 
 
 class Admission:
-    """Checks jobs. One like the last that was found good is as good: the checks look at nothing else.
+    """Validates jobs. A job like the last accepted one is accepted without a check, because nothing else is checked.
 
     Args:
-        heartbeat_interval_s: Of the workers; a fence must leave room for some that are lost.
-        scale_groups: Hosts that may be made.
-        limits: Whether tasks are held to their limits.
+        heartbeat_interval_s: Of the workers. A fence must leave room for some lost heartbeats.
+        scale_groups: Hosts that may be started.
+        limits: The policy on tasks' limits.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Admission:
         self._placed: tuple[JobSpec, Sequence[WorkerCapacity]] | None = None
 
     def check(self, spec: JobSpec) -> JobSpec:
-        """Check a job by itself; return it with the limits that it is held to here. Raises InvalidRequest."""
+        """Validate a job on its own, and return it with its enforced limits. Raise InvalidRequest."""
         spec = self._limits.applied(spec)
         if self._good is None or not is_alike(spec, self._good):
             validate_spec(spec)
@@ -43,7 +43,7 @@ class Admission:
         return spec
 
     def check_place(self, spec: JobSpec, workers: Sequence[WorkerCapacity]) -> None:
-        """Check that one of these workers, or a scale group, could ever run a job. Raises InvalidRequest."""
+        """Check that a worker or scale group could ever run a job. Raise InvalidRequest."""
         placed = self._placed
         if placed is None or not is_alike(spec, placed[0]) or workers != placed[1]:
             validate_place(spec, workers, self._scale_groups)

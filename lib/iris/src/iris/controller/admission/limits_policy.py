@@ -1,4 +1,4 @@
-"""Whether the tasks of a job are held to their limits: its submitter's choice, and the cluster's. Pure."""
+"""Whether limits of a job's tasks are enforced: its submitter's choice and the cluster's. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,13 +13,13 @@ WARN, ENFORCE = UNSTATED
 
 @dataclass(frozen=True, slots=True)
 class LimitsPolicy:
-    """The cluster's choice.
+    """The cluster's policy.
 
     Args:
-        mode: One of LIMIT_MODES, for jobs that choose none.
-        force: Jobs may not choose the other one.
-        unstated: One of UNSTATED: what becomes of tasks that use more memory than the default of a submitter who
-            named none; "": nothing. Those on TPUs have their hosts for themselves.
+        mode: One of LIMIT_MODES, for jobs without a choice.
+        force: Whether jobs must not choose the other mode.
+        unstated: One of UNSTATED: what happens to tasks that exceed the default memory if their submitter stated none;
+            "" for nothing. Tasks on TPUs have whole hosts.
     """
 
     mode: str = ENFORCED
@@ -27,12 +27,12 @@ class LimitsPolicy:
     unstated: str = ""
 
     def applied(self, spec: JobSpec) -> JobSpec:
-        """Return the job with the limits that its tasks are held to.
+        """Return the job with the enforced limits of its tasks.
 
-        A share of cpu that was asked for as a quota stays one: that ends nothing.
+        An explicit CPU quota is always kept, because it ends nothing.
 
         Raises:
-            InvalidRequest: It chose what the cluster does not allow.
+            InvalidRequest: It chose a mode that the cluster does not allow.
         """
         if spec.limits_mode and spec.limits_mode not in LIMIT_MODES:
             allowed = " or ".join(map(repr, LIMIT_MODES))

@@ -1,4 +1,4 @@
-"""Checks of a job's bundle and callable before the job is accepted: present, complete and fit to be unpacked."""
+"""Check a job's bundle and callable before it is accepted: present, complete and safe to unpack."""
 
 import asyncio
 
@@ -9,9 +9,9 @@ from rigging.errors import InvalidRequest, NotFound
 
 
 class UploadChecks:
-    """Checks what jobs bring along, each bundle and callable once.
+    """Check the uploads of jobs, each bundle and callable once.
 
-    One check runs at a time, in a thread: a manifest of the largest size takes seconds, and memory for one of them.
+    Checks run one at a time, in a thread: a manifest of maximum size takes seconds and much memory.
     """
 
     def __init__(self, blobs: BlobStore) -> None:
@@ -21,7 +21,7 @@ class UploadChecks:
         self._complete: dict[str, int] = {}
 
     def is_known(self, spec: JobSpec) -> bool:
-        """True if everything that the job names has passed before and is still here."""
+        """Return whether all of the job's uploads were checked before and still exist."""
         payload = _payload(spec)
         return (not payload or self._blobs.is_verified(payload)) and (
             not spec.bundle_digest or self._is_complete(spec.bundle_digest)

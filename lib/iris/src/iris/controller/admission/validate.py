@@ -1,4 +1,4 @@
-"""The rules for a submitted job, checked before anything changes; refusals name field, value and what is allowed."""
+"""The rules for a submitted job, checked before anything changes. Refusals name field, value and what is allowed."""
 
 import re
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _REQUIREMENT: Final = re.compile(
 
 
 def validate_spec(spec: JobSpec) -> None:
-    """Check a job by itself, without looking at the cluster. Raises InvalidRequest."""
+    """Validate a job on its own, without the cluster's state. Raise InvalidRequest."""
     job = f"job {spec.job_id}"
     if not 1 <= spec.replicas <= MAX_REPLICAS:
         raise InvalidRequest(f"{job}: replicas is {spec.replicas}; allowed are 1 to {MAX_REPLICAS}")
@@ -112,11 +112,11 @@ def _validate_fence(job: str, spec: JobSpec) -> None:
 
 
 def validate_fence(spec: JobSpec, least_ms: int) -> None:
-    """Check that a fence leaves room for lost heartbeats. Raises InvalidRequest.
+    """Check that a fence leaves room for lost heartbeats. Raise InvalidRequest.
 
     Args:
         spec: The job.
-        least_ms: Shorter than this, a hiccup of the network would end attempts.
+        least_ms: The minimum. With a shorter fence, a short network failure would end attempts.
     """
     if spec.exclusive and spec.fence_after_ms < least_ms:
         raise InvalidRequest(
@@ -162,12 +162,12 @@ def _validate_environment(job: str, spec: JobSpec) -> None:
 
 
 def validate_place(spec: JobSpec, workers: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()) -> None:
-    """Check that some worker or scale group could ever run a job. Raises InvalidRequest.
+    """Check that a worker or scale group could ever run a job. Raise InvalidRequest.
 
     Args:
         spec: The job.
         workers: Id, capacity and attributes of every known worker.
-        scale_groups: Hosts that may be made besides.
+        scale_groups: Hosts that may be started additionally.
     """
     reason = impossible_reason(spec, workers, scale_groups)
     if reason is not None:

@@ -13,9 +13,9 @@ from rigging.errors import InvalidRequest, NotFound, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class EndpointQuery:
-    """Selects endpoints: those under a name as it is seen from a namespace, or those below a prefix.
+    """Selects endpoints: those under a name as seen from a namespace, or those below a prefix.
 
-    `task_id` is the only task that registers the name; None: there may be others.
+    `task_id` is the only task that registers the name; None if there may be others.
     """
 
     names: tuple[str, ...] = ()
@@ -24,12 +24,12 @@ class EndpointQuery:
 
     @classmethod
     def named(cls, namespace: JobId, name: str, task_id: TaskId | None = None) -> "EndpointQuery":
-        """Raises InvalidRequest for what is no name or no task, or a leaf without a job to begin at.
+        """Raise InvalidRequest for an invalid name or task, or for a leaf without a job to start from.
 
         Args:
-            namespace: The job to begin at for a leaf; empty: none.
-            name: Of the endpoints: a leaf, or a full name.
-            task_id: The only task whose endpoints count; None: any.
+            namespace: The job to start from for a leaf; empty for none.
+            name: The endpoints' name: a leaf, or a full name.
+            task_id: The only task whose endpoints count; None for any.
         """
         if task_id is not None:
             parse_task_id(task_id)
@@ -39,25 +39,25 @@ class EndpointQuery:
 
     @classmethod
     def below(cls, prefix: str) -> "EndpointQuery":
-        """Raises InvalidRequest for a prefix that lies in no job."""
+        """Raise InvalidRequest for a prefix outside of any job."""
         validate_full_name(prefix if not prefix.endswith("/") else f"{prefix}x")
         return cls(prefix=prefix)
 
     @property
     def namespace(self) -> JobId:
-        """The job whose end means that nothing more will answer."""
+        """The job after whose end no endpoints can appear."""
         return namespace_of(self.names[0] if self.names else self.prefix)
 
     @property
     def jobs(self) -> set[JobId]:
-        """Those whose end, or whose task's end, is to be told."""
+        """Jobs whose end, or whose task's end, must be reported."""
         return {self.namespace} if self.task_id is None else {self.namespace, parse_task_id(self.task_id)[0]}
 
     def matches(self, name: str) -> bool:
         return name in self.names or bool(self.prefix and name.startswith(self.prefix))
 
     def find(self, view: ClusterView) -> list[RegisteredEndpoint]:
-        """Return the endpoints that answer now, under the first of the names that has any."""
+        """Return the current endpoints under the first of the names that has any."""
         if self.prefix:
             return view.endpoints.below(self.prefix)
         for name in self.names:
@@ -68,10 +68,11 @@ class EndpointQuery:
 
 @dataclass(frozen=True, slots=True)
 class EndpointsUpdate:
-    """Changes since the previous update; the first one holds everything.
+    """Changes since the previous update. The first one contains everything.
 
     Args:
-        ended: The job of the query's namespace, or its task, has ended or never was; the reason says so for people.
+        ended: Whether the job of the query's namespace, or its task, has ended or never existed; the reason says so in
+            words.
     """
 
     added: tuple[RegisteredEndpoint, ...]
@@ -81,7 +82,7 @@ class EndpointsUpdate:
 
 
 class EndpointWatchers:
-    """Tells watchers of endpoints as soon as a change is committed."""
+    """Notify watchers of endpoints as soon as a change is committed."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -91,13 +92,13 @@ class EndpointWatchers:
     async def watch(
         self, query: EndpointQuery, settled: Callable[[], Awaitable[None]]
     ) -> AsyncGenerator[EndpointsUpdate, None]:
-        """Yield all endpoints that match, then every change, merged while the reader is slow.
+        """Yield all matching endpoints, then every change. Changes are merged while the reader is slow.
 
-        Raises Unavailable at the end.
+        Raise Unavailable at the controller's end.
 
         Args:
             query: Selects the endpoints.
-            settled: Awaited before the view is read: see `Engine.settled`.
+            settled: Awaited before the view is read (see `Engine.settled`).
         """
         changed = asyncio.Event()
         changed.set()

@@ -1,4 +1,4 @@
-"""The sessions of clients as the controller sees them: what each is to be told, and who watches which jobs."""
+"""The sessions of clients: what each must be told, and who watches which jobs."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ TELL_WITHIN_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job is stored; `adopted`: it was there already."""
+    """A job is stored. `adopted` means that it already existed."""
 
     job_id: JobId
     adopted: bool
@@ -29,7 +29,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class StoppedJobs:
-    """These jobs were ended by the call; or the job had ended `already`."""
+    """The jobs that the call ended. `already` means that the job had ended before."""
 
     job_ids: tuple[JobId, ...]
     already: JobState | None
@@ -40,10 +40,10 @@ Answer = Submitted | StoppedJobs | MarinError
 
 @dataclass(slots=True)
 class News:
-    """Messages for one client, in this order.
+    """Messages for one client, in order.
 
     Args:
-        ended: Jobs that were watched and have settled.
+        ended: Watched jobs that have settled.
     """
 
     answers: list[tuple[int, Answer]] = field(default_factory=list)
@@ -55,10 +55,10 @@ class News:
 
 
 class ConnectedClient:
-    """One open stream of one client. Its size is bounded by its calls under way and the jobs it watches.
+    """An open stream of a client. Its size is bounded by its running calls and watched jobs.
 
-    Ends without a wait go with the next answer, or after a moment: a message of their own would cost both sides
-    more than all else about them.
+    Ends that no wait needs are sent with the next answer, or after a moment: a separate message would cost both sides
+    more than anything else about them.
     """
 
     def __init__(self, tell_within_s: float = TELL_WITHIN_S, max_told: int = MAX_TOLD) -> None:
@@ -79,7 +79,7 @@ class ConnectedClient:
 
     @property
     def waiting(self) -> bool:
-        """True if a wait for the end of a job is open."""
+        """Return whether a wait for the end of a job is open."""
         return self._waiting
 
     @waiting.setter
@@ -90,7 +90,7 @@ class ConnectedClient:
 
     @property
     def is_idle(self) -> bool:
-        """True if no call is under way. Waits are not counted: their jobs are live, which is known elsewhere."""
+        """Return whether no call is running. Waits do not count: their jobs are live, which is known elsewhere."""
         return not self._calls
 
     async def has_room(self) -> None:
@@ -98,13 +98,13 @@ class ConnectedClient:
         await self._room.wait()
 
     def begin(self, calls: int) -> None:
-        """So many calls are under way from now on."""
+        """Record the start of that many calls."""
         self._calls += calls
         if self._calls >= MAX_CALLS:
             self._room.clear()
 
     def answer(self, answers: Sequence[tuple[int, Answer]]) -> None:
-        """These calls are done."""
+        """Answer these calls."""
         self._answers += answers
         self._calls -= len(answers)
         if self._calls < MAX_CALLS:
@@ -112,7 +112,7 @@ class ConnectedClient:
         self._wake.set()
 
     def ended(self, job_id: JobId) -> None:
-        """A watched job has settled."""
+        """Record that a watched job has settled."""
         self._ended[job_id] = None
         if self._waiting:
             self._wake.set()
@@ -120,17 +120,17 @@ class ConnectedClient:
             self._later = self._loop.call_later(self._tell_within_s, self._wake.set)
 
     def refuse(self, job_id: JobId, error: MarinError) -> None:
-        """A job cannot be watched."""
+        """Report that a job cannot be watched."""
         self._refused[job_id] = error
         self._wake.set()
 
     def close(self) -> None:
-        """End the session once what is known is told."""
+        """End the session after sending what is known."""
         self._closed = True
         self._wake.set()
 
     async def take(self) -> News | None:
-        """Wait for news and return them; None: the session is over."""
+        """Wait for news and return them; None if the session is over."""
         while True:
             await self._wake.wait()
             news = self._take()
@@ -159,8 +159,8 @@ class ClientSessions:
     """All sessions of clients. Each job's end goes to the sessions that watch it.
 
     Args:
-        on_use: Called when a client says anything.
-        new_session: Makes a session.
+        on_use: Called when a client sends anything.
+        new_session: Creates a session.
     """
 
     def __init__(
@@ -181,11 +181,11 @@ class ClientSessions:
 
     @property
     def is_idle(self) -> bool:
-        """True if no call of a client is under way."""
+        """Return whether no client's call is running."""
         return all(session.is_idle for session in self._open)
 
     def open(self) -> ConnectedClient:
-        """Begin a session."""
+        """Open a session."""
         session = self._new_session()
         self._open[session] = None
         if self._closed:
@@ -193,7 +193,7 @@ class ClientSessions:
         return session
 
     def end(self, session: ConnectedClient) -> None:
-        """The stream is over: nothing is kept of it."""
+        """Drop the session of a finished stream."""
         self._open.pop(session, None)
         session.close()
         for job_id in session.watched:
@@ -205,9 +205,9 @@ class ClientSessions:
         session.watched.clear()
 
     def watch(self, session: ConnectedClient, job_id: JobId) -> None:
-        """Tell the session the end of a job; at once when it has settled. All that the view shows must be committed.
+        """Report the job's end to the session; immediately if it has settled. The view must be committed.
 
-        Raises NotFound.
+        Raise NotFound.
         """
         self._view.job(job_id)
         if self._view.is_settled(job_id):
@@ -221,7 +221,7 @@ class ClientSessions:
         self._watchers.setdefault(job_id, {})[session] = None
 
     def is_watched(self, job_id: JobId) -> bool:
-        """True if a client waits now and watches this job."""
+        """Return whether a client is waiting for and watches this job."""
         return any(session.waiting for session in self._watchers.get(job_id, ()))
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
@@ -234,7 +234,7 @@ class ClientSessions:
                     session.ended(effect.job_id)
 
     def close(self) -> None:
-        """End all sessions, and each that begins, once what is known is told."""
+        """End all sessions, including new ones, after sending what is known."""
         self._closed = True
         for session in self._open:
             session.close()

@@ -10,7 +10,7 @@ from rigging.errors import Unavailable
 
 
 class JobWaiters:
-    """Wakes waits when jobs have settled: ended, and nothing of them is left on any worker."""
+    """Wake waits when jobs have settled: they have ended and no worker has anything of them."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -20,11 +20,11 @@ class JobWaiters:
     async def wait(self, job_ids: Sequence[JobId], any_of_them: bool, timeout_s: float) -> bool:
         """Return True once all (or any) of these jobs have settled, False after `timeout_s`.
 
-        Raises NotFound for a job that does not exist, Unavailable when the controller shuts down.
+        Raise NotFound for a job that does not exist, Unavailable when the controller shuts down.
 
         Args:
             job_ids: The jobs.
-            any_of_them: The first of them ends the wait, rather than the last.
+            any_of_them: Whether the first settled job ends the wait, rather than the last.
             timeout_s: Seconds.
         """
         for job_id in job_ids:
@@ -50,7 +50,7 @@ class JobWaiters:
         return True
 
     def completes(self, job_id: JobId) -> bool:
-        """True if some wait lacks only the end of this job."""
+        """Return whether a wait only lacks the end of this job."""
         return any(wait.lacks_only(job_id) for wait in self._waits.get(job_id, ()))
 
     def on_effects(self, effects: Sequence[Effect]) -> None:

@@ -1,4 +1,4 @@
 """Settings of a controller, from the cluster file and the command line.
 
-Here belongs reading and checking settings; nothing here starts anything.
+Reading and validation of settings belong here. Nothing here starts anything.
 """

@@ -1,4 +1,4 @@
-"""The cluster's config file: what a controller reads of it. Every refusal names file, key, value and what is allowed.
+"""The controller's part of the cluster's config file. Every refusal names file, key, value and what is allowed.
 
 controller: {port: 7077, state_dir: ~/iris, log_limit: 1GB}        # and, for clients: address, token_file
 storage: {remote_state_dir: gs://bucket/iris, durability: remote, disk_reserve: 64MB}
@@ -9,7 +9,7 @@ user_budgets: {ann: {max_weight: 500, max_band: interactive}}
 limits: {mode: enforced, force: true, unstated: warn}
 notify: {url: https://hooks.example.com/iris, allow: ["*.example.com", 10.0.0.0/8]}
 
-Older files are translated into this first (`older_file`).
+Older files are first translated into this form (`older_file`).
 """
 
 import os
@@ -51,10 +51,10 @@ _LEAST_LOG_LIMIT: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """The controller's part of a cluster's config file; empty or 0: not given.
+    """The controller's part of a cluster's config file. Empty or 0 means not given.
 
     Args:
-        path: Where it was read from; None: there is no file.
+        path: The file's path; None if there is no file.
     """
 
     path: Path | None = None
@@ -79,12 +79,12 @@ class ClusterConfig:
 
 
 def read_cluster_config(path: Path) -> ClusterConfig:
-    """Read and check a cluster config. Raises InvalidRequest."""
+    """Read and validate a cluster config. Raise InvalidRequest."""
     return _parse(translate(read_document(path)).document)
 
 
 def parse_cluster_config(content: object, path: Path) -> ClusterConfig:
-    """Check what a config file holds. Raises InvalidRequest."""
+    """Validate the content of a config file. Raise InvalidRequest."""
     return _parse(translate(Document(path, content)).document)
 
 

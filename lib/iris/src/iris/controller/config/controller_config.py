@@ -24,7 +24,7 @@ LATE_BEATS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Host and port on which a controller listens."""
+    """The host and port on which a controller listens."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class Address:
 
 
 class Durability(StrEnum):
-    """Where a submission has been written by the time it is acknowledged."""
+    """Where a submit is stored before it is acknowledged."""
 
     LOCAL = "local"  # on the disk of the controller
     REMOTE = "remote"  # also in the remote state directory
@@ -45,37 +45,38 @@ LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """Settings of one controller; times in seconds.
+    """Settings of one controller. Times are in seconds.
 
     Args:
-        state_dir: Database, secret, blobs and logs; made 0700.
-        port: 0 takes any free one.
-        idle_exit_s: Exit after this long without a live job or a client's call; 0: never.
+        state_dir: The directory of the database, secret, blobs and logs, with mode 0700.
+        port: 0 for any free port.
+        idle_exit_s: Exit after this time without a live job or a client's call; 0 for never.
         heartbeat_interval_s: Of both sides of a worker's session.
-        partition_patience_s: So long no worker is lost that fell silent together with at least half of three or more;
-            0: it is lost like others.
-        worker_timeout_s: A worker that was not heard for this long is lost: its attempts are given up, but for
-            exclusive ones and gangs on accelerators (docs/durability.md).
-        fence_margin_s: Beyond the `fence_after` of an exclusive attempt on a silent worker, for its host to kill it.
-        stop_grace_s: Between SIGTERM and SIGKILL of a stopped attempt.
-        history_max_age_s: Jobs that ended so long ago are forgotten, with their logs; so are workers not seen since.
-        history_max_jobs: So many ended jobs of each user are kept, the latest; older ones are forgotten once they
-            ended `history_min_age_s` ago.
-        blob_grace_s: Seconds since its last use after which a blob that no job names is removed.
-        remote_state_dir: Where the state is kept off the machine (docs/durability.md): any fsspec URL; empty: nowhere.
-        durability: What an acknowledged submit has survived. pace: Of what is written to `remote_state_dir`.
-        scale_groups: What the cluster may have, booted or not; what none of it, and no worker, could ever run is
-            refused. Empty: the workers that are there are all that is known.
-        limits: Whether tasks are held to their limits, where their submitters do not say.
-        user_budgets: Set at each start; users that are not named keep what they have.
-        notices: Who is told of the ends of jobs, and who may be. cluster_name: Said to those who are told.
-        dashboard_port: Of the pages, on loopback, served as long as the controller; 0: from when they are asked for.
-        log_limit_bytes: So much of an attempt's log is kept: its beginning, and what is newest.
-        disk_reserve_bytes: Kept free for the database, twice: as a file that is given up last, and beside it. Of a
-            small file system no more than a tenth each. 0: nothing is, and nothing is refused.
-        protocol_version: What it speaks; another than ours plays another release.
-        tls: Certificates to serve with; None: connections are not encrypted.
-        log_wait_s: How long the end of an attempt waits for the rest of its log.
+        partition_patience_s: How long workers that fell silent together, at least half of three or more, are not
+            declared lost; 0 treats them like others.
+        worker_timeout_s: A worker that was not heard for this long is lost: its attempts are given up, except exclusive
+            ones and gangs on accelerators (docs/durability.md).
+        fence_margin_s: Time beyond an exclusive attempt's `fence_after` for its silent host to kill it.
+        stop_grace_s: Time between SIGTERM and SIGKILL of a stopped attempt.
+        history_max_age_s: Jobs that ended this long ago are removed with their logs, and so are workers not seen since.
+        history_max_jobs: Number of ended jobs kept for each user, latest first. Others are removed once they ended
+            `history_min_age_s` ago.
+        blob_grace_s: Time since its last use after which a blob that no job names is removed.
+        remote_state_dir: The remote state (docs/durability.md): any fsspec URL; empty for none.
+        durability: Where a submit is stored before it is acknowledged. pace: The timing of writes to
+            `remote_state_dir`.
+        scale_groups: The hosts that the cluster may have, started or not. A request that neither they nor any worker
+            could run is refused. Empty: only the existing workers are known.
+        limits: Whether tasks' limits are enforced if their submitters do not say.
+        user_budgets: Budgets to set at each start. Other users keep theirs.
+        notices: Who receives notices of jobs' ends, and who may. cluster_name: The sender's name in notices.
+        dashboard_port: Port of the pages on loopback, served while the controller runs; 0 starts them on demand.
+        log_limit_bytes: The size limit of an attempt's log. Its beginning and its newest part are kept.
+        disk_reserve_bytes: Disk space reserved for the database, twice: in a file that is released last, and beside it.
+            On a small file system, at most a tenth each. 0 reserves and refuses nothing.
+        protocol_version: The protocol version. Another than the current one simulates another release.
+        tls: Certificates to serve with; None serves unencrypted.
+        log_wait_s: How long an attempt's end waits for the rest of its log.
     """
 
     state_dir: Path
@@ -108,7 +109,7 @@ class ControllerConfig:
 
     @property
     def ca_sha256(self) -> str:
-        """Digest of the authority that tokens pin; empty without TLS."""
+        """Return the digest of the CA that tokens pin; empty without TLS."""
         return self.tls.ca_sha256 if self.tls is not None else ""
 
     def __post_init__(self) -> None:
@@ -126,7 +127,7 @@ class ControllerConfig:
 
     @property
     def contact_rules(self) -> ContactRules:
-        """Rules for workers that are not heard."""
+        """Return the rules for workers that are not heard."""
         late_s = min(LATE_BEATS * self.heartbeat_interval_s, self.worker_timeout_s)
         return ContactRules(
             late_after_ms=round(late_s * 1000),

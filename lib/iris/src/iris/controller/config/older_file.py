@@ -1,4 +1,4 @@
-"""Cluster files as the ancestor has them, in our words: what means something here, and why the rest does not."""
+"""Translate cluster files of iris's predecessor: the keys that apply here, and why the others do not."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -40,10 +40,10 @@ _CAPACITIES: Final[Mapping[str, bool]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A key that means nothing here.
+    """A key without a meaning here.
 
     Args:
-        where: File, line and key. why: Why it is not needed, or what does it here.
+        where: File, line and key. why: Why it is not needed, or what replaces it.
     """
 
     where: str
@@ -55,16 +55,16 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Translation:
-    """A cluster file in our words, which `cluster_file` checks, and what was left out of it."""
+    """A translated cluster file, which `cluster_file` validates, and the keys left out."""
 
     document: Document
     left_out: list[LeftOut] = field(default_factory=list)
 
 
 def translate(file: Document) -> Translation:
-    """Put a cluster file into our words; one that is in them already stays as it is.
+    """Translate a cluster file. A file in the current form is unchanged.
 
-    Raises InvalidRequest for a key that neither has, and for values that contradict each other.
+    Raise InvalidRequest for a key unknown in both forms, and for contradictory values.
     """
     content = {} if file.content is None else file.content
     root = Section(content, "", file, (*SECTIONS, *REASONS, "tpu_pools"))
@@ -101,7 +101,7 @@ class _Translator:
         return Translation(self._file.with_content(made), self._left_out)
 
     def _as_given(self, given: object, items: list[dict[str, Any]]) -> object:
-        """Items as a list, or by name where the file has them so: their keys then keep their lines."""
+        """Return items as a list, or by name if the file names them, which keeps their keys' lines."""
         names = [item.get("name") for item in items]
         by_name = isinstance(given, dict) and len(set(map(str, names))) == len(names)
         return {item["name"]: item for item in items} if by_name else items
@@ -111,7 +111,7 @@ class _Translator:
             self._left_out.append(LeftOut(section.where(key), why))
 
     def _keep(self, made: dict[str, Any], name: str, own: tuple[str, ...], reasons: Mapping[str, str]) -> None:
-        """Keep what is ours of a section."""
+        """Copy the keys of a section that exist in both forms."""
         section = self._root.section(name, (*own, *reasons))
         for key in section.content:
             if key in reasons:
@@ -181,7 +181,7 @@ class _Translator:
         places: list[tuple[Section, str]],
         convert: Callable[[object], object] = lambda value: value,
     ) -> None:
-        """Set a key to what the places say that say anything. Raises InvalidRequest when they do not agree."""
+        """Set a key to the value given in any of several places. Raise InvalidRequest if they contradict each other."""
         values = [(place.where(name), convert(place.content[name])) for place, name in places if place.has(name)]
         if made.get(key) is not None:
             values.insert(0, (section.where(key), made[key]))

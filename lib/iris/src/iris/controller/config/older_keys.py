@@ -1,4 +1,4 @@
-"""The keys that only the ancestor's cluster files have, and why those that mean nothing here do not."""
+"""The keys that only the predecessor's cluster files have, and why some have no meaning here."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

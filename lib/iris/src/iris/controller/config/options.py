@@ -1,4 +1,4 @@
-"""From a cluster's config file and the command line to how a controller runs; the command line wins."""
+"""Combine a cluster's config file and the command line into a controller's settings. The command line wins."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Options given besides the config file; None: not given."""
+    """Options given besides the config file; None if not given."""
 
     state_dir: Path | None = None
     port: int | None = None
@@ -24,7 +24,7 @@ class Given:
 
 
 def controller_config(path: Path | None, given: Given) -> ControllerConfig:
-    """Put the two together. Raises InvalidRequest, naming what is wrong or lacking."""
+    """Return the combined settings. Raise InvalidRequest, naming what is wrong or missing."""
     file = ClusterConfig() if path is None else read_cluster_config(path)
     state_dir = given.state_dir or (Path(file.state_dir) if file.state_dir else None)
     if state_dir is None:
@@ -58,7 +58,9 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
 
 
 def _contact(config: ControllerConfig, lost_after_s: int) -> ControllerConfig:
-    """Have workers lost after so long a silence (0: as usual); beats come so often that a lost one does no harm."""
+    """Set the time after which silent workers are lost (0 for the default), with frequent enough heartbeats that a lost
+    one is harmless.
+    """
     if not lost_after_s:
         return config
     return replace(
@@ -70,5 +72,5 @@ def _contact(config: ControllerConfig, lost_after_s: int) -> ControllerConfig:
 
 
 def insecure_in(path: Path | None) -> bool:
-    """Whether a config file says that connections beyond loopback are not to be encrypted. Raises InvalidRequest."""
+    """Return whether a config file turns off encryption beyond loopback. Raise InvalidRequest."""
     return path is not None and read_cluster_config(path).insecure

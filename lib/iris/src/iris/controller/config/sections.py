@@ -1,4 +1,6 @@
-"""Sections of a YAML file and their keys, checked as read: refusals name file, line, key, value and what is allowed."""
+"""Sections of a YAML file and their keys, validated when read. Refusals name file, line, key, value and what is
+allowed.
+"""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -27,12 +29,12 @@ BUDGET_KEYS: Final = ("name", "max_weight", "max_band")
 
 
 class Document:
-    """Content of a YAML file, with the line of each key.
+    """The content of a YAML file, with the line of each key.
 
     Args:
-        path: Where it was read from.
-        content: Mappings, lists and scalars; None: the file is empty.
-        lines: Of keys, written as in `scale_groups[0].cpu`; empty: not known.
+        path: The file's path.
+        content: Mappings, lists and scalars; None for an empty file.
+        lines: Lines of keys, in the form `scale_groups[0].cpu`; empty if unknown.
     """
 
     def __init__(self, path: Path, content: object, lines: Mapping[str, int] | None = None) -> None:
@@ -41,7 +43,7 @@ class Document:
         self._lines = lines or {}
 
     def where(self, key: str) -> str:
-        """Return file, line (that of the nearest section that has one) and key, for messages."""
+        """Return file, line (of the nearest section that has one) and key, for messages."""
         place = key
         while place and place not in self._lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
@@ -49,12 +51,14 @@ class Document:
         return f"{self.path}{line}: {key}"
 
     def with_content(self, content: object) -> "Document":
-        """The same file with another content; keys that both have keep their lines."""
+        """Return the same file with other content. Keys in both keep their lines."""
         return Document(self.path, content, self._lines)
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file. Raises InvalidRequest: it cannot be read, is no YAML, says something twice or holds itself."""
+    """Read a YAML file. Raise InvalidRequest if it cannot be read, is not YAML, has duplicate keys or contains
+    itself.
+    """
     import yaml
 
     with yaml_errors(f"the cluster config {path}"):
@@ -71,7 +75,7 @@ def read_document(path: Path) -> Document:
 
 
 def _check_for_circles(path: Path, node: Any, above: set[int], done: set[int]) -> None:
-    """Refuse an alias of what it stands in. Each node is looked at once, however many aliases it has."""
+    """Refuse an alias to a surrounding node. Each node is visited once, however many aliases it has."""
     if node is None or node.id == "scalar" or id(node) in done:
         return
     if id(node) in above:
@@ -85,7 +89,7 @@ def _check_for_circles(path: Path, node: Any, above: set[int], done: set[int]) -
 
 
 def _keys_of(node: Any, name: str, done: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield each key below a node of YAML with its line; what stands in several places by aliases, in the first."""
+    """Yield each key below a YAML node with its line; for aliased nodes, of the first occurrence."""
     if node is None or node.id == "scalar" or id(node) in done:
         return
     done.add(id(node))
@@ -101,13 +105,13 @@ def _keys_of(node: Any, name: str, done: set[int]) -> Iterator[tuple[str, int]]:
 
 
 class Section:
-    """A mapping of the file, with where it stands, so that every refusal can say so.
+    """A mapping in the file with its location, so that every refusal can name it.
 
     Args:
-        content: What the file has there.
-        name: Dotted name of the section; "" for the whole file.
+        content: The section's content.
+        name: The dotted name of the section; "" for the whole file.
         file: The file.
-        known: Keys that it may have.
+        known: The allowed keys.
     """
 
     def __init__(self, content: object, name: str, file: Document, known: tuple[str, ...]) -> None:
@@ -130,21 +134,21 @@ class Section:
 
     @property
     def content(self) -> Mapping[Any, Any]:
-        """Its content, as it was read."""
+        """Return its content as read."""
         return self._content
 
     @property
     def name(self) -> str:
-        """Its path in the file; empty for the whole of it."""
+        """Return its path in the file; empty for the whole file."""
         return self._name
 
     def wrong(self, key: str, value: object, allowed: str) -> InvalidRequest:
-        """Make the refusal of a value; one that looks like a secret is not shown.
+        """Return the refusal of a value. A value that looks like a secret is not shown.
 
         Args:
             key: The value's key.
-            value: What is wrong.
-            allowed: What it must be, to follow "must be".
+            value: The wrong value.
+            allowed: What is allowed, to follow "must be".
         """
         return InvalidRequest(f"{self.where(key)} is {redact_string(repr(value))}; it must be {allowed}")
 
@@ -164,7 +168,7 @@ class Section:
         return [Section(item, f"{self._inner(key)}[{i}]", self._file, known) for i, item in enumerate(items)]
 
     def _named(self, key: str, name: object, item: object, known: tuple[str, ...]) -> "Section":
-        """An item of a mapping by name, which may say its name again."""
+        """Return an item of a mapping by name. The item may repeat its name."""
         where = f"{self._inner(key)}.{name}"
         content = {} if item is None else item
         if isinstance(content, dict) and content.get("name", name) != name:

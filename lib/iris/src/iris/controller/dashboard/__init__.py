@@ -1,4 +1,4 @@
-"""The controller's side of the dashboard: change notifications, its own figures, the serving process.
+"""The controller's side of the dashboard: change notifications, its own metrics, the process that serves the pages.
 
-Pages are `iris.dashboard`.
+The pages are in `iris.dashboard`.
 """

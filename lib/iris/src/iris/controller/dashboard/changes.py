@@ -1,4 +1,4 @@
-"""News for those who watch the whole cluster: which jobs have changed, merged while a watcher is slow."""
+"""News for watchers of the whole cluster: the changed jobs, merged while a watcher is slow."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,14 +15,14 @@ MOST_NAMED: Final = 200
 
 @dataclass(slots=True)
 class ClusterNews:
-    """Changes since the last time.
+    """Changes since the last news.
 
     Attributes:
-        job_ids: Jobs that have changed, themselves or by a task.
-        many_jobs: More have than are named.
-        workers: A worker has.
-        endpoints: An endpoint has.
-        revoked: Ids of tokens of users that were revoked.
+        job_ids: Jobs that have changed, or whose tasks have.
+        many_jobs: Whether more jobs have changed than are named.
+        workers: Whether a worker has changed.
+        endpoints: Whether an endpoint has changed.
+        revoked: Ids of revoked user tokens.
     """
 
     job_ids: set[JobId] = field(default_factory=set)
@@ -35,7 +35,7 @@ class ClusterNews:
         return bool(self.job_ids or self.many_jobs or self.workers or self.endpoints or self.revoked)
 
     def add(self, changes: Changes, most_named: int = MOST_NAMED) -> None:
-        """Take in what a batch has changed."""
+        """Add the changes of a batch."""
         self.workers = self.workers or bool(changes.workers or changes.forgotten_workers)
         self.endpoints = self.endpoints or bool(changes.endpoints)
         if not self.many_jobs:
@@ -57,21 +57,21 @@ class _Watch:
 
 
 class ChangeWatchers:
-    """Tells watchers what was committed."""
+    """Notify watchers of commits."""
 
     def __init__(self) -> None:
         self._watches: set[_Watch] = set()
         self._closed = False
 
     async def watch(self, wait_s: float, *, hello: bool = False) -> AsyncGenerator[ClusterNews, None]:
-        """Yield what has changed, whenever something has.
+        """Yield changes as they are committed.
 
         Args:
-            wait_s: So long after the first change, what else changes is told with it.
-            hello: An empty one comes at once; nothing that changes after it is missed.
+            wait_s: How long to collect further changes after the first one.
+            hello: Yield empty news at once. Nothing that changes after it is missed.
 
         Raises:
-            Unavailable: The controller ends.
+            Unavailable: The controller exits.
         """
         watch = _Watch()
         self._watches.add(watch)
@@ -92,14 +92,14 @@ class ChangeWatchers:
             self._watches.discard(watch)
 
     def on_changes(self, changes: Changes) -> None:
-        """Take in what was committed; costs nothing while nobody watches."""
+        """Record committed changes. Free while nobody watches."""
         for watch in self._watches:
             watch.news.add(changes)
             if watch.news:
                 watch.wake.set()
 
     def on_revoked(self, token_id: str) -> None:
-        """Take in that a user's token was revoked."""
+        """Record that a user's token was revoked."""
         for watch in self._watches:
             watch.news.revoked.add(token_id)
             watch.wake.set()

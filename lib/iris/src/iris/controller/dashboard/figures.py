@@ -1,4 +1,4 @@
-"""Counts that the controller keeps of itself: rounds, commits and calls, how many and how long."""
+"""The controller's own metrics: the number and duration of rounds, commits and calls."""
 
 import math
 from collections import deque
@@ -9,7 +9,7 @@ _LATEST: Final = 1000
 
 
 class Times:
-    """How often something was done, and how long it took."""
+    """How often an operation ran, and how long it took."""
 
     __slots__ = ("count", "errors", "last_ms", "latest_ms", "seconds")
 
@@ -21,11 +21,11 @@ class Times:
         self.latest_ms: deque[float] = deque(maxlen=_LATEST)
 
     def add(self, seconds: float, *, failed: bool = False) -> None:
-        """Count one.
+        """Count one operation.
 
         Args:
-            seconds: How long it took.
-            failed: It ended with an error.
+            seconds: Its duration.
+            failed: Whether it failed.
         """
         self.count += 1
         self.errors += failed
@@ -35,18 +35,18 @@ class Times:
 
     @property
     def p99_ms(self) -> float:
-        """The time that 99 of 100 of the latest took at most, in ms; 0 while there is none."""
+        """Return the 99th percentile of the latest durations in ms; 0 if there are none."""
         return percentile(self.latest_ms, 0.99)
 
 
 class Figures:
-    """Totals since the controller began.
+    """Totals since the controller started.
 
     Attributes:
-        rounds: Of the scheduler.
-        commits: To the database.
-        events: That were decided.
-        calls: By the name of the RPC.
+        rounds: Scheduling rounds.
+        commits: Commits to the database.
+        events: Processed events.
+        calls: Calls, by the name of the RPC.
     """
 
     __slots__ = ("calls", "commits", "events", "rounds")
@@ -61,9 +61,9 @@ class Figures:
         """Count a call.
 
         Args:
-            method: As gRPC names it, "/package.Service/Method".
-            seconds: How long it took.
-            failed: It ended with an error.
+            method: The gRPC name, "/package.Service/Method".
+            seconds: Its duration.
+            failed: Whether it failed.
         """
         times = self.calls.get(method)
         if times is None:
@@ -72,6 +72,6 @@ class Figures:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the smallest value that at least such a share of all do not exceed; 0 of none."""
+    """Return the smallest value that at least the given share of values do not exceed; 0 for no values."""
     ordered = sorted(values)
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

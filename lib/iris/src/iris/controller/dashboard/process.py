@@ -1,7 +1,7 @@
-"""The process that serves the pages: started when somebody first asks for a link, or with the controller.
+"""The process that serves the pages. It starts when somebody first asks for a link, or with the controller.
 
-It is a client of the controller like others, so that its memory and its work are not the controller's. They speak by
-its stdin and stdout, in lines of JSON: settings first, then requests for links. It ends with its stdin.
+It is an ordinary client of the controller, so its memory and work are separate. They communicate through its stdin and
+stdout in lines of JSON: first settings, then requests for links. It ends with its stdin.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class LoginLink:
     """A link that signs a user in.
 
     Attributes:
-        url: Good once, for ten minutes.
-        note: For the user; "": nothing.
+        url: A single-use link, valid for ten minutes.
+        note: A note for the user; "" for none.
     """
 
     url: str
@@ -53,16 +53,16 @@ class LoginLink:
 
 @dataclass(frozen=True, slots=True)
 class DashboardSettings:
-    """Settings of the process.
+    """The settings of the process.
 
     Attributes:
-        state_dir: The controller's.
-        secret: The cluster's, by which it acts for those who are signed in.
-        port: Where it listens on loopback; 0: it is started when it is asked for, at any free port.
+        state_dir: The controller's state directory.
+        secret: The cluster's secret, with which it acts for signed-in viewers.
+        port: Its port on loopback; 0 starts it on demand on any free port.
         cluster_name: Shown on the pages.
-        ca_sha256: The authority of the controller; "": connections are not encrypted.
-        command: The words that start it.
-        answer_s: One that has not made a link after so long hangs, and another takes its place.
+        ca_sha256: The controller's CA; "" for unencrypted connections.
+        command: The command that starts it.
+        answer_s: Timeout for a link, after which a hanging process is replaced.
     """
 
     state_dir: Path
@@ -75,10 +75,10 @@ class DashboardSettings:
 
 
 class DashboardProcess:
-    """Starts the process, asks it for links, and ends it.
+    """Start the process, request links from it, and end it.
 
     Args:
-        settings: What it is told.
+        settings: The settings passed to it.
     """
 
     def __init__(self, settings: DashboardSettings) -> None:
@@ -91,10 +91,9 @@ class DashboardProcess:
         self._pauses = ExponentialBackoff(initial=0.2, maximum=60.0)
 
     async def begin(self, controller: Address) -> None:
-        """Take note of where the controller listens, and start the process where that is wished for.
+        """Record where the controller listens, and start the process if that is configured.
 
-        That is so with a port of its own, and when it ran beside the controller before this one: pages that are open
-        find it again.
+        It starts if it has a fixed port, or if it ran beside the previous controller, so that open pages reconnect.
         """
         host = LOOPBACK if controller.host in ("0.0.0.0", "::", "") else controller.host
         self._controller = str(Address(host, controller.port))
@@ -113,14 +112,14 @@ class DashboardProcess:
         """Return a link that signs a user in, once the process serves.
 
         Args:
-            user: Who is to be signed in.
-            is_admin: They may do what admins may.
-            may_write: The pages may change something.
-            port: Where it is to listen, if it does not yet (else the note says where it does); 0: as its settings say.
-            token_id: Of the token by which they ask; their session ends with it. "": it is none that can be revoked.
+            user: The user to sign in.
+            is_admin: Whether the user has admin permissions.
+            may_write: Whether the pages may change something.
+            port: The port if it is not listening yet (otherwise the note names the port); 0 for that of its settings.
+            token_id: The token that requested the link. The session ends with it. "" if it cannot be revoked.
 
         Raises:
-            InvalidRequest: What it needs is not installed, or the port is none.
+            InvalidRequest: A required package is not installed, or the port is invalid.
             Unavailable: It does not start, or does not answer.
         """
         if not 0 <= port <= 65535:
@@ -151,7 +150,7 @@ class DashboardProcess:
         """End the process.
 
         Args:
-            for_good: The next controller is not to start it again.
+            for_good: Whether the next controller must not start it again.
         """
         for task in list(self._tasks):
             task.cancel()
@@ -175,7 +174,7 @@ class DashboardProcess:
         return self._process is not None and self._process.returncode is None
 
     def _begun(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Return the task that does this work; it ends with this object at the latest."""
+        """Return the task for this work. It ends with this object at the latest."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
 
@@ -188,7 +187,7 @@ class DashboardProcess:
         return task
 
     async def _keep(self, process: Process) -> None:
-        """Start another when a process ends, again and again until one serves."""
+        """Restart the process when it ends, until one serves."""
         began = asyncio.get_running_loop().time()
         await process.wait()
         if asyncio.get_running_loop().time() - began > _SETTLED_S:
@@ -207,7 +206,7 @@ class DashboardProcess:
                     return
 
     def _port(self) -> int:
-        """Where it is to listen: as its settings say, else where it did before; 0: anywhere."""
+        """Return its port: from its settings, or else the previous one; 0 for any."""
         return self._settings.port or self._former_port()
 
     def _former_port(self) -> int:
@@ -218,7 +217,7 @@ class DashboardProcess:
         return int(text) if text.isascii() and text.isdigit() and int(text) < 65536 else 0
 
     async def _start(self, port: int) -> str:
-        """Start it, and return what is to be told of that."""
+        """Start it, and return its first message."""
         lacking = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if lacking:
             raise InvalidRequest(
@@ -248,7 +247,7 @@ class DashboardProcess:
         return str(said["note"])
 
     async def _ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Return the answer to a request. After any failure the process is gone: the next link starts another."""
+        """Return the answer to a request. After any failure the process is killed, and the next link starts another."""
         process = self._process
         assert process is not None
         try:

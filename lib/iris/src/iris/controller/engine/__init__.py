@@ -1,4 +1,4 @@
-"""The engine: events in, one transaction a batch, then effects.
+"""The engine: events in, one transaction per batch, then effects.
 
-Here belong order and commits. What follows from an event is `iris.core.rules`.
+Order and commits belong here. The consequences of an event are in `iris.core.rules`.
 """

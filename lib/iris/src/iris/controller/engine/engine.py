@@ -1,18 +1,18 @@
-"""The engine: events in, one transaction a batch, then effects. The only writer of the view and the store.
+"""The engine: events in, one transaction per batch, then effects. It is the only writer of the view and the store.
 
-Everything that arrives while a batch is at work forms the next batch. A turn runs without interruption: it reduces
-every event, schedules, commits once, and only then answers and acts, so what was acknowledged is on disk.
+Everything that arrives during a batch forms the next batch. A turn runs without interruption: it reduces every event,
+schedules, commits once, and only then answers and acts, so acknowledged changes are on disk.
 
-A batch without a waiting caller that starts and stops nothing is kept open for a moment, so that its commit is shared
-with what comes next: the ends of many short tasks then cost no wait for the disk each. It is not shown before: who
-reads the view calls `settled` first.
+A batch that has no waiting caller and starts and stops nothing stays open for a moment, to share its commit with what
+comes next: the ends of many short tasks then do not each wait for the disk. It is not visible before the commit:
+readers of the view call `settled` first.
 
-When the disk refuses a commit, its batch is kept and tried again with growing pauses until it is written. Meanwhile
-what workers say waits, callers are refused with the reason, and callers that wait for that batch go on waiting: nothing
-that was acknowledged is lost, nothing is acknowledged that is not written, and what runs goes on.
+If the disk refuses a commit, the batch is kept and retried with growing delays until it is written. Meanwhile messages
+of workers wait, new callers are refused with the reason, and callers of that batch keep waiting. Nothing acknowledged
+is lost, nothing unwritten is acknowledged, and running attempts continue.
 
-A turn schedules unless very many jobs wait and the last round was only just: a round looks at each of them, so one for
-every event would leave no time for the events.
+A turn includes a scheduling round, unless very many jobs are pending and the last round was very recent: a round looks
+at every pending job, so a round per event would leave no time for events.
 """
 
 import asyncio
@@ -74,11 +74,11 @@ class Engine:
     """Serialises everything that happens to the cluster.
 
     Args:
-        view: The truth as loaded from `store`.
+        view: The state loaded from `store`.
         clock_ms: Unix time in milliseconds.
-        on_fatal: Called when a commit failed for good; memory is then ahead of the disk, so the process must end.
-        make_room: Called when the disk refused a commit; says whether it is worth another try at once.
-        share_commit_s: Seconds for which a batch without a waiting caller is kept open.
+        on_fatal: Called when a commit failed permanently. Memory is then ahead of the disk, so the process must exit.
+        make_room: Called when the disk refused a commit. Returns whether an immediate retry is worthwhile.
+        share_commit_s: How long a batch without a waiting caller stays open.
     """
 
     def __init__(
@@ -116,18 +116,18 @@ class Engine:
         self.figures = Figures()
 
     def watch(self, is_watched: Callable[[JobId], bool]) -> None:
-        """Commit changes of a job at once when `is_watched` says that a client waits for it."""
+        """Commit changes of a job immediately if `is_watched` says that a client waits for it."""
         self._watchers.append(is_watched)
 
     @property
     def stalled(self) -> str:
-        """Reason why nothing can be committed at present; empty when it can."""
+        """Return why commits currently fail; empty if they do not."""
         return "" if self._stall is None else self._stall.reason(self._clock_ms())
 
     async def settled(self) -> None:
-        """Return when all that the view shows is committed. Await this before any answer from the view.
+        """Return when everything in the view is committed. Await this before any answer from the view.
 
-        Raises Unavailable while nothing can be committed.
+        Raise Unavailable while commits fail.
         """
         if self._stall is not None:
             raise Unavailable(self.stalled)
@@ -138,42 +138,43 @@ class Engine:
             await reader
 
     def listen_to_changes(self, listener: Callable[[Changes], None]) -> None:
-        """Call `listener` with the changes of every batch, after its commit."""
+        """Call `listener` with the changes of every batch after its commit."""
         self._on_changes.append(listener)
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` with the effects of every batch, after its commit."""
+        """Call `listener` with the effects of every batch after its commit."""
         self._listeners.append(listener)
 
     def post(self, event: Event) -> None:
-        """Let `event` happen in the next batch; a refusal is logged."""
+        """Apply `event` in the next batch. A refusal is logged."""
         self._enqueue(event, None)
 
     async def submit(self, event: Event) -> None:
-        """Let `event` happen; return once it is committed. Raises MarinError when it is refused."""
+        """Apply `event` and return once it is committed. Raise MarinError if it is refused."""
         future: asyncio.Future[object] = self._loop.create_future()
         self._enqueue(event, future)
         await future
 
     async def decide(self, decision: Decision[Result]) -> Result:
-        """Run `decision` inside the next batch, where it reads the view and applies events; return its result once
-        that batch is committed. Raises what it raises; what it had applied by then stands."""
+        """Run `decision` inside the next batch, where it reads the view and applies events. Return its result once that
+        batch is committed. Raise what it raises; events applied before that stay applied.
+        """
         return await self.begin(decision)
 
     def begin(self, decision: Decision[Result]) -> "asyncio.Future[Result]":
-        """Begin a decision, like `decide`, without waiting; decisions begun in a row share a batch."""
+        """Start a decision like `decide`, without waiting. Consecutive decisions share a batch."""
         future: asyncio.Future[Result] = self._loop.create_future()
         self._enqueue(decision, future)  # type: ignore[arg-type]  # a future of Result is used as one of object
         return future
 
     def wake(self) -> None:
-        """Run a batch even if nothing happened: schedule what is pending, arm the timer."""
+        """Run a batch even if nothing happened: schedule pending tasks, set the timer."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             self._loop.call_soon(self._run)
 
     def close(self) -> None:
-        """Take no more events; those not yet at work are refused."""
+        """Accept no more events. Those not yet started are refused."""
         if self._stall is not None:
             self._try_again()
         elif self._open_batch and not self._closed:
@@ -230,7 +231,7 @@ class Engine:
         return any(is_watched(job_id) for job_id in jobs for is_watched in self._watchers)
 
     def _commit(self, answers: Sequence[Answer]) -> None:
-        """Commit the open batch, carry out its effects and give the answers; keep it all when the disk refuses it."""
+        """Commit the open batch, carry out its effects and answer. Keep all of it if the disk refuses."""
         batch, self._open_batch = self._open_batch, Batch()
         self._flush_due = False
         if self._flush_timer is not None:
@@ -256,7 +257,7 @@ class Engine:
                 reader.set_result(None)
 
     def _write(self, batch: Batch) -> bool:
-        """Commit; False when that failed for good and the end is near. Raises StorageUnavailable."""
+        """Commit. Return False if that failed permanently and the process will exit. Raise StorageUnavailable."""
         began = time.perf_counter()
         try:
             try:
@@ -291,7 +292,7 @@ class Engine:
         stall.timer = self._loop.call_later(stall.next_pause_s(), self._try_again)
 
     def _try_again(self) -> None:
-        """Write the batch that the disk refused; on success everything goes on."""
+        """Retry the refused batch. On success, continue normally."""
         stall = self._stall
         if stall is None or self._closed:
             return
@@ -317,7 +318,7 @@ class Engine:
         tasks.trim()
 
     def _schedule(self, transaction: Transaction) -> int | None:
-        """Plan a round and carry it out; or put it off, and return when it is due (Unix ms)."""
+        """Plan and apply a scheduling round, or postpone it and return when it is due (Unix ms)."""
         if not (self.view.queue or self.view.prefilled_on):
             self.reasons = {}
             return None

@@ -1,4 +1,4 @@
-"""With `durability: remote`, workers hear of a commit only once it is off the machine."""
+"""With `durability: remote`, workers learn of a commit only after it is replicated."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ _FOR_WORKERS = StartAttempt | StopAttempt | WithdrawAttempt | ForgetAttempt
 
 
 class ReplicationBarrier:
-    """Passes the effects for workers on in order, each after its commit is remote. Nothing else waits for them."""
+    """Pass the effects for workers on in order, each after its commit is replicated. Nothing else waits."""
 
     def __init__(self, replicator: Replicator, deliver: Callable[[Sequence[Effect]], None]) -> None:
         self._replicator = replicator

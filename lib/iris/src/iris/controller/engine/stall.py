@@ -1,4 +1,4 @@
-"""A batch that the disk refused, and who waits for it."""
+"""A batch that the disk refused, and its waiting callers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ Answer = tuple["asyncio.Future[object]", object]
 
 @dataclass(slots=True)
 class Stall:
-    """Nothing can be committed since `since_ms` (Unix ms).
+    """Commits have failed since `since_ms` (Unix ms).
 
     Args:
-        batch: What is in memory and not on disk.
-        error: Why the last try failed.
+        batch: The changes in memory that are not on disk.
+        error: The error of the last attempt.
     """
 
     batch: Batch
@@ -33,12 +33,12 @@ class Stall:
     _pause_s: float = _FIRST_RETRY_S
 
     def next_pause_s(self) -> float:
-        """Return the seconds to wait before the next try; more each time."""
+        """Return the growing delay in seconds until the next attempt."""
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_RETRY_S)
         return pause_s
 
     def reason(self, now_ms: int) -> str:
-        """Return the refusal that callers get meanwhile."""
+        """Return the refusal for new callers."""
         waited_s = max(now_ms - self.since_ms, 0) / 1000
         return (
             f"the controller cannot write its database since {waited_s:.0f} s ({self.error}); what runs goes on, and "
@@ -46,7 +46,7 @@ class Stall:
         )
 
     def give_up(self) -> None:
-        """Tell everyone who waits that it was not stored."""
+        """Tell all waiting callers that it was not stored."""
         if self.timer is not None:
             self.timer.cancel()
         for future, _ in self.answers:

@@ -1,4 +1,4 @@
-"""One batch of the engine at work: what decisions read and apply."""
+"""A running batch of the engine, in which decisions read and apply events."""
 
 from iris.core.rules.reduce import reduce
 from iris.core.state.batch import Batch
@@ -9,11 +9,11 @@ from iris.domain.ids import JobId, WorkerId
 
 
 class Transaction:
-    """One batch at work: applies events to the view and collects what is to be committed and done.
+    """A running batch: apply events to the view, and collect changes and effects.
 
     Args:
-        view: The cluster; events change it at once.
-        now_ms: The time of the batch.
+        view: The cluster. Events change it immediately.
+        now_ms: The batch's time.
         batch: Collects changes and effects.
     """
 
@@ -23,13 +23,13 @@ class Transaction:
         self.batch = batch
 
     def apply(self, event: Event) -> None:
-        """Reduce one event and make its changes true in the view. Raises MarinError when it is refused."""
+        """Reduce one event and apply its changes to the view. Raise MarinError if it is refused."""
         outcome = reduce(self.view, event, self.now_ms)
         self.view.apply(outcome.changes)
         self.batch.add(outcome)
 
     def forget_job(self, job_id: JobId) -> bool:
-        """Remove the history of a job, those below it first; False when it is in use, or changed in this batch."""
+        """Remove a job's history, after its descendants'. Return False if it is in use, or changed in this batch."""
         view, changes = self.view, self.batch.changes
         busy = job_id in changes.jobs or job_id in view.children
         if busy or job_id not in view.jobs or not view.is_settled(job_id):
@@ -41,7 +41,7 @@ class Transaction:
         return True
 
     def forget_worker(self, worker_id: WorkerId) -> bool:
-        """Remove the record of a worker; False when it is connected, has attempts, or changed in this batch."""
+        """Remove a worker's record. Return False if it is connected, has attempts, or changed in this batch."""
         view, changes = self.view, self.batch.changes
         worker = view.workers.get(worker_id)
         busy = worker is None or worker.connected or worker_id in changes.workers

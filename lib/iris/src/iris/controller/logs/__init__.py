@@ -1,4 +1,4 @@
-"""Logs of tasks: store with a limit, follow, search, read.
+"""Logs of tasks: storage with a limit, following, searching, reading.
 
-Here belong bytes on the controller's disk and beyond; the format that travels is `iris.rpc.logformat`.
+Storage on the controller's disk and in the remote state belongs here. The wire format is `iris.rpc.logformat`.
 """

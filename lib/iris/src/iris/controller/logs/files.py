@@ -1,8 +1,8 @@
-"""One attempt's log on the controller's disk: a few files, of which those in the middle may be dropped.
+"""One attempt's log on the controller's disk: several files, of which middle ones may be dropped.
 
-Each file says in its name where it begins (`iris.controller.logs.names`). What lies between the end of one and the
-beginning of the next was dropped, because the log passed its limit or the disk was full; readers are told by a note. An
-empty last file says how long the log is. Finished files are packed and moved by `iris.controller.logs.keeper`.
+Each file's name contains its start offset (`iris.controller.logs.names`). A gap between the end of one and the start of
+the next was dropped because the log exceeded its limit or the disk was full; readers see a note. An empty last file
+marks the length of the log. `iris.controller.logs.keeper` packs and moves finished files.
 """
 
 import contextlib
@@ -32,10 +32,10 @@ DROPPED: Final = "the log was longer than is kept, or the controller's disk was 
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """Limits of one attempt's log: bytes that are kept, and a check for room on the disk.
+    """Limits of one attempt's log: the number of bytes to keep, and a check for disk space.
 
     Args:
-        spare: Makes room for a few bytes at any cost: for what is said of other bytes that are lost.
+        spare: Makes room for a few bytes at any cost, for notes about lost bytes.
     """
 
     limit_bytes: int
@@ -44,18 +44,18 @@ class LogLimits:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes at which the next file is begun."""
+        """The size at which the next file starts."""
         return min(max(self.limit_bytes // _FILES_PER_LOG, SMALLEST_FILE), _LARGEST_FILE)
 
 
 @dataclass(slots=True)
 class LogFiles:
-    """The files of one log: where each begins and how long it is, in order.
+    """The files of one log in order, each with its start and size.
 
     Args:
-        size: Length of the log, with what was dropped of it. stored: Without that.
-        complete: End of what can be read, as far as it is known.
-        closed: Nothing is added to the last file any more: it is packed, or may be at any moment.
+        size: Length of the log, including dropped bytes. stored: Without them.
+        complete: The known end of the readable part.
+        closed: Whether the last file is final: it is packed, or may be at any moment.
     """
 
     place: LogPlace
@@ -67,7 +67,7 @@ class LogFiles:
 
     @classmethod
     def found(cls, place: LogPlace, names: Sequence[LogFileName]) -> "LogFiles":
-        """Return the log that is on the disk in files of these names."""
+        """Return the log on disk with files of these names."""
         sizes = {name.start: name.size for name in names if name.size >= 0}
         growing = -1
         for name in names:
@@ -86,7 +86,7 @@ class LogFiles:
         return cls(place, files, files[-1][0] + files[-1][1] if files else 0, sum(sizes.values()), closed=closed)
 
     def append(self, data: memoryview, limits: LogLimits) -> None:
-        """Add to the end; drop what is too much: files in the middle first, else `data` itself. Raises OSError."""
+        """Append data. Drop the excess: files in the middle first, otherwise `data` itself. Raise OSError."""
         count = len(data)
         while self.stored + count > limits.limit_bytes and self._drop_middle():
             pass
@@ -111,7 +111,7 @@ class LogFiles:
             self.stored += written
 
     def drop(self, count: int) -> None:
-        """Let the log go on `count` bytes later; a note stands for them."""
+        """Skip `count` bytes of the log. A note stands for them."""
         self.size += count
         # Where even an empty file cannot be made, the note is lost with a restart of the controller.
         with contextlib.suppress(OSError):
@@ -119,24 +119,24 @@ class LogFiles:
             os.close(os.open(self.place.raw(self.size), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def complete_size(self) -> int:
-        """Offset of the end of what can be read now."""
+        """Return the offset of the end of the readable part."""
         if self.complete != self.size:
             start, run = ([(0, []), *self.runs()])[-1]
             self.complete = max(self.complete, start + self._end_of_run(run, max(self.complete - start, 0)))
         return self.complete
 
     def read(self, start: int, since_ms: int = 0) -> Iterator[Record]:
-        """The records of `spans`, one by one."""
+        """Yield the records of `spans` one by one."""
         return (record for span in self.spans(start, since_ms) for record in span.records())
 
     def spans(self, start: int, since_ms: int = 0, until_ms: int = 0, before_ms: int = 0) -> Iterator[Span]:
-        """The records from offset `start` (a record's start) to the present end; a note for what was dropped.
+        """Yield the records from offset `start` (a record's start) to the current end, with a note for dropped bytes.
 
         Args:
             start: Offset in the log.
-            since_ms: Unix ms; earlier records are left out.
-            until_ms: Unix ms; later records are left out. 0: no end.
-            before_ms: Unix ms of the record before `start`, if it is known: the time of a note that comes first.
+            since_ms: Unix ms. Earlier records are skipped.
+            until_ms: Unix ms. Later records are skipped. 0 for no end.
+            before_ms: Unix ms of the record before `start`, if known: the time of a leading note.
         """
         end = self.complete_size()
         at_ms = before_ms
@@ -162,12 +162,14 @@ class LogFiles:
                 first = next(spans, None)
 
     def tail(self, max_lines: int, since_ms: int) -> list[Record]:
-        """The last `max_lines` of the records that `read` gives from the beginning on; 0: all."""
+        """Return the last `max_lines` of the records that `read` yields from the beginning; 0 for all."""
         start = self.tail_start(max_lines, since_ms) if max_lines > 0 else 0
         return list(deque(self.read(start, since_ms), max_lines if max_lines > 0 else None))
 
     def tail_start(self, max_lines: int, since_ms: int) -> int:
-        """Offset from which on there are at least so many records, or all that are not older than `since_ms`."""
+        """Return the offset from which there are at least that many records, or all that are not older than
+        `since_ms`.
+        """
         left = max_lines + 1  # one more than is wanted: the note of a hole behind it has its time
         for begin, run in reversed(self.runs()):
             if run:
@@ -178,7 +180,7 @@ class LogFiles:
         return 0
 
     def remove(self) -> None:
-        """Delete all files, and the exception or the result beside them."""
+        """Delete all files, and the exception or result beside them."""
         for start, size in self.files:
             self.place.remove(start, size)
         place = self.place
@@ -187,11 +189,11 @@ class LogFiles:
         self.files.clear()
 
     def finished(self) -> list[tuple[int, int]]:
-        """Offset and size of the files that nothing is added to any more."""
+        """Return offset and size of the final files."""
         return [(start, size) for start, size in (self.files if self.closed else self.files[:-1]) if size]
 
     def runs(self) -> list[tuple[int, list[tuple[int, int]]]]:
-        """Files that follow each other without a hole, with where each run begins."""
+        """Return runs of consecutive files without a gap, with the start of each run."""
         runs: list[tuple[int, list[tuple[int, int]]]] = []
         end = -1
         for start, size in self.files:
@@ -205,7 +207,9 @@ class LogFiles:
     def _of_run(
         self, begin: int, run: list[tuple[int, int]], part: tuple[int, int], time_ms: tuple[int, int], closed: bool
     ) -> Iterator[Span]:
-        """The records of a part of a run, among them such of another time; a record ends there if it is `closed`."""
+        """Yield the records of a part of a run, possibly including some of other times. A record ends there if it is
+        `closed`.
+        """
         first, end = part[0] - begin, part[1] - begin
         if not run or first >= end:
             return
@@ -219,7 +223,7 @@ class LogFiles:
                     yield span._replace(end=span.end + begin)
 
     def _end_of_run(self, run: list[tuple[int, int]], known: int = 0) -> int:
-        """Where the last complete record of a run ends, counted from its beginning."""
+        """Return where the last complete record of a run ends, relative to its start."""
         if not run:
             return 0
         with closing(JoinedPieces(self.place, run)) as pieces:
@@ -237,11 +241,11 @@ class LogFiles:
         self.closed = False
 
     def _make_room(self, count: int, limits: LogLimits) -> bool:
-        """True if `count` bytes may be written; on a full disk older output is dropped for the newest."""
+        """Return whether `count` bytes may be written. On a full disk, older output is dropped for the newest."""
         return limits.has_room(count) or self._drop_middle() >= count
 
     def _drop_middle(self) -> int:
-        """Drop the oldest file but the first and the one that is written; returns how many bytes that was."""
+        """Drop the oldest file except the first and the current one, and return its size."""
         if len(self.files) < 3:
             return 0
         start, size = self.files.pop(1)
@@ -251,7 +255,7 @@ class LogFiles:
 
 
 def _is_note(data: memoryview) -> bool:
-    """True if the data is a single note; it may stand for much output that was dropped."""
+    """Return whether the data is a single note, which may stand for much dropped output."""
     if len(data) > _LONGEST_NOTE:
         return False
     try:
@@ -262,9 +266,9 @@ def _is_note(data: memoryview) -> bool:
 
 
 def shed(root: Path, wanted: int) -> int:
-    """Drop log files below `root`, the longest first, until about `wanted` bytes are free; returns how many that are.
+    """Drop log files below `root`, longest first, until about `wanted` bytes are free. Return the freed bytes.
 
-    The last resort of a controller that could not even start otherwise. Each log's note says how much is gone.
+    This is the last resort of a controller that could not even start otherwise. Each log's note says how much is gone.
     """
     found = []
     for directory, _, names in os.walk(root):

@@ -1,4 +1,4 @@
-"""Logs and the jobs they belong to: what is accepted from workers, and who wakes when there is more to read."""
+"""Logs and their jobs: what is accepted from workers, and which readers to wake."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _AT_ONCE: Final = 200  # logs in one turn; 100,000 would hold up everybody for s
 
 
 class Subscription:
-    """Collects the logs of a scope that have grown, until they are taken, and wakes for its jobs' changes, too."""
+    """Collect the grown logs of a scope until they are taken, and wake also for its jobs' changes."""
 
     def __init__(self, job_id: JobId, include_children: bool) -> None:
         self.job_id = job_id
@@ -32,13 +32,13 @@ class Subscription:
         self._wake = asyncio.Event()
 
     def mark(self, log: LogKey | None) -> None:
-        """Wake the reader; `log` has something new, None: it is the job that has changed."""
+        """Wake the reader. `log` has grown; None means that the job has changed."""
         if log is not None:
             self._grown.add(log)
         self._wake.set()
 
     def take(self) -> set[LogKey]:
-        """The logs marked since the last call."""
+        """Return the logs marked since the last call."""
         taken, self._grown = self._grown, set()
         self._wake.clear()
         return taken
@@ -63,20 +63,20 @@ class LogHub:
         self._replaced: set[JobId] = set()
 
     def attempt_size(self, attempt: AttemptId) -> int:
-        """Bytes held of an attempt's log; 0 for an attempt that is not known."""
+        """Return the stored bytes of an attempt's log; 0 for an unknown attempt."""
         key = self._key(attempt)
         return 0 if key is None else self.store.size(key)
 
     def append(self, attempt: AttemptId, offset: int, data: bytes, worker: WorkerId | None = None) -> int:
-        """Store what is new; return the offset from where the worker should go on.
+        """Store new data, and return the offset from which the worker should continue.
 
-        For an attempt that is unknown, forgotten or another worker's the data is dropped, and counts as held.
+        Data of an attempt that is unknown, forgotten or another worker's is dropped and counts as stored.
 
         Args:
             attempt: The attempt.
-            offset: Place of the first byte of `data` in the log.
+            offset: The offset of the first byte of `data` in the log.
             data: Whole records.
-            worker: Who sends it; None: one who may.
+            worker: The sending worker; None for a trusted caller.
         """
         key = self._key(attempt)
         if key is None or not self._may_tell(attempt, worker):
@@ -88,7 +88,7 @@ class LogHub:
         return size
 
     def keep_exception(self, attempt: AttemptId, worker: WorkerId, data: bytes) -> None:
-        """Keep what the callable of an attempt raised: of the one that this worker was given, and not too much.
+        """Store the exception of an attempt's callable, if this worker owns the attempt and it is not too large.
 
         Args:
             attempt: The attempt.
@@ -100,12 +100,12 @@ class LogHub:
             self.store.keep_exception(key, data)
 
     def keep_result(self, attempt: AttemptId, worker: WorkerId, data: bytes | Path) -> None:
-        """Keep what the callable of an attempt returned: of the one that this worker was given.
+        """Store the result of an attempt's callable, if this worker owns the attempt.
 
         Args:
             attempt: The attempt.
             worker: The worker that reports it.
-            data: The packed value, or the file that has it.
+            data: The packed value, or the file that contains it.
         """
         key, booking = self._key(attempt), self.view.bookings.get(attempt)
         if key is None or booking is None or booking.worker_id != worker:
@@ -122,29 +122,31 @@ class LogHub:
                 self.store.keep_result(key, pack_problem(f"the controller could not keep it: {reason}"))
 
     def result(self, task_id: TaskId, offset: int, most: int) -> tuple[bytes, int]:
-        """Return a part of what the task's last attempt returned, and the size of all; 0: it returned None.
+        """Return a part of the result of the task's last attempt, and its total size; 0 if it returned None.
 
         Args:
             task_id: The task.
-            offset: Of the first byte.
-            most: The most bytes to return.
+            offset: The offset of the first byte.
+            most: Maximum number of bytes to return.
         """
         task = self.view.task(task_id)
         return self.store.read_result((task.job_id, task.index, task.attempt), offset, most)
 
     def exception(self, task_id: TaskId) -> bytes:
-        """Return the exception of the task's last attempt as its process pickled it; empty: none is known."""
+        """Return the pickled exception of the task's last attempt; empty if none is known."""
         task = self.view.task(task_id)
         return self.store.exception((task.job_id, task.index, task.attempt))
 
     def keys(self, job_id: JobId) -> list[LogKey]:
-        """The logs of the present job of that name."""
+        """Return the logs of the current job of that name."""
         job = self.view.jobs.get(job_id)
         first = 0 if job is None else job.first_attempt
         return [key for key in self.store.keys(job_id) if key[2] >= first]
 
     def is_known(self, key: LogKey) -> bool:
-        """False if there is no such attempt: its job is forgotten, or of a later life, or its number not given yet."""
+        """Return False if there is no such attempt: its job is removed, or of a later life, or its number is not yet
+        assigned.
+        """
         job = self.view.jobs.get(JobId(key[0]))
         if job is None or key[2] < job.first_attempt:
             return False
@@ -152,13 +154,13 @@ class LogHub:
         return task is None or key[2] <= task.attempt
 
     def descendants(self, job_id: JobId) -> list[JobId]:
-        """The jobs below `job_id` that have a log, ended or not."""
+        """Return the jobs below `job_id` that have a log, ended or not."""
         # Looked for where they are: as many jobs as a controller remembers are not searched for a few children.
         stored = map(JobId, self.store.stored_jobs(job_id))
         return [other for other in stored if other != job_id and other in self.view.jobs]
 
     def is_complete(self, job_id: JobId, include_children: bool) -> bool:
-        """True if the logs are final: the job (with those below it) has ended and left its workers."""
+        """Return whether the logs are final: the job (with its descendants) has ended and left its workers."""
         job = self.view.jobs.get(job_id)
         if job is not None and not self.view.is_settled(job_id):
             return False
@@ -181,7 +183,7 @@ class LogHub:
                 del self._subscriptions[subscription.job_id]
 
     def is_followed(self, job_id: JobId) -> bool:
-        """True if a reader follows the logs of this job or of one above it."""
+        """Return whether a reader follows the logs of this job or an ancestor."""
         current: JobId | None = job_id if self._subscriptions else None
         while current is not None:
             if current in self._subscriptions:
@@ -203,16 +205,16 @@ class LogHub:
                 self.store.remove(effect.job_id)
 
     def _settle(self, job_id: JobId, steps: Iterator[None]) -> None:
-        """Settle the logs of a job that has ended, some now and the others in later turns."""
+        """Finish the logs of an ended job, some now and the others in later turns."""
         # Forgotten since, or its name is used again: then its next end settles them.
         is_over = job_id not in self.view.jobs or not self.view.is_settled(job_id)
         if not is_over and sum(1 for _ in islice(steps, _AT_ONCE)) == _AT_ONCE:
             asyncio.get_running_loop().call_soon(self._settle, job_id, steps)
 
     def _remove_replaced(self, job_id: JobId) -> None:
-        """Remove the logs of an ended job whose name was used again, some now and the others in later turns.
+        """Remove the logs of an ended job whose name was reused, some now and the others in later turns.
 
-        Nobody is shown them meanwhile; what an end of the controller leaves goes when the job is forgotten.
+        They are hidden meanwhile. If the controller exits, the rest is removed with the job's history.
         """
         job = self.view.jobs.get(job_id)
         # Already on its way, or forgotten with all of its logs since.
@@ -233,7 +235,7 @@ class LogHub:
         return task.job_id, task.index, number
 
     def _may_tell(self, attempt: AttemptId, worker: WorkerId | None) -> bool:
-        """False if an attempt is known to be another worker's."""
+        """Return False if an attempt is known to be another worker's."""
         task, number = self.view.find_attempt(attempt)
         if worker is None or task is None or task.attempt != number or task.worker_id in (None, worker):
             return True

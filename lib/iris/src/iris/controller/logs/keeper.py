@@ -1,8 +1,8 @@
-"""Packs finished pieces of logs and moves them off the machine, in a thread of its own: nothing ever waits for it.
+"""Pack finished pieces of logs and move them to the remote state, in a separate thread that nothing waits for.
 
-A piece is whole in at least one form at every instant: the next form is on the disk (synced), or acknowledged by the
-remote storage, before the one before it is removed. What a crash leaves twice is put right at the next start. While the
-disk is full or the storage refuses, pieces stay as they are, and it is tried again.
+A piece is complete in at least one form at all times: the next form is on disk (synced), or acknowledged by the remote
+storage, before the previous one is removed. Duplicates after a crash are removed at the next start. While the disk is
+full or the storage fails, pieces stay as they are, and the work is retried.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _TEMPORARY: Final = ".marin-tmp-"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A finished piece of a log: which bytes of it."""
+    """A finished piece of a log, as a range of bytes."""
 
     key: LogKey
     start: int
@@ -39,12 +39,12 @@ class Piece:
 
 
 class LogKeeper:
-    """Tends the pieces of a store.
+    """Process the pieces of a store.
 
     Args:
-        remote: Where packed pieces are moved; None: they stay.
-        call_in_loop: Calls a function soon, in the thread that uses the store.
-        retry_s: First and longest pause after a failure.
+        remote: The destination of packed pieces; None keeps them.
+        call_in_loop: Calls a function soon in the thread that uses the store.
+        retry_s: First and longest delay after a failure.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class LogKeeper:
         self._thread = threading.Thread(target=self._run, name="log-keeper", daemon=True)
 
     def start(self) -> None:
-        """Begin with what is there, and go on with what becomes ripe."""
+        """Start with the existing pieces, and continue with new ones."""
         self._store.on_ripe = lambda key, start, size: self._waiting.put(Piece(key, start, size))
         self._thread.start()
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """End. A piece that is being moved to a storage that does not answer is given up; it is whole where it was."""
+        """Stop. A piece being moved to an unresponsive storage is given up; its local form is complete."""
         self._store.on_ripe = None
         self._closing.set()
         self._waiting.put(None)
@@ -106,7 +106,7 @@ class LogKeeper:
             self._late.append(piece)
 
     def tend(self, piece: Piece) -> None:
-        """Pack a piece, and move it if there is a place. Raises OSError, and what the storage raises."""
+        """Pack a piece, and move it if there is a destination. Raise OSError, and the storage's errors."""
         place = self._store.place(piece.key)
         _pack(place, piece)
         self._call_in_loop(lambda: self._store.tended(piece.key, piece.start, piece.size))
@@ -153,7 +153,7 @@ def _move(place: LogPlace, piece: Piece, remote: RemotePieces) -> None:
 
 
 def leftovers(root: Path) -> Iterator[Piece]:
-    """The finished pieces below a directory that may have to be packed or moved; removes what a crash left twice."""
+    """Return the finished pieces below a directory that may need packing or moving, and remove a crash's duplicates."""
     for directory, _, names in os.walk(root):
         logs: dict[tuple[int, int], list[LogFileName]] = {}
         for text in names:

@@ -1,4 +1,4 @@
-"""Names of log files: whose a file is, which bytes of the log it has, and in which form.
+"""Names of log files: the attempt, the range of the log, and the form.
 
     ~<index>.<attempt>.log              from offset 0 on, as it came: records
     ~<index>.<attempt>.<offset>.log     from that offset on
@@ -9,7 +9,7 @@
 
 In the remote state a packed piece is `logs/<user>/<job>/~<index>.<attempt>.<offset>-<size>.zst-<salt>`.
 
-A piece goes from one form to the next, and the next is there before the one before it goes.
+A piece passes from form to form, and the next form exists before the previous one is removed.
 """
 
 import re
@@ -29,7 +29,7 @@ _OBJECT_NAME: Final = re.compile(FOLDER + r"(/.+)/([^/]+)-[0-9a-f]{8}")
 
 
 class LogFileName(NamedTuple):
-    """The parts of a name: task index, attempt, offset; the size if the name has it (-1: the file has it); the form."""
+    """The parts of a name: task index, attempt, offset, size if the name contains it (-1 otherwise), and form."""
 
     task: int
     attempt: int
@@ -39,7 +39,7 @@ class LogFileName(NamedTuple):
 
 
 def file_name(index: int, attempt: int, start: int) -> str:
-    """Return the name of an attempt's log file that begins at an offset.
+    """Return the name of an attempt's log file that starts at an offset.
 
     Args:
         index: The task's index in its job.
@@ -50,30 +50,30 @@ def file_name(index: int, attempt: int, start: int) -> str:
 
 
 def packed_name(index: int, attempt: int, start: int, size: int, form: str = PACKED) -> str:
-    """Return the name of a packed piece, or of the note where it was moved to.
+    """Return the name of a packed piece, or of the note about its remote location.
 
     Args:
         index: The task's index in its job.
         attempt: The attempt's number.
         start: Offset of its first byte in the log.
-        size: Its bytes, unpacked.
+        size: Its unpacked size.
         form: PACKED or MOVED.
     """
     return f"{FILE_MARK}{index}.{attempt}.{start}-{size}.{form}"
 
 
 def exception_file_name(index: int, attempt: int) -> str:
-    """The file beside an attempt's log that has the exception of its callable."""
+    """Return the name of the file beside an attempt's log with its callable's exception."""
     return f"{FILE_MARK}{index}.{attempt}.exception"
 
 
 def result_file_name(index: int, attempt: int) -> str:
-    """The file beside an attempt's log that has what its callable returned."""
+    """Return the name of the file beside an attempt's log with its callable's result."""
     return f"{FILE_MARK}{index}.{attempt}.result"
 
 
 def parse_name(name: str) -> LogFileName | None:
-    """Return the parts of a log file's name, whatever its form; None for any other file."""
+    """Return the parts of a log file's name in any form; None for any other file."""
     raw = _RAW_NAME.fullmatch(name)
     if raw is not None:
         return LogFileName(int(raw[1]), int(raw[2]), int(raw[3] or 0))
@@ -84,9 +84,9 @@ def parse_name(name: str) -> LogFileName | None:
 
 
 def object_name(job_id: str, name: LogFileName) -> str:
-    """Return a name in the remote state for a packed piece.
+    """Return an object name in the remote state for a packed piece.
 
-    Each is new, so that what is removed later is never what a job of the same name has written since.
+    Each name is unique, so that a later removal never affects a newer job of the same name.
 
     Args:
         job_id: The job.
@@ -96,7 +96,7 @@ def object_name(job_id: str, name: LogFileName) -> str:
 
 
 def parse_object_name(name: str) -> tuple[str, LogFileName] | None:
-    """Return the job and the piece of an object of the remote state; None for any other object."""
+    """Return the job and piece of an object in the remote state; None for any other object."""
     found = _OBJECT_NAME.fullmatch(name)
     parsed = None if found is None else parse_name(found[2])
     return None if found is None or parsed is None or parsed.form != PACKED else (found[1], parsed)

@@ -1,4 +1,4 @@
-"""A finished piece of a log, compressed: blocks of whole records that are read one by one.
+"""A finished, compressed piece of a log: blocks of whole records that can be read separately.
 
     "IrisLog1" | count: u32 | crc: u32 | count * (raw: u32 | packed: u32 | flags: u8 | first: u64 | last: u64) | blocks
 
@@ -6,7 +6,7 @@ All little-endian; `crc` is of the table. Each block is one zstd frame with a ch
 its record format (`iris.rpc.logformat`). zstd and not zlib, by measurement on lines of a training run: at level 1 it
 packs better (4.8 to 3.8), five times as fast (816 MB/s), and unpacks four times as fast (2.2 GB/s).
 
-A damaged block hides itself alone; a damaged table hides the piece.
+A damaged block affects only itself. A damaged table affects the whole piece.
 """
 
 import struct
@@ -33,7 +33,7 @@ _LARGEST_BLOCK: Final = 64 * 1024 * 1024
 
 
 class DamagedPieceError(Exception):
-    """The table of a packed piece cannot be read."""
+    """The table of a packed piece is unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Block:
     """One block of a piece.
 
     Args:
-        start: Offset of its first byte in the piece, unpacked. size: Its unpacked bytes.
-        place: Offset in the packed file. packed: Its packed bytes.
-        whole: It has nothing but whole records.
-        special: Among its records are pieces of lines, or notes.
-        first_ms: Earliest time of its records, if it is whole. last_ms: The latest.
+        start: Its start offset in the unpacked piece. size: Its unpacked size.
+        place: Its offset in the packed file. packed: Its packed size.
+        whole: Whether it contains only whole records.
+        special: Whether its records include pieces of lines, or notes.
+        first_ms: The earliest time of its records, if it is whole. last_ms: The latest.
     """
 
     start: int
@@ -66,7 +66,7 @@ def pack(data: bytes) -> bytes:
     """Return the packed form of a piece of a log.
 
     Args:
-        data: Bytes of the record format. They may begin or end within a record, as those of a worker that is behind do.
+        data: Bytes of the record format. They may begin or end within a record, like those of a worker that is behind.
     """
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     rows, frames = [], []
@@ -79,7 +79,7 @@ def pack(data: bytes) -> bytes:
 
 
 def _cut(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Where the blocks begin and end, with their flags and times. What is no record comes as it is."""
+    """Return the block boundaries with flags and times. Bytes that are not records are kept as they are."""
     begin = 0
     for span in read_spans(lambda offset, count: data[offset : offset + count], 0, len(data), True, BLOCK_BYTES):
         if span.hole:
@@ -94,7 +94,7 @@ class PackedPiece:
     """Reads a packed piece.
 
     Args:
-        read: Gives so many bytes of the packed file from an offset on.
+        read: Returns bytes of the packed file from an offset.
     """
 
     def __init__(self, read: Read, blocks: list[Block]) -> None:
@@ -103,7 +103,7 @@ class PackedPiece:
 
     @classmethod
     def opened(cls, read: Read) -> "PackedPiece":
-        """Return the piece. Raises DamagedPieceError."""
+        """Return the opened piece. Raise DamagedPieceError."""
         head = read(0, _HEAD.size)
         if len(head) < _HEAD.size:
             raise DamagedPieceError("it has no table")
@@ -125,11 +125,11 @@ class PackedPiece:
         return self.blocks[-1].end if self.blocks else 0
 
     def block_at(self, offset: int) -> int:
-        """The number of the block that has this byte."""
+        """Return the number of the block that contains this byte."""
         return min(bisect_right(self.blocks, offset, key=attrgetter("end")), len(self.blocks) - 1)
 
     def unpacked(self, number: int) -> bytes | None:
-        """The bytes of a block; None: it is damaged."""
+        """Return the bytes of a block; None if it is damaged."""
         block = self.blocks[number]
         if block.size > _LARGEST_BLOCK:
             return None

@@ -1,4 +1,4 @@
-"""The pieces of one log, whatever their form: opened, read as one, and removed."""
+"""The pieces of one log in any form: open, read as one, and remove."""
 
 import contextlib
 import logging
@@ -35,12 +35,12 @@ class PieceMovedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where the pieces of one log are.
+    """The location of one log's pieces.
 
     Args:
-        fetch: Reads what was moved; None: reading that raises PieceMovedError.
-        trash: Directory of notes of objects that are to be removed from the remote state.
-        announce: Hears which moved pieces will be read soon; None: nobody does.
+        fetch: Reads moved pieces; None makes their reading raise PieceMovedError.
+        trash: The directory of notes about remote objects to remove.
+        announce: Called with moved pieces that will be read soon; None for no calls.
     """
 
     directory: Path
@@ -57,12 +57,12 @@ class LogPlace:
         return self.directory / packed_name(self.index, self.attempt, start, size, form)
 
     def names(self) -> list[LogFileName]:
-        """The names of the log's files."""
+        """Return the names of the log's files."""
         found = (parse_name(path.name) for path in self.directory.glob(f"{FILE_MARK}{self.index}.{self.attempt}.*"))
         return [name for name in found if name is not None]
 
     def expect(self, pieces: Sequence[tuple[int, int]]) -> None:
-        """Announce those of the pieces (offset and size) that were moved: they will be opened soon, in this order."""
+        """Announce the moved ones among the pieces (offset and size), which will be opened soon in this order."""
         if self.announce is None:
             return
         names = []
@@ -88,7 +88,7 @@ class LogPlace:
                 os.replace(moved, self.trash / secrets.token_hex(8))
 
     def open(self, start: int, size: int) -> "RawPiece | PackedReader | None":
-        """The piece, in the first form that is there; None: it was removed. Raises PieceMovedError, OSError."""
+        """Return the piece in its first existing form; None if it was removed. Raise PieceMovedError or OSError."""
         # In the order in which a piece changes its form, so that one that changes meanwhile is found in the next.
         with contextlib.suppress(FileNotFoundError):
             return RawPiece(os.open(self.raw(start), os.O_RDONLY | os.O_CLOEXEC))
@@ -109,7 +109,7 @@ class LogPlace:
 
 
 class RawPiece:
-    """A piece as it came."""
+    """A piece in its original form."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -122,10 +122,10 @@ class RawPiece:
 
 
 class PackedReader:
-    """A packed piece; the block that was read last is kept unpacked.
+    """A packed piece. The block read last stays unpacked.
 
     Args:
-        descriptor: Closed at the end, if there is one.
+        descriptor: Closed at the end, if given.
     """
 
     def __init__(self, read: Read, descriptor: int | None = None) -> None:
@@ -138,11 +138,11 @@ class PackedReader:
 
     @property
     def blocks(self) -> Sequence[Block]:
-        """None when their table is damaged."""
+        """Return the blocks; None if their table is damaged."""
         return self._piece.blocks
 
     def read(self, offset: int, count: int) -> bytes:
-        """So many bytes from an offset on; zeros for what is damaged, fewer at the end."""
+        """Return bytes from an offset; zeros for damaged parts, and fewer at the end."""
         parts = []
         while count > 0 and offset < self._piece.size:
             number = self._piece.block_at(offset)
@@ -154,7 +154,7 @@ class PackedReader:
         return b"".join(parts)
 
     def block(self, number: int) -> bytes | None:
-        """The bytes of a block; None when it is damaged."""
+        """Return the bytes of a block; None if it is damaged."""
         if self._kept[0] != number:
             self._kept = number, self._piece.unpacked(number)
         return self._kept[1]
@@ -166,10 +166,10 @@ class PackedReader:
 
 
 class JoinedPieces:
-    """Pieces that follow each other, read as one; those that were dropped meanwhile read as zeros, which are a hole.
+    """Consecutive pieces read as one. Pieces dropped meanwhile read as zeros, which are a gap.
 
     Args:
-        run: Offset in the log and size of each piece. What is read is counted from the first one's.
+        run: Offset in the log and size of each piece. Reads are relative to the first one's offset.
     """
 
     def __init__(self, place: LogPlace, run: Sequence[tuple[int, int]]) -> None:
@@ -180,11 +180,11 @@ class JoinedPieces:
         self._dropped: set[tuple[int, int]] = set()
 
     def was_dropped(self, begin: int, end: int) -> bool:
-        """True if the range overlaps pieces that were dropped after they were listed."""
+        """Return whether the range overlaps pieces that were dropped after they were listed."""
         return any(first <= end and begin <= last for first, last in self._dropped)
 
     def read(self, offset: int, count: int) -> bytes:
-        """So many bytes from an offset on, fewer only at the end."""
+        """Return bytes from an offset, and fewer only at the end."""
         parts = []
         for number in range(max(bisect_right(self._run, (offset, sys.maxsize)) - 1, 0), len(self._run)):
             start, size = self._run[number]
@@ -200,16 +200,16 @@ class JoinedPieces:
         return b"".join(parts)
 
     def spans(self, begin: int, end: int, since_ms: int, until_ms: int) -> Iterator[Span]:
-        """The records between two offsets, which are ends of records, and notes for holes.
+        """Yield the records between two record boundaries, and notes for gaps.
 
-        Packed blocks are given as they are; those of which all records are of another time are given without records
-        and not read, as the table of their piece says so. Of other spans some records may be of another time.
+        Packed blocks are passed on whole. Blocks whose records are all of other times, according to their table, are
+        yielded without records and not read. Other spans may include some records of other times.
 
         Args:
-            begin: Offset of the first byte.
-            end: Offset behind the last one.
+            begin: The offset of the first byte.
+            end: The offset after the last byte.
             since_ms: Unix ms.
-            until_ms: Unix ms; 0: no end.
+            until_ms: Unix ms; 0 for no end.
         """
         place, at_ms = begin, 0
         for number, (start, size) in enumerate(self._run):
@@ -237,7 +237,7 @@ class JoinedPieces:
         self._open = None
 
     def _piece(self, number: int) -> RawPiece | PackedReader | None:
-        """The piece of that number, which stays open until another is asked for; None: it was dropped."""
+        """Return the piece of that number, which stays open until another is requested; None if it was dropped."""
         if self._open is None or self._open[0] != number:
             self.close()
             (start, size), *following = ((self._begin + at, size) for at, size in self._run[number:][: AHEAD + 1])

@@ -1,4 +1,4 @@
-"""Reading and following logs: a job's, one task's, or those of a whole tree of jobs."""
+"""Read and follow the logs of a job, a task, or a whole tree of jobs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -24,11 +24,11 @@ class LogQuery:
     """A request to read logs.
 
     Args:
-        index: One task of the job; None: all.
-        max_lines: 0: all; else the last ones, or the first ones when `from_start`.
-        choice: Which lines of them.
-        follow: Go on until the job (with those below it, if included) has ended and everything was given, or until the
-            time is over up to which lines are chosen.
+        index: One task of the job; None for all.
+        max_lines: 0 for all; otherwise the last ones, or the first ones with `from_start`.
+        choice: Which of their lines to include.
+        follow: Continue until the job (with its descendants, if included) has ended and everything was delivered, or
+            until the end of the requested time.
     """
 
     job_id: JobId
@@ -43,12 +43,12 @@ class LogQuery:
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bounds of a reader's work.
+    """Limits of a reader's work.
 
     Args:
-        batch_bytes: Bytes at which a batch ends.
-        merged: Logs that are merged by time; more come one after another, so many before others have their turn.
-        late_ms: How long after the end of the chosen time lines of it may still come in, for those who follow.
+        batch_bytes: The size at which a batch ends.
+        merged: Maximum number of logs merged by time. More logs are read in turn, each up to this size at a time.
+        late_ms: How long after the end of the requested time late lines may still arrive, for followers.
     """
 
     batch_bytes: int = 256 * 1024
@@ -62,13 +62,13 @@ _LIMITS: Final = ReadLimits()
 async def read_logs(
     hub: LogHub, query: LogQuery, limits: ReadLimits = _LIMITS, now_ms: Callable[[], int] = unix_ms
 ) -> AsyncGenerator[Batch, None]:
-    """Yield the lines asked for in batches; each attempt's in order, merged by time. Each line once.
+    """Yield the requested lines in batches, each once: each attempt's in order, merged by time.
 
     Args:
         hub: The logs.
-        query: The job or task, and the lines wanted of it.
-        limits: Sizes of batches.
-        now_ms: The clock by which the chosen time ends.
+        query: The job or task, and the requested lines.
+        limits: The sizes of batches.
+        now_ms: The clock for the end of the requested time.
     """
     subscription = hub.subscribe(query.job_id, query.include_children)
     reached: dict[LogKey, int] = {}
@@ -100,7 +100,7 @@ async def _read_here(
     reached: dict[LogKey, int],
     first: FirstLines | None,
 ) -> AsyncGenerator[Batch, None]:
-    """Read what is on this disk; `reached` tells how far that was given. Raises PieceMovedError."""
+    """Read what is on this disk; `reached` records the progress. Raise PieceMovedError."""
     sequence = _sequence(hub, query)
     done = hub.is_complete(query.job_id, query.include_children)
     keys = _all_keys(hub, query)
@@ -159,7 +159,7 @@ async def _read_elsewhere(
 async def _something_new(
     subscription: Subscription, query: LogQuery, limits: ReadLimits, now_ms: Callable[[], int]
 ) -> bool:
-    """Wait for it; False: nothing that comes now can be of the chosen time."""
+    """Wait for new data. Return False if nothing later can be in the requested time."""
     if not query.choice.until_ms:
         await subscription.wait()
         return True
@@ -174,7 +174,7 @@ async def _something_new(
 
 
 def _chosen(query: LogQuery, keys: Iterable[LogKey]) -> list[LogKey]:
-    """Those of the logs that the query asks for, in order; `index` is a task of the job itself."""
+    """Return the logs that the query selects, in order. `index` is a task of the job itself."""
 
     def is_chosen(key: LogKey) -> bool:
         is_of_task = query.index in (None, key[1]) or key[0] != query.job_id
@@ -199,7 +199,7 @@ def _of_log(hub: LogHub, key: LogKey, since_ms: int, reached: dict[LogKey, int])
 
 
 def _passed(parts: Iterable[Part], reached: dict[LogKey, int]) -> Iterator[tuple[LogKey, bytes]]:
-    """The records of the parts; notes how far that is."""
+    """Yield the records of the parts, and record the progress."""
     for key, span in parts:
         yield key, span.data
         reached[key] = span.end
@@ -208,7 +208,7 @@ def _passed(parts: Iterable[Part], reached: dict[LogKey, int]) -> Iterator[tuple
 async def _tails(
     hub: LogHub, keys: list[LogKey], query: LogQuery, limits: ReadLimits
 ) -> tuple[list[Line], dict[LogKey, int]]:
-    """The last lines of all logs, and where to read on in each."""
+    """Return the last lines of all logs, and where to continue in each."""
     kept: list[Line] = []
     ends: dict[LogKey, int] = {}
     for number, key in enumerate(keys, 1):

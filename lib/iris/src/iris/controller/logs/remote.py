@@ -1,9 +1,9 @@
-"""Pieces of logs in the remote state: put there, fetched, and found again when it is not known any more where they are.
+"""Pieces of logs in the remote state: write, fetch, and locate them after their notes are lost.
 
-The notes of where they are lie beside the logs, on the controller's disk. The objects' names say everything that a note
-does, so one listing of the remote `logs/` is enough to write those that are missing. It is made once for a state
-directory, before the controller serves: a worker that comes back then goes on with its attempt's log where the moved
-pieces end.
+Notes about their locations are beside the logs on the controller's disk. The objects' names contain everything that a
+note does, so one listing of the remote `logs/` is enough to restore missing notes. This happens once for a state
+directory, before the controller serves, so that a returning worker continues its attempt's log where the moved pieces
+end.
 """
 
 import logging
@@ -30,15 +30,15 @@ class RemotePieces:
         self.url = url.rstrip("/")
 
     def put(self, name: str, data: bytes) -> None:
-        """Write an object; it is there as a whole when this returns. Raises what the storage raises."""
+        """Write an object completely. Raise the storage's errors."""
         write_bytes_atomic(f"{self.url}/{name}", data, durable=True)
 
     def get(self, name: str) -> bytes | None:
-        """The content of an object; None: there is none. Raises what the storage raises."""
+        """Return the content of an object; None if there is none. Raise the storage's errors."""
         return read_bytes_or_none(f"{self.url}/{name}")
 
     def names(self) -> list[str]:
-        """The names of all objects there are below `logs/`. Raises what the storage raises."""
+        """Return the names of all objects below `logs/`. Raise the storage's errors."""
         filesystem, root = url_to_fs(self.url)
         filesystem.invalidate_cache()
         try:
@@ -50,7 +50,7 @@ class RemotePieces:
         return [name.lstrip("/").removeprefix(above) for name in found]
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it is there. Raises what the storage raises."""
+        """Remove an object, if it exists. Raise the storage's errors."""
         if not name.startswith(FOLDER + "/") or ".." in name.split("/"):
             return
         filesystem, root = url_to_fs(self.url)
@@ -61,14 +61,14 @@ class RemotePieces:
 
 
 class ReadAhead:
-    """Fetches objects, those that were announced before they are asked for. Used by one thread.
+    """Fetch objects, announced ones in advance. Used by one thread.
 
-    What is announced when many are fetched or wait to be taken is fetched when it is asked for.
+    Announced objects beyond the limits are fetched when they are requested.
 
     Args:
-        fetch: Gives an object by its name; called in several threads at once.
-        width: Objects that are fetched at a time.
-        most: Objects that were fetched, or are being fetched, and not asked for yet.
+        fetch: Fetches an object by name, in several threads concurrently.
+        width: Number of concurrent fetches.
+        most: Maximum number of objects fetched or being fetched that were not yet requested.
     """
 
     def __init__(self, fetch: Fetch, width: int = AHEAD, most: int = _MOST_KEPT) -> None:
@@ -78,23 +78,23 @@ class ReadAhead:
         self._threads = ThreadPoolExecutor(width, thread_name_prefix="log-pieces")
 
     def expect(self, names: Iterable[str]) -> None:
-        """Begin to fetch objects that will be asked for soon, in this order."""
+        """Start fetching objects that will be requested soon, in this order."""
         for name in names:
             if name not in self._coming and len(self._coming) < self._most:
                 self._coming[name] = self._threads.submit(self._fetch, name)
 
     def get(self, name: str) -> bytes | None:
-        """The content of an object; None: there is none. Waits for it. Raises what `fetch` raises."""
+        """Return the content of an object, waiting for it; None if there is none. Raise the errors of `fetch`."""
         coming = self._coming.pop(name, None)
         return self._fetch(name) if coming is None else coming.result()
 
     def close(self) -> None:
-        """Fetch nothing more; does not wait for what is being fetched."""
+        """Stop fetching, without waiting for running fetches."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class RemotePiece(NamedTuple):
-    """A piece in the remote state: which bytes of which log, and its object's name."""
+    """A piece in the remote state: its log, its range, and its object's name."""
 
     key: LogKey
     start: int
@@ -103,14 +103,14 @@ class RemotePiece(NamedTuple):
 
 
 def recover_notes(store: LogStore, remote: RemotePieces, is_known: Callable[[LogKey], bool]) -> int:
-    """Write the notes that are missing; return how many. Does nothing where it was done before.
+    """Write missing notes and return their number. Does nothing if this was already done.
 
-    A storage that does not answer is told in the log, and asked again at the next start.
+    If the storage does not answer, that is logged and tried again at the next start.
 
     Args:
-        store: The logs; nothing of them has been read yet.
-        remote: Where pieces were moved.
-        is_known: Whether there is such an attempt. Pieces of others stay where they are, without a note.
+        store: The logs, of which nothing has been read yet.
+        remote: The storage of moved pieces.
+        is_known: Returns whether an attempt exists. Pieces of others stay without a note.
     """
     listed = store.root.with_name(_LISTED)
     try:
@@ -134,10 +134,10 @@ def recover_notes(store: LogStore, remote: RemotePieces, is_known: Callable[[Log
 
 
 def parse_pieces(names: Iterable[str]) -> Iterator[RemotePiece]:
-    """The pieces that objects of these names are; other objects are passed over.
+    """Return the pieces with these object names. Other objects are ignored.
 
     Args:
-        names: Below the remote state directory (`iris.controller.logs.names`).
+        names: Names below the remote state directory (`iris.controller.logs.names`).
     """
     for name in names:
         if (found := parse_object_name(name)) is not None:
@@ -146,13 +146,13 @@ def parse_pieces(names: Iterable[str]) -> Iterator[RemotePiece]:
 
 
 def missing_pieces(pieces: Iterable[RemotePiece], here: Iterable[tuple[int, int]]) -> list[RemotePiece]:
-    """Those pieces of one log of which no byte is here already, none twice, in order.
+    """Return the pieces of one log of which no byte is here, without overlap and in order.
 
-    A piece may have been moved twice, and a log that began anew is cut otherwise; its bytes are the same.
+    A piece may have been moved twice, and a restarted log is cut differently. Its bytes are the same.
 
     Args:
-        pieces: In the remote state.
-        here: Offset and size of what there is of the log.
+        pieces: The pieces in the remote state.
+        here: Offset and size of the existing parts of the log.
     """
     taken = [(start, start + size) for start, size in here]
     chosen = []
@@ -165,7 +165,7 @@ def missing_pieces(pieces: Iterable[RemotePiece], here: Iterable[tuple[int, int]
 
 
 def _dropped(store: LogStore) -> set[str]:
-    """The names of objects that are still to be removed."""
+    """Return the names of objects that still have to be removed."""
     try:
         return {note.read_text() for note in store.trash.iterdir()}
     except FileNotFoundError:

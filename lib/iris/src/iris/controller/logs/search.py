@@ -1,7 +1,7 @@
-"""The wanted lines of logs on a disk, found without looking at each line where that can be helped.
+"""Find the requested lines of logs on disk, without looking at each line where possible.
 
-A packed block is passed over whole when no line in it can be wanted: it is of another time, or lacks a text that every
-match must have. Of a span that has that text, only the records around it are looked at.
+A packed block is skipped if none of its lines can match: it is of another time, or lacks a text that every match
+contains. In a span with that text, only the records around it are examined.
 """
 
 import heapq
@@ -32,12 +32,12 @@ _DIFFERENT: Final = re.compile(r"[^\x00-\x7f]|\\[^dDwWnt\W]|\{,|\[\[?:|\[\^?\]")
 
 
 def in_turns(sources: Sequence[Iterator[Part]], most: int = MERGED) -> Iterator[Part]:
-    """The records of several logs, merged by time; of more than `most`, one log after another."""
+    """Yield the records of several logs, merged by time. For more than `most` logs, one after another."""
     return chain.from_iterable(sources) if len(sources) == 1 or len(sources) > most else _merged(sources)
 
 
 def _merged(sources: Sequence[Iterator[Part]]) -> Iterator[Part]:
-    """Parts are cut where a record of another log comes between."""
+    """Merge parts, cutting them where a record of another log comes between."""
     heap: list[tuple[int, int, LogKey, Span, int]] = []
     numbers: Iterable[int] = range(len(sources))
     while True:
@@ -57,7 +57,7 @@ def _merged(sources: Sequence[Iterator[Part]]) -> Iterator[Part]:
 
 
 def last_lines(logs: Iterable[Iterable[Line]], most: int) -> list[Line]:
-    """The last lines of several logs, by time."""
+    """Return the last lines of several logs, by time."""
     kept: list[Line] = []
     for lines in logs:
         kept = list(heapq.merge(kept, lines, key=_at_ms))[-most:]
@@ -65,19 +65,19 @@ def last_lines(logs: Iterable[Iterable[Line]], most: int) -> list[Line]:
 
 
 def encoded(lines: Iterable[Line]) -> Iterator[tuple[LogKey, bytes]]:
-    """Lines as records, those of one log that follow each other together."""
+    """Return lines as records, combining consecutive ones of one log."""
     for key, group in groupby(lines, itemgetter(0)):
         yield key, b"".join(encode_record(record) for _, record in group)
 
 
 @dataclass(slots=True)
 class FirstLines:
-    """Lets so many lines pass."""
+    """Let a limited number of lines pass."""
 
     left: int
 
     def of(self, parts: Iterable[Part]) -> Iterator[Part]:
-        """The parts, up to the last line that may pass."""
+        """Yield the parts up to the last allowed line."""
         for key, span in parts if self.left else ():
             first, count = span.first(self.left)
             self.left -= count
@@ -88,11 +88,12 @@ class FirstLines:
 
 @dataclass(slots=True)
 class Search:
-    """Looks through logs; a later round gives what has come since.
+    """Search logs. A later round yields what has been added since.
 
     Args:
-        since_ms: Unix ms; earlier lines are not wanted.
-        max_lines: The last ones of the first round and all that follow, or the first ones if `from_start`; 0: all.
+        since_ms: Unix ms. Earlier lines are skipped.
+        max_lines: The last lines of the first round and all that follow, or the first lines with `from_start`; 0 for
+            all.
     """
 
     store: LogStore
@@ -106,7 +107,7 @@ class Search:
 
     @property
     def has_all(self) -> bool:
-        """Whether all lines were given that may be."""
+        """Return whether all allowed lines were delivered."""
         return self._first is not None and not self._first.left
 
     @property
@@ -114,12 +115,12 @@ class Search:
         return self.max_lines > 0 and not self.from_start and self._rounds == 1
 
     def round(self, keys: list[LogKey], positions: Mapping[LogKey, int], last: bool) -> Iterator[tuple[LogKey, bytes]]:
-        """The wanted lines of these logs since the last round, merged by time.
+        """Yield the matching lines of these logs since the last round, merged by time.
 
         Args:
             keys: The logs.
-            positions: Where to begin in logs of which others have read the beginning.
-            last: Nothing follows, so lines without an end are given, too.
+            positions: Where to start in logs whose beginnings were read elsewhere.
+            last: Whether this is the last round, so that unfinished lines are included.
         """
         self._rounds += 1
         for job_id in {key[0] for key in keys}:
@@ -148,11 +149,11 @@ def _at_ms(line: Line) -> int:
 
 
 class LogSearch:
-    """Looks through one attempt's log.
+    """Search one attempt's log.
 
     Args:
-        since_ms: Unix ms; earlier lines are not wanted.
-        position: Where to begin: a record's first byte.
+        since_ms: Unix ms. Earlier lines are skipped.
+        position: The start: a record's first byte.
     """
 
     def __init__(self, choice: LineChoice, since_ms: int = 0, position: int = 0) -> None:
@@ -165,11 +166,11 @@ class LogSearch:
         self._find = _find_in_blocks(choice.grep)
 
     def spans(self, log: LogFiles, last: bool) -> Iterator[Span]:
-        """The wanted records from where the last call ended to the present end of the log.
+        """Yield the matching records between the last call's end and the current end of the log.
 
         Args:
             log: The log.
-            last: Nothing follows, so lines without an end are given, too.
+            last: Whether this is the last call, so that unfinished lines are included.
         """
         end = log.complete_size()
         for span in log.spans(self._position, *self._time_ms, self._before_ms):
@@ -190,7 +191,7 @@ class LogSearch:
 
 
 def _find_in_blocks(pattern: str) -> Callable[[bytes, int], int]:
-    """The fastest function that says where in a block, from an offset on, the pattern may match; -1: nowhere."""
+    """Return the fastest function that finds where the pattern may match in a block, from an offset; -1 for nowhere."""
     text = required_text(pattern)
     if text:
         return lambda data, begin: data.find(text, begin)
@@ -198,17 +199,18 @@ def _find_in_blocks(pattern: str) -> Callable[[bytes, int], int]:
 
 
 def block_search(pattern: str) -> Callable[[bytes, int], int] | None:
-    """A function of a block and a position: where from there on the first place is that may match, -1: nowhere.
+    """Return a function of a block and a position that finds the next place that may match; -1 for nowhere.
 
-    Each match of `pattern` in a part of the block lies at or behind such a place; what is found has to be
-    looked at again, line by line. RE2 looks where it can, since it reads a block six to thirteen times as fast as
-    Python's own engine (docs/performance.md).
+    Each match of `pattern` in a part of the block is at or after such a place. Candidates must be checked line by line.
+    RE2 is used where possible, because it reads a block six to thirteen times as fast as Python's own engine
+    (docs/performance.md).
 
     Args:
-        pattern: A regular expression that Python takes.
+        pattern: A valid Python regular expression.
 
     Returns:
-        The function; None: the expression may look different in a block, so each line is to be looked at by itself.
+        The function; None if the expression may match differently in a block, so that each line must be checked
+        separately.
     """
     if not finds_in_blocks(pattern):
         return None

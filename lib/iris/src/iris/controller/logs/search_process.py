@@ -1,8 +1,8 @@
-"""A process that looks through logs for a controller: `python -m iris.controller.logs.search_process`.
+"""A process that searches logs for a controller: `python -m iris.controller.logs.search_process`.
 
-What a regular expression costs is up to who wrote it, and the remote storage answers when it likes; neither may hold up
-the controller, so both are waited for here. Lines of JSON come in: first a `Task`, then one for each round. Frames go
-out: the number of a log among the round's keys and the length of what follows (both 4 bytes), then records of it.
+The author of a regular expression determines its cost, and the remote storage determines its latency. Neither may block
+the controller, so this process handles both. Input is lines of JSON: first a `Task`, then one line per round. Output is
+frames: the index of a log among the round's keys and the length of the data (4 bytes each), then its records.
 """
 
 import dataclasses
@@ -32,10 +32,10 @@ _NICE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The lines to look for, and where.
+    """The requested lines and their location.
 
     Args:
-        root: Directory of the logs. remote: URL of the remote state; empty: there is none.
+        root: The directory of the logs. remote: The URL of the remote state; empty for none.
     """
 
     root: str
@@ -46,24 +46,24 @@ class Task:
     from_start: bool = False
 
     def to_json(self) -> str:
-        """One line."""
+        """Return one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> "Task":
-        """The reverse of `to_json`."""
+        """Return the task in the result of `to_json`."""
         fields: dict[str, Any] = json.loads(line)
         return cls(**{**fields, "choice": LineChoice(**fields["choice"])})
 
 
 def send(out: BinaryIO, number: int, data: bytes = b"") -> None:
-    """Send one frame at once."""
+    """Send one frame immediately."""
     out.write(FRAME.pack(number, len(data)) + data)
     out.flush()
 
 
 def serve(requests: Iterator[str], out: BinaryIO) -> None:
-    """Do a task, round by round, until no more are asked for."""
+    """Run a task round by round, until no more are requested."""
     task = Task.from_json(next(requests))
     if not task.remote:
         _serve(task, LogStore(Path(task.root)), requests, out)
@@ -88,7 +88,7 @@ def _serve(task: Task, store: LogStore, requests: Iterator[str], out: BinaryIO) 
 
 
 def main() -> None:
-    """Serve the controller at the other end of stdin and stdout."""
+    """Serve the controller on stdin and stdout."""
     os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the controller ends this when it ends
     out = sys.stdout.buffer

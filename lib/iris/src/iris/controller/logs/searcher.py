@@ -1,4 +1,4 @@
-"""Reading logs through a process of its own: for chosen lines, and for what lies in the remote state."""
+"""Read logs through a separate process: for filtered lines, and for pieces in the remote state."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ class Searchers:
     """The processes that read for callers.
 
     Args:
-        remote: URL of the remote state; empty: there is none.
-        patience_s: A round that has given nothing for so long is given up.
+        remote: The URL of the remote state; empty for none.
+        patience_s: A round without output for this long is given up.
     """
 
     root: str
@@ -34,7 +34,7 @@ class Searchers:
 
     @contextlib.asynccontextmanager
     async def begin(self, task: Task) -> "AsyncGenerator[Searcher]":
-        """A process for one caller, killed at the end. Raises Unavailable when too many are at work."""
+        """Return a process for one caller, killed at the end. Raise Unavailable if too many are running."""
         if self._running >= self.most:
             raise Unavailable(f"{self.most} readers of chosen log lines are at work already; try again")
         self._running += 1
@@ -52,7 +52,7 @@ class Searcher:
     """One of those processes.
 
     Attributes:
-        has_all: All lines were given that were asked for.
+        has_all: Whether all requested lines were delivered.
     """
 
     def __init__(self, process: Process, task: Task, patience_s: float) -> None:
@@ -65,16 +65,16 @@ class Searcher:
     async def round(
         self, keys: Sequence[LogKey], positions: Mapping[LogKey, int], last: bool
     ) -> AsyncGenerator[tuple[LogKey, bytes], None]:
-        """The records of the wanted lines of these logs that came since the last round.
+        """Yield the records of matching lines of these logs since the last round.
 
         Args:
             keys: The logs.
-            positions: Where to begin in each, in bytes.
+            positions: The start offset in each, in bytes.
             last: Whether no round follows.
 
         Raises:
             InvalidRequest: It takes too long.
-            Unavailable: The process failed, say because the remote state does not answer.
+            Unavailable: The process failed, for example because the remote state does not answer.
         """
         assert self._process.stdin is not None  # both are pipes
         assert self._process.stdout is not None

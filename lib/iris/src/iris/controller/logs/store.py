@@ -1,7 +1,7 @@
-"""The controller's copies of task logs: one append-only file of records an attempt, and who waits for more of it.
+"""The controller's copies of task logs: one append-only file of records per attempt, and the readers waiting for more.
 
-An append is durable against the death of the controller (it is in the page cache when it is acknowledged), and the
-worker keeps its own copy until the end of the attempt is committed and its whole log is here.
+An append survives the death of the controller (it is in the page cache when acknowledged), and the worker keeps its own
+copy until the end of the attempt is committed and its whole log is here.
 """
 
 import contextlib
@@ -45,10 +45,10 @@ class LogStore:
     """Logs below one directory: `<user>/<job>/<child>/~<index>.<attempt>.log` (see `iris.controller.logs.files`).
 
     Args:
-        limit_bytes: So much of an attempt's log is kept: its beginning, and what is newest.
-        has_room: Whether the disk has room for so many bytes more. spare: Makes room for a note at any cost.
-        fetch: Reads what was moved to the remote state; None: reading it raises PieceMovedError.
-        announce: Hears which objects there will be read soon.
+        limit_bytes: The size limit of an attempt's log. Its beginning and its newest part are kept.
+        has_room: Returns whether the disk has room for more bytes. spare: Makes room for a note at any cost.
+        fetch: Reads moved pieces from the remote state; None makes their reading raise PieceMovedError.
+        announce: Called with remote objects that will be read soon.
     """
 
     def __init__(
@@ -73,18 +73,18 @@ class LogStore:
         self._listed: dict[str, dict[tuple[int, int], list[LogFileName]]] = {}
 
     def size(self, key: LogKey) -> int:
-        """Bytes taken of one attempt's log, also those that were dropped since."""
+        """Return the accepted bytes of one attempt's log, including dropped ones."""
         return self.log(key).size
 
     def append(self, key: LogKey, offset: int, data: bytes) -> int:
-        """Add what is new of `data`, which starts at `offset` of the log; return the size taken afterwards.
+        """Append the new part of `data`, which starts at `offset` of the log, and return the accepted size.
 
-        Bytes that are here already are skipped. After a gap nothing is added: the size returned says where to go on.
-        What the limit or the disk has no room for counts as taken, and a note stands for it. Raises OSError.
+        Bytes that are already here are skipped. After a gap nothing is added: the returned size says where to continue.
+        Dropped bytes (limit or full disk) count as accepted, and a note marks them. Raise OSError.
 
         Args:
             key: Task and number of the attempt.
-            offset: Place of the first byte of `data` in the log.
+            offset: The offset of the first byte of `data` in the log.
             data: Whole records.
         """
         log = self.log(key)
@@ -105,24 +105,25 @@ class LogStore:
         return log.size
 
     def attempts(self, job_id: str) -> set[tuple[int, int]]:
-        """(task index, attempt number) of the attempts of a job that have written anything."""
+        """Return (task index, attempt number) of a job's attempts with output."""
         return set(self._found(job_id))
 
     def keys(self, job_id: str) -> list[LogKey]:
-        """The logs of a job, in order of task and attempt."""
+        """Return the logs of a job, in order of task and attempt."""
         return [(job_id, index, attempt) for index, attempt in sorted(self.attempts(job_id))]
 
     def complete_size(self, key: LogKey) -> int:
-        """Offset of the end of what can be read now."""
+        """Return the offset of the end of the readable part."""
         return self.log(key).complete_size()
 
     def read(self, key: LogKey, start: int, since_ms: int = 0) -> Iterator[Record]:
-        """The whole records from offset `start` (a record's start) to the present end, notes for what is missing.
+        """Yield the whole records from offset `start` (a record's start) to the current end, with notes for missing
+        parts.
 
         Args:
             key: The log.
-            start: Where to begin, in bytes.
-            since_ms: Unix ms; earlier records are left out.
+            start: The start offset in bytes.
+            since_ms: Unix ms. Earlier records are skipped.
         """
         return self.log(key).read(start, since_ms)
 
@@ -131,13 +132,13 @@ class LogStore:
 
         Args:
             key: Task and number of the attempt.
-            max_lines: Most records to return; 0: all.
+            max_lines: Maximum number of records; 0 for all.
             since_ms: Unix ms.
         """
         return self.log(key).tail(max_lines, since_ms)
 
     def keep_exception(self, key: LogKey, data: bytes) -> None:
-        """Keep what the attempt's callable raised, as its process has pickled it, as long as its log; best effort."""
+        """Store the pickled exception of the attempt's callable as long as its log; best effort."""
         try:
             if self._limits.has_room(len(data)):
                 self._beside_log(key, exception_file_name).write_bytes(data)
@@ -145,7 +146,7 @@ class LogStore:
             logger.warning("the exception of %s/%d is not kept: %s", key[0], key[1], error)
 
     def begin_results(self, now_ms: int) -> None:
-        """Take note, in a directory that has no results yet, that they are kept from now on (Unix ms)."""
+        """Record, in a directory without results, that they are kept from now on (Unix ms)."""
         note = self.root.parent / _RESULTS_SINCE
         try:
             self.results_since_ms = int(note.read_text())
@@ -155,11 +156,11 @@ class LogStore:
                 note.write_text(str(now_ms))
 
     def keep_result(self, key: LogKey, data: bytes) -> None:
-        """Keep what the attempt's callable returned, packed, as long as its log. Raises OSError."""
+        """Store the packed result of the attempt's callable as long as its log. Raise OSError."""
         self._beside_log(key, result_file_name).write_bytes(data)
 
     def keep_result_file(self, key: LogKey, file: Path) -> None:
-        """Keep what is in a file as `keep_result` does; the file itself may go. Raises OSError."""
+        """Store the content of a file like `keep_result`. The file itself may be removed. Raise OSError."""
         target = self._beside_log(key, result_file_name)
         target.unlink(missing_ok=True)
         try:
@@ -170,12 +171,12 @@ class LogStore:
             shutil.copyfile(file, target)
 
     def read_result(self, key: LogKey, offset: int, most: int) -> tuple[bytes, int]:
-        """Return what is kept of the attempt's result from an offset on, and the size of all; 0 where nothing is.
+        """Return the stored result of the attempt from an offset, and its total size; 0 if there is none.
 
         Args:
             key: Task and number of the attempt.
-            offset: Of the first byte.
-            most: The most bytes to return.
+            offset: The offset of the first byte.
+            most: Maximum number of bytes to return.
         """
         try:
             with (self.directory(key[0]) / result_file_name(*key[1:])).open("rb") as file:
@@ -185,7 +186,7 @@ class LogStore:
             return b"", 0
 
     def _beside_log(self, key: LogKey, name: Callable[[int, int], str]) -> Path:
-        """The path of a file beside the attempt's log, which is there from now on."""
+        """Return the path of a file beside the attempt's log, recording that it exists from now on."""
         directory = self.directory(key[0])
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.size(key):
@@ -195,16 +196,16 @@ class LogStore:
         return directory / name(*key[1:])
 
     def exception(self, key: LogKey) -> bytes:
-        """Return the stored exception of the attempt's callable; empty when there is none."""
+        """Return the stored exception of the attempt's callable; empty if there is none."""
         try:
             return (self.directory(key[0]) / exception_file_name(*key[1:])).read_bytes()
         except OSError:
             return b""
 
     def remove_below(self, job_id: str, first_attempt: int, most: int) -> bool:
-        """Remove up to `most` logs of attempts with lower numbers; return whether there may be more of them.
+        """Remove up to `most` logs of attempts with lower numbers. Return whether there may be more.
 
-        They are of an ended job whose name was used again.
+        They belong to an ended job whose name was reused.
         """
         lower = ((job_id, *item) for item in self._found(job_id) if item[1] < first_attempt)
         chosen = list(islice(lower, most))
@@ -219,7 +220,7 @@ class LogStore:
         self._found(key[0]).pop(key[1:], None)
 
     def remove(self, job_id: str) -> None:
-        """Remove all logs of a job that is forgotten."""
+        """Remove all logs of a removed job."""
         directory = self.directory(job_id)
         for index, attempt in self.attempts(job_id):
             self.log((job_id, index, attempt)).remove()
@@ -231,25 +232,27 @@ class LogStore:
                 directory = directory.parent
 
     def stored_jobs(self, above: str = "") -> Iterator[str]:
-        """The ids of the jobs that have a log here: of all, or of `above` and those below it. Reads that directory."""
+        """Return the ids of the jobs that have a log here: all, or `above` and its descendants. Reads that
+        directory.
+        """
         for directory, _, files in os.walk(self.directory(above) if above else self.root):
             if any(name.startswith(FILE_MARK) for name in files):
                 yield "/" + Path(directory).relative_to(self.root).as_posix()
 
     def release(self, job_id: str) -> None:
-        """Drop what is kept in memory about an ended job; it is read again when it is asked for."""
+        """Drop cached data about an ended job. It is read again on request."""
         for index, attempt in self._listed.pop(job_id, ()):
             self._logs.pop((job_id, index, attempt), None)
 
     def directory(self, job_id: str) -> Path:
-        """Where the logs of a job are. Raises InvalidRequest."""
+        """Return the directory of a job's logs. Raise InvalidRequest."""
         parts = job_id.split("/")[1:]
         if not parts or any(part in ("", ".", "..") for part in parts):
             raise InvalidRequest(f"not a job id: {job_id!r}")
         return self.root.joinpath(*parts)
 
     def log(self, key: LogKey) -> LogFiles:
-        """The files of one attempt's log."""
+        """Return the files of one attempt's log."""
         log = self._logs.get(key)
         if log is None:
             job_id, index, attempt = key
@@ -259,13 +262,13 @@ class LogStore:
         return log
 
     def place(self, key: LogKey) -> LogPlace:
-        """Where the pieces of one log are."""
+        """Return the location of one log's pieces."""
         return LogPlace(self.directory(key[0]), key[1], key[2], self._fetch, self.trash, self._announce)
 
     def settling(self, job_id: str) -> Iterator[None]:
-        """Let the last pieces of an ended job's logs be packed, if they are worth it, and drop what is in memory.
+        """Pack the last pieces of an ended job's logs if that is worthwhile, and drop cached data.
 
-        One log is looked at in each step; what is in memory goes with the end of the last.
+        Each step handles one log. Cached data is dropped after the last.
         """
         for key in self.keys(job_id) if self.on_ripe is not None else ():
             log = self.log(key)
@@ -278,12 +281,12 @@ class LogStore:
         self.release(job_id)
 
     def tended(self, key: LogKey, start: int, size: int) -> None:
-        """Take note that a piece was packed or moved; what was dropped meanwhile is removed in its new form, too.
+        """Record that a piece was packed or moved. If it was dropped meanwhile, remove its new form, too.
 
         Args:
             key: The log.
-            start: Where the piece begins, in bytes.
-            size: How long it is.
+            start: The start of the piece in bytes.
+            size: Its size.
         """
         self._ending.discard(key)
         log = self._logs.get(key)

@@ -1,4 +1,4 @@
-"""Webhooks for ends of jobs: what is owed, its message, its delivery.
+"""Webhooks for the ends of jobs: pending notices, messages, delivery.
 
-Here belongs telling other services; pages and clients are told elsewhere.
+Only notices to other services belong here. Pages and clients are notified elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Notices of ends that are still to be delivered: a name for each, from the job's submission until its delivery."""
+"""Pending notices: one name each, from the job's submission until its delivery."""
 
 import contextlib
 import logging
@@ -15,22 +15,22 @@ _LOST: Final = "a notice is only kept in memory, and is lost with this controlle
 
 
 class Debts(Protocol):
-    """Names of deliveries that are owed. Used in one event loop; never raises for lack of a place."""
+    """The names of pending deliveries. Used in one event loop; a full disk never makes it raise."""
 
     def names(self) -> set[str]:
-        """All that are owed."""
+        """Return all pending names."""
         ...
 
     def owe(self, name: str) -> None:
-        """One is owed; repeating it changes nothing."""
+        """Add a pending delivery. Idempotent."""
         ...
 
     def settle(self, name: str) -> None:
-        """One is owed no more."""
+        """Remove a delivery."""
         ...
 
     def flush(self) -> None:
-        """Write what is not written yet."""
+        """Write unwritten changes."""
         ...
 
 
@@ -38,7 +38,7 @@ class FileDebts:
     """A small file for each, which costs less than a commit.
 
     Args:
-        directory: Of the files; made when there is something to keep.
+        directory: The directory of the files, created on first use.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -66,7 +66,7 @@ class FileDebts:
 
 
 class NoticeStore(Protocol):
-    """Keeps names; a write has survived a loss of power when it returns."""
+    """Stores names. A write is durable when it returns."""
 
     def save_notices(self, owed: Sequence[str], settled: Sequence[str]) -> None: ...
 
@@ -74,14 +74,14 @@ class NoticeStore(Protocol):
 
 
 class StoredDebts:
-    """Rows of the database, which goes off the machine with all else that is committed there.
+    """Rows of the database, which are replicated with all other commits.
 
-    What comes in one turn of the loop is one commit.
+    All changes in one turn of the event loop are one commit.
 
     Args:
-        store: Of the rows.
-        soon: Calls a function in the next turn of the loop.
-        files: Of releases that had only these, or of a time without a remote state.
+        store: The store of the rows.
+        soon: Calls a function in the next turn of the event loop.
+        files: Files of releases that only had these, or of a time without a remote state.
     """
 
     def __init__(self, store: NoticeStore, soon: Callable[[Callable[[], None]], object], files: FileDebts) -> None:

@@ -15,7 +15,7 @@ DELIVERY_HEADER: Final = "Iris-Delivery"
 
 
 def message_of(job: Job, cluster: str) -> dict[str, Any]:
-    """Return the message about an ended job: its state, why it ended so, and how long it took (seconds)."""
+    """Return the message about an ended job: its state, error, and duration (seconds)."""
     began = job.started_at_ms or job.finished_at_ms
     return {
         "event": "job_ended",
@@ -39,13 +39,13 @@ def message_of(job: Job, cluster: str) -> dict[str, Any]:
 
 
 def signed_headers(body: bytes, secret: bytes, at_s: int, delivery: str) -> dict[str, str]:
-    """The headers by which a receiver knows who speaks, when, and of what (a repeated delivery has the same name).
+    """Return the headers that authenticate the sender, time and content. A repeated delivery has the same name.
 
     Args:
-        body: What is sent.
-        secret: Shared with the receiver.
-        at_s: Unix seconds; part of what is signed, so that nothing can be repeated much later.
-        delivery: Name of the delivery.
+        body: The body of the request.
+        secret: The secret shared with the receiver.
+        at_s: Unix seconds, which are part of the signature to prevent late replays.
+        delivery: The name of the delivery.
     """
     signature = hmac.new(secret, f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
     return {
@@ -58,5 +58,5 @@ def signed_headers(body: bytes, secret: bytes, at_s: int, delivery: str) -> dict
 
 
 def body_of(message: dict[str, Any]) -> bytes:
-    """The bytes that are sent and signed."""
+    """Return the bytes to send and sign."""
     return json.dumps(message, ensure_ascii=False, sort_keys=True).encode()

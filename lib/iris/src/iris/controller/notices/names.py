@@ -1,4 +1,6 @@
-"""Addresses of hosts, as far as they are known soon: for what is told at submit; what counts is asked at delivery."""
+"""Addresses of hosts, as far as they resolve quickly. They serve the check at submission; the delivery resolves
+again.
+"""
 
 import asyncio
 import ipaddress
@@ -22,12 +24,12 @@ async def system_lookup(host: str) -> list[str]:
 
 
 class HostAddresses:
-    """Looks hosts up, and keeps the answers for a while: many jobs name one host. Used in one event loop.
+    """Resolve hosts and cache the answers, because many jobs name one host. Used in one event loop.
 
     Args:
-        lookup: Asks.
-        timeout_s: An answer is not waited for longer.
-        kept_s: So long an answer, or that there was none, is not asked for again.
+        lookup: The resolver.
+        timeout_s: Timeout of an answer.
+        kept_s: How long answers and failures are cached.
         now: Monotonic seconds.
     """
 
@@ -46,7 +48,7 @@ class HostAddresses:
         self._kept: dict[str, tuple[float, list[IpAddress]]] = {}
 
     async def of(self, host: str) -> list[IpAddress]:
-        """Return the addresses of a host; [] when they are not known in time, or it has none."""
+        """Return the addresses of a host; [] if they are not known in time, or it has none."""
         until, addresses = self._kept.get(host, (0.0, []))
         if self._now() < until:
             return addresses

@@ -1,7 +1,7 @@
-"""Who is owed the news of a job's end is told of it, at least once, also over restarts of the controller.
+"""Deliver notices of jobs' ends at least once, across restarts of the controller.
 
-Each debt is kept (`debts`) from the job's submission to the delivery, so that no end is forgotten between its commit
-and the sending. With a webhook of the whole cluster the ends of root jobs are told; those below are its details.
+Each notice is recorded (`debts`) from the job's submission to its delivery, so that no end is lost between its commit
+and the request. A webhook for the whole cluster receives the ends of root jobs; child jobs are details of those.
 """
 
 import asyncio
@@ -32,13 +32,14 @@ _NOWHERE: Final = ipaddress.ip_address("0.0.0.0")
 
 @dataclass(frozen=True, slots=True)
 class NoticeRules:
-    """How and whom to tell.
+    """How and to whom notices are delivered.
 
     Args:
-        url: Told of every root job's end; empty: nobody is.
-        allow: Hosts, patterns of hosts and networks that may be told (see `iris.domain.webhooks.refusal`).
-        is_private: Only this machine's user can submit.
-        timeout_s: Of one try. retry_s: First and longest pause between tries. give_up_s: After the first try.
+        url: Receives every root job's end; empty for none.
+        allow: Allowed hosts, patterns of hosts and networks (see `iris.domain.webhooks.refusal`).
+        is_private: Whether only this machine's user can submit.
+        timeout_s: Timeout of one attempt. retry_s: First and longest delay between attempts. give_up_s: Total time
+            after the first attempt.
     """
 
     url: str = ""
@@ -50,11 +51,11 @@ class NoticeRules:
 
 
 class Notifier:
-    """Listens to the engine's effects and tells those who want to know.
+    """Listens to the engine's effects and delivers notices.
 
     Args:
-        debts: What is owed.
-        secret: With which messages are signed.
+        debts: The pending notices.
+        secret: The secret for message signatures.
         clock_ms: Unix ms.
     """
 
@@ -78,12 +79,12 @@ class Notifier:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def check(self, url: str) -> None:
-        """Refuse an address that is none, or that is never told here as far as that is known now.
+        """Refuse an address that is invalid or never allowed here, as far as is known now.
 
-        What a name resolves to is judged again when it is told; a name that is not known in time is let in.
+        The resolved name is checked again at delivery. A name that does not resolve in time is accepted.
 
         Raises:
-            InvalidRequest: It is none, or is refused.
+            InvalidRequest: It is invalid, or refused.
         """
         webhook = parse_webhook(url)
         if not self._refusal(webhook, _NOWHERE):
@@ -98,7 +99,7 @@ class Notifier:
                 raise InvalidRequest(reason)
 
     def restore(self) -> None:
-        """Take up what the controller before this one owed."""
+        """Load the previous controller's pending notices."""
         owed = self._debts.names()
         for job in self._view.jobs.values():
             for url in self._urls(job):
@@ -117,7 +118,7 @@ class Notifier:
                 self._look_at(effect.job_id, isinstance(effect, JobEnded))
 
     async def close(self) -> None:
-        """End; what is still owed is told by the next controller."""
+        """Stop. The next controller delivers the remaining notices."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -186,5 +187,7 @@ class Notifier:
 
 
 def _name(job: Job, url: str, rules: NoticeRules) -> str:
-    """The name of a debt, and of its deliveries: the same over restarts, another for another job of the same name."""
+    """Return the name of a notice and its deliveries: stable across restarts, and different for another job of the same
+    name.
+    """
     return f"{job.sequence}-{job.submitted_at_ms}-{'cluster' if url == rules.url else 'job'}"

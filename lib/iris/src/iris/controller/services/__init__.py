@@ -1,4 +1,4 @@
-"""The gRPC services: wire in, one decision of the controller, wire out.
+"""The gRPC services: decode, one decision of the controller, encode.
 
-One file a service. No rule and no SQL here.
+One file per service. There are no rules and no SQL here.
 """

@@ -1,4 +1,4 @@
-"""AccessService: who may join the cluster, and who may no longer."""
+"""AccessService: admit workers to the cluster, and revoke them."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
@@ -17,7 +17,7 @@ Context = Any  # grpc's own, which is untyped here
 
 
 class AccessService(access_pb2_grpc.AccessServiceServicer):
-    """Serves new workers, and the admins who let them in."""
+    """Serves new workers, and the admins who admit them."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller

@@ -1,4 +1,4 @@
-"""BlobService: chunks in and out of the blob store."""
+"""BlobService: chunks to and from the blob store."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 

@@ -1,4 +1,4 @@
-"""ClusterService: what the cluster is doing, and its end."""
+"""ClusterService: the state of the cluster, and its shutdown."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 

@@ -30,12 +30,12 @@ OBSERVABLE_STATES = frozenset(
 
 
 def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms: int = 0) -> AttemptObserved:
-    """Return a worker's observation, with times of this host's clock.
+    """Return a worker's observation, with times by this host's clock.
 
     Args:
         message: The worker's report.
         worker_id: The worker.
-        shift_ms: What is to be added to the worker's times; see `clock_shift`.
+        shift_ms: Milliseconds to add to the worker's times (see `clock_shift`).
     """
     state = number(TaskState, message.state, f"attempt {message.attempt_id}: state")
     if state not in OBSERVABLE_STATES:
@@ -55,13 +55,15 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms
 
 
 def shifted_usage(message: pb.AttemptUsage, shift_ms: int) -> Usage:
-    """Return what an attempt has used, with the time of this host's clock; arguments as of `observation_from_wire`."""
+    """Return an attempt's resource use with times by this host's clock. Arguments are those of
+    `observation_from_wire`.
+    """
     usage = usage_from_wire(message)
     return replace(usage, at_ms=_shifted(usage.at_ms, shift_ms))
 
 
 def clock_shift(sent_at_ms: int, now_ms: int) -> int:
-    """Return the ms by which this host's clock is ahead of a worker's, by its latest message; 0: it does not say."""
+    """Return the ms by which this host's clock is ahead of a worker's, from its latest message; 0 if unknown."""
     return now_ms - sent_at_ms if sent_at_ms > 0 else 0
 
 
@@ -71,7 +73,7 @@ def _shifted(at_ms: int, shift_ms: int) -> int:
 
 def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
     # What is only held is not the tasks' own: their worker never hears of the accelerators.
-    """Return the launch of a job's attempts; `job_token` is what they may call the controller with."""
+    """Return the launch of a job's attempts. `job_token` authenticates their calls to the controller."""
     resources = replace(spec.resources, device=None) if spec.reserve else spec.resources
     return pb.Launch(
         job_id=spec.job_id,
@@ -95,7 +97,7 @@ def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
 
 
 def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
-    """The launch of a job that differs from another in its name only.
+    """Return the launch of a job that differs from another only in its name.
 
     Args:
         launch: The launch of the other job.
@@ -109,7 +111,7 @@ def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
 
 
 def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], bool]) -> pb.RunAttempts:
-    """`attempts`: (task index, attempt number), and whether it is prefilled."""
+    """Return the message for `attempts`: (task index, attempt number), and whether each is prefilled."""
     return pb.RunAttempts(
         launch=launch,
         attempts=[
@@ -122,14 +124,14 @@ def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], b
 def outgoing_to_wire(
     outgoing: Outgoing, run: list[pb.RunAttempts], revision: int, grace_ms: int, now_ms: int = 0
 ) -> pb.ControllerMessage:
-    """Return one message for everything that was pending for a worker.
+    """Return one message with everything pending for a worker.
 
     Args:
-        outgoing: What was pending.
+        outgoing: The pending orders.
         run: What to start, with its launches.
-        revision: Number of the desired set.
-        grace_ms: Between SIGTERM and SIGKILL of what is stopped.
-        now_ms: The controller's clock, for an acknowledged beat.
+        revision: The number of the desired set.
+        grace_ms: Time between SIGTERM and SIGKILL of a stop.
+        now_ms: The controller's clock, for an acknowledged heartbeat.
     """
     message = pb.ControllerMessage(
         log_acks=[pb.LogAck(attempt_id=attempt, offset=offset) for attempt, offset in outgoing.log_acks.items()],

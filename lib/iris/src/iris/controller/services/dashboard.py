@@ -1,4 +1,4 @@
-"""DashboardService: what pages in a browser need beyond the other services."""
+"""DashboardService: what browser pages need besides the other services."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 

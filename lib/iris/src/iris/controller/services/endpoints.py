@@ -1,4 +1,6 @@
-"""EndpointService: where live attempts answer, and the key by which actors and callers of one user know each other."""
+"""EndpointService: addresses of live attempts, and the key with which one user's actors and callers authenticate each
+other.
+"""
 
 # ruff: noqa: ARG002
 
@@ -72,7 +74,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
 
 
 def actor_key(secret: bytes, user: str) -> bytes:
-    """Return the key of one user's processes, which can be made only with the cluster's secret."""
+    """Return the key of one user's processes, which requires the cluster's secret."""
     return hmac.digest(secret, f"actor-key:{user}".encode(), hashlib.sha256)
 
 

@@ -1,4 +1,4 @@
-"""JobService: wire in, a decision of the controller, wire out."""
+"""JobService: decode, one decision of the controller, encode."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
@@ -193,7 +193,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return found
 
     def _reason(self, task: Task, of_job: str) -> str:
-        """Return why the task does not run; `of_job` is the reason of its job's first pending task."""
+        """Return why the task is not running. `of_job` is the reason of its job's first pending task."""
         if task.state is TaskState.PENDING:
             return of_job
         if task.state is TaskState.BUILDING:
@@ -207,7 +207,9 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return job_status(job, self._controller.pending_reason(job.job_id), include_spec)
 
     def _listed(self, job: Job, readable: bool) -> pb.JobStatus:
-        """A job of a list. Of others' jobs people see names, states and times, and not what they run or say."""
+        """Return a job of a list. For others' jobs, users see names, states and times, but not commands and
+        messages.
+        """
         status = self._status(job)
         if not readable:
             status.ClearField("error")
@@ -217,7 +219,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     @contextmanager
     def _lending(self, context: Context) -> Iterator[None]:
-        """While a task waits for its children it needs no cpu: they may have it."""
+        """Context manager: lend a task's CPUs to its children while it waits for them."""
         principal = current_principal()
         attempt = AttemptId(dict(context.invocation_metadata() or ()).get(ATTEMPT_ID_KEY, ""))
         task, number = self._view.find_attempt(attempt)

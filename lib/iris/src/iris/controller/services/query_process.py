@@ -1,8 +1,8 @@
 """A process that answers queries for a controller: `python -m iris.controller.services.query_process`.
 
-Lines of JSON come in, each a query; for each a frame goes out: the number of a gRPC status and the length of what
-follows (both 4 bytes), then a `QueryResponse`, or the words of the error. Who wrote a query decides what it costs, so
-the kernel holds the limits: SIGALRM ends the process of a query that is too slow, also when the controller is gone.
+Input is lines of JSON, each a query. Output is a frame for each: the number of a gRPC status and the length of the data
+(4 bytes each), then a `QueryResponse` or the error's text. The author of a query determines its cost, so the kernel
+enforces the limits: SIGALRM ends the process of a slow query, even if the controller is gone.
 """
 
 import json
@@ -26,7 +26,7 @@ _PAST_THE_LIMIT_S: Final = 0.5
 
 
 def answer(line: str) -> tuple[int, bytes]:
-    """Return the number of the status of a query and the bytes of its answer or error."""
+    """Return the status number of a query and the bytes of its answer or error."""
     asked = json.loads(line)
     error: MarinError
     try:
@@ -49,7 +49,7 @@ def answer(line: str) -> tuple[int, bytes]:
 
 
 def main() -> None:
-    """Serve the controller at the other end of stdin and stdout."""
+    """Serve the controller on stdin and stdout."""
     os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the controller ends this when it ends
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def query_response(result: QueryRows) -> pb.QueryResponse:
-    """Return the wire form of the rows of a query."""
+    """Return the wire form of a query's rows."""
     rows = [pb.QueryRow(values=map(_value_to_wire, row)) for row in result.rows]
     return pb.QueryResponse(columns=result.columns, rows=rows, truncated=result.truncated)
 

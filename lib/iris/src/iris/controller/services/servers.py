@@ -21,7 +21,7 @@ from iris.rpc.protocol import SERVER_OPTIONS, SOCKET_NAME
 
 
 def make_servers(controller: Controller, interceptor: ServerInterceptor) -> tuple[grpc.aio.Server, StreamServer]:
-    """Return the gRPC server, which has no port yet, and that of the Unix socket; neither has started."""
+    """Return the gRPC server, which has no port yet, and the Unix socket's server. Neither has started."""
     clients, workers = ClientService(controller), WorkerService(controller)
     streams: dict[str, tuple[Behaviour, Decoder]] = {
         "/iris.v1.ClientService/Session": (clients.Session, pb.ClientMessage.FromString),

@@ -1,4 +1,4 @@
-"""Submissions and stops, from the wire to their decisions and back; the same for every way in which they come."""
+"""Submissions and stops, decoded, decided and encoded, for every transport."""
 
 import asyncio
 
@@ -12,9 +12,9 @@ from iris.rpc.generated import iris_pb2 as pb
 
 
 async def begin_submission(controller: Controller, request: pb.SubmitJobRequest) -> "asyncio.Future[Answer]":
-    """Store the blobs that came along and have the job decided in the next batch; the result is a `Submitted`.
+    """Store the included blobs and have the job decided in the next batch. The future's result is a `Submitted`.
 
-    Raises MarinError as `Controller.begin_submit` does; the future does, too.
+    Raise MarinError like `Controller.begin_submit`, immediately or in the future.
     """
     parent_id = parent_of(JobId(request.spec.job_id))
     parent = None if parent_id is None else controller.view.jobs.get(parent_id)
@@ -27,7 +27,7 @@ async def begin_submission(controller: Controller, request: pb.SubmitJobRequest)
 
 
 def stop_response(controller: Controller, stopped: StoppedJobs) -> pb.StopJobResponse:
-    """Return the response to a stop, with the attempts that may live on out of reach. The view must be committed."""
+    """Return the response to a stop, with the attempts that may still run out of reach. The view must be committed."""
     if stopped.already is not None:
         return pb.StopJobResponse(already=job_state_to_wire(stopped.already))
     view, sessions = controller.view, controller.sessions

@@ -1,4 +1,4 @@
-"""WorkerService: one session of one worker, as a stream of messages in each direction."""
+"""WorkerService: one session of one worker, as a stream in each direction."""
 
 # every method takes grpc's context and a request, needed or not
 
@@ -45,9 +45,9 @@ _LONGEST_VERSION: Final = 64
 
 
 def check_worker_id(worker_id: str) -> None:
-    """Raise InvalidRequest for what cannot be the id of a worker.
+    """Raise InvalidRequest for an invalid worker id.
 
-    It is part of what the worker shows with each call, and headers of calls are ASCII.
+    It is part of the worker's token, which is sent in ASCII headers.
     """
     ascii_line = worker_id.isascii() and is_printable_line(worker_id)
     if not worker_id or not ascii_line or len(worker_id) > _LONGEST_WORKER_ID:
@@ -111,7 +111,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             sessions.close(session)
 
     def _bind_key(self, worker_id: WorkerId, public_key: bytes, nonce: bytes, proof: bytes) -> None:
-        """Bind the worker's credential to a key that it has proved. Raises Denied."""
+        """Bind the worker's credential to a key that it has proved. Raise Denied."""
         check_proof(public_key, worker_id, nonce, proof)
         # Once more: another session may have bound another key meanwhile, or the credential was revoked.
         if not self._controller.credentials.check_key(worker_id, public_key):
@@ -177,7 +177,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         return Report(event, message.log_size)
 
     def _keep_result(self, message: pb.Observation, attempt_id: AttemptId, worker_id: WorkerId) -> None:
-        """Before the end itself, as above; None is kept as nothing."""
+        """Store a result before its attempt's end is decided. None is stored as nothing."""
         data: bytes | Path = message.result
         if message.result_digest:
             data = self._controller.blobs.path(message.result_digest)
@@ -205,7 +205,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         return outgoing_to_wire(outgoing, run, session.revision, grace_ms, now_ms)
 
     def _launch(self, spec: JobSpec) -> pb.Launch:
-        """Return the launch of a job's attempts, made once for attempts that start in a row."""
+        """Return the launch of a job's attempts, cached for attempts that start in a row."""
         known = self._launches.get(spec.job_id)
         if known is not None and known[0] is spec:
             return known[1]

@@ -1,8 +1,7 @@
 """The controller's blobs: immutable byte strings named by their SHA-256, one file each.
 
-A blob is written under a temporary name, verified and renamed, so whatever stands under a digest is whole. What was
-damaged on disk later is noticed when it is read, and at the first use of every process; it is removed, and asked for
-again.
+A blob is written under a temporary name, verified and renamed, so a file with a digest's name is complete. Later damage
+is detected when it is read, and at the first use of every process; a damaged blob is removed and requested again.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def check_digest(digest: str) -> str:
-    """Return `digest` if it is a SHA-256 in lowercase hex; raise InvalidRequest otherwise."""
+    """Return `digest` if it is a SHA-256 in lowercase hex. Raise InvalidRequest otherwise."""
     if not _DIGEST.fullmatch(digest):
         raise InvalidRequest(f"{digest[:80]!r} is not a blob digest: expected 64 lowercase hex digits (SHA-256)")
     return digest
@@ -37,7 +36,7 @@ class BlobStore:
     """Blobs below one directory, `ab/<digest>`.
 
     Args:
-        has_room: Whether the disk has room for so many bytes more.
+        has_room: Returns whether the disk has room for more bytes.
     """
 
     def __init__(self, root: Path, has_room: Callable[[int], bool] = lambda count: count >= 0) -> None:
@@ -53,7 +52,7 @@ class BlobStore:
         return self._root / digest[:2] / check_digest(digest)
 
     def has(self, digest: str) -> bool:
-        """True if the blob is here; if so it stays for `ControllerConfig.blob_grace_s`."""
+        """Return whether the blob is here. If so it stays for `ControllerConfig.blob_grace_s`."""
         now = time.time()
         if self._used_at.get(digest, 0) > now - _TOUCH_EVERY_S:
             return True
@@ -66,11 +65,11 @@ class BlobStore:
         return True
 
     def is_verified(self, digest: str) -> bool:
-        """True if the blob is here and this process has seen that its bytes are right. Looks at no file's content."""
+        """Return whether the blob is here and this process has verified it, without reading a file."""
         return digest in self._verified and self.has(digest)
 
     def verify(self, digest: str) -> bool:
-        """True if the blob is here with the right bytes; a damaged one is removed. Reads it once a process."""
+        """Return whether the blob is here and intact. A damaged one is removed. It is read once per process."""
         if not self.has(digest):
             return False
         if digest not in self._verified:
@@ -82,11 +81,11 @@ class BlobStore:
         return True
 
     def unsound(self, digests: Iterable[str]) -> list[str]:
-        """Those of `digests` that are missing or damaged, in order, each once; may read all of them."""
+        """Return the `digests` that are missing or damaged, in order without duplicates. May read all of them."""
         return [digest for digest in dict.fromkeys(digests) if not self.verify(digest)]
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those of `digests` that are not here, in order, each once."""
+        """Return the `digests` that are not here, in order without duplicates."""
         return [digest for digest in dict.fromkeys(digests) if not self.has(digest)]
 
     def unused_since(self, before: float) -> Iterator[str]:
@@ -97,7 +96,7 @@ class BlobStore:
                     yield entry.name
 
     def remove_unused(self, digest: str, before: float) -> bool:
-        """Remove a blob unless it was used since `before`; returns whether it is gone."""
+        """Remove a blob unless it was used since `before`. Return whether it is gone."""
         try:
             if self.path(digest).stat().st_mtime >= before:
                 return False
@@ -115,7 +114,7 @@ class BlobStore:
         return digest
 
     def read(self, digest: str) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield (offset, at most 1 MiB, is it the last) of a blob. Raises NotFound, also for one that is damaged."""
+        """Yield (offset, at most 1 MiB, whether it is the last) of a blob. Raise NotFound, also for a damaged one."""
         try:
             file = self.path(digest).open("rb")
         except FileNotFoundError:
@@ -143,7 +142,7 @@ class BlobStore:
                 offset += len(data)
 
     def size(self, digest: str) -> int:
-        """Bytes of a blob. Raises NotFound."""
+        """Return the size of a blob. Raise NotFound."""
         try:
             return self.path(digest).stat().st_size
         except FileNotFoundError:
@@ -158,23 +157,23 @@ class BlobStore:
         self._verified.add(digest)
 
     def temporary_file(self) -> tuple[int, Path]:
-        """A new empty file, open for writing, on the file system of the blobs."""
+        """Return a new empty file, open for writing, on the blobs' file system."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix="upload.", dir=self._root)
         return descriptor, Path(name)
 
     def has_room(self, count: int) -> bool:
-        """True if `count` bytes more may be stored now."""
+        """Return whether `count` more bytes may be stored now."""
         return self._has_room(count)
 
     def no_room(self) -> BudgetExceeded:
-        """Return the error for a sender of bytes for which there is no room."""
+        """Return the error for a sender whose bytes do not fit."""
         return BudgetExceeded(
             f"there is no room for more files on the controller's disk ({self._root}); free some there"
         )
 
     def remove_leftovers(self) -> None:
-        """Remove what uploads of an earlier process left unfinished."""
+        """Remove unfinished uploads of an earlier process."""
         for path in self._root.glob("upload.*"):
             path.unlink(missing_ok=True)
 
@@ -189,7 +188,7 @@ class BlobStore:
 
 
 class Upload:
-    """The blobs that one caller is sending in chunks; leaving the context drops the unfinished ones."""
+    """The blobs that one caller sends in chunks. Leaving the context drops unfinished ones."""
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
@@ -197,15 +196,15 @@ class Upload:
         self.stored = 0
 
     def add(self, digest: str, offset: int, data: bytes, last: bool) -> None:
-        """Take one chunk; chunks of a blob come in order.
+        """Add one chunk. Chunks of a blob come in order.
 
-        Raises InvalidRequest for a gap or a wrong digest, BudgetExceeded when the disk has no room.
+        Raise InvalidRequest for a gap or a wrong digest, BudgetExceeded if the disk is full.
 
         Args:
-            digest: SHA-256 of the whole blob.
-            offset: Place of the chunk in the blob.
+            digest: The SHA-256 of the whole blob.
+            offset: The offset of the chunk in the blob.
             data: The chunk.
-            last: The blob ends with it: verify and store it.
+            last: Whether it is the last chunk, after which the blob is verified and stored.
         """
         if not self._store.has_room(len(data)):
             raise self._store.no_room()

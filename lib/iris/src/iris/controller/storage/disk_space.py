@@ -1,9 +1,9 @@
-"""Room for the database: a reserve that nothing else may touch, and who has to stop before it is touched.
+"""Disk space for the database: a reserve that nothing else may use, and who stops before it is touched.
 
-The controller's disk fills in this order: logs and blobs stop when one and a half of `margin` is free beside the
-reserve file, new jobs are refused below `margin`; the database goes on into that; when even that is gone, the reserve
-file (of the same size) is given up for it. A controller that starts on a full disk gives the reserve up first, so it
-can always open its database.
+The controller's disk fills in this order. Logs and blobs stop when one and a half of `margin` is free beside the
+reserve file, and new jobs are refused below `margin`. The database continues into that margin; when it is used up, the
+reserve file (of the same size) is released for it. A controller that starts on a full disk first releases the reserve,
+so it can always open its database.
 """
 
 import contextlib
@@ -32,41 +32,41 @@ _LEFTOVERS: Final = ("blobs/upload.*", "iris.db.restoring", "iris.db.snapshot", 
 
 @dataclass(frozen=True, slots=True)
 class FreeSpace:
-    """Bytes of a file system: free for this user, and in all."""
+    """Bytes of a file system: free for this user, and in total."""
 
     free: int
     total: int
 
 
 def room_of(path: Path) -> FreeSpace:
-    """Return the room on the file system of `path`."""
+    """Return the space on the file system of `path`."""
     found = os.statvfs(path)
     return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def reserve_size(wanted: int, total: int) -> int:
-    """Bytes to reserve on a file system of `total` bytes."""
+    """Return the bytes to reserve on a file system of `total` bytes."""
     return min(wanted, total // _SHARE)
 
 
 def is_low(free: int, margin: int, held: bool, was_low: bool) -> bool:
-    """True if new jobs, logs and blobs have to wait; that ends at a quarter more than the margin.
+    """Return whether new jobs, logs and blobs must wait. That ends at a quarter above the margin.
 
     Args:
         free: Free bytes.
         margin: Bytes below which work has to wait.
-        held: Bytes of the reserve file that are held.
-        was_low: It was low at the last look.
+        held: The size of the held reserve file in bytes.
+        was_low: Whether it was low at the last check.
     """
     return not held or free < (margin + margin // 4 if was_low else margin)
 
 
 class DiskSpace:
-    """The room on one file system, and the reserve file on it.
+    """The space on one file system, and its reserve file.
 
     Args:
-        root: Directory of the state. wanted: Bytes of the reserve; 0: none is kept and nothing is refused.
-        look: Tells the room. clock: Seconds, for how often it is looked at.
+        root: The state directory. wanted: Bytes to reserve; 0 reserves and refuses nothing.
+        look: Returns the space. clock: Seconds, for the interval of checks.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class DiskSpace:
         self._is_low = False
 
     def give_way(self, shed: Callable[[int], object]) -> None:
-        """Before the database is opened: see that it has room, as far as it can be made.
+        """Make room for the database before it is opened, as far as possible.
 
         Args:
-            shed: Frees about so many bytes where there is no reserve any more.
+            shed: Frees about that many bytes if there is no reserve left.
         """
         if not self._wanted or not self._root.is_dir():
             return
@@ -105,7 +105,7 @@ class DiskSpace:
             shed(missing)
 
     def release(self) -> bool:
-        """Give the reserve up for the database; says whether there was one."""
+        """Release the reserve for the database. Return whether there was one."""
         held, self._held = self._file.exists(), False
         if held:
             with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ class DiskSpace:
         return held
 
     def spare(self) -> bool:
-        """Take a few blocks from the reserve, for what must be said of bytes that are lost; a half of it stays."""
+        """Take a few blocks from the reserve, for notes about lost bytes. Half of it stays."""
         size = self._size() - _SPARED_BYTES
         if not self._wanted or size < self._margin // 2:
             return False
@@ -129,7 +129,7 @@ class DiskSpace:
         return True
 
     def tend(self) -> None:
-        """Look at the disk, and have the reserve (again) when there is room for it."""
+        """Check the disk, and recreate the reserve when there is room."""
         if not self._wanted:
             return
         room = self._look(self._root)
@@ -149,18 +149,18 @@ class DiskSpace:
 
     @property
     def low(self) -> str:
-        """Return why new jobs are refused at present; empty when they are not."""
+        """Return why new jobs are refused now; empty if they are not."""
         if self._wanted:
             self.tend()
         return self._reason() if self._is_low else ""
 
     def check(self, what: str) -> None:
-        """Raise BudgetExceeded when there is no room for `what`, e.g. "new jobs"."""
+        """Raise BudgetExceeded if there is no room for `what`, e.g. "new jobs"."""
         if self.low:
             raise BudgetExceeded(f"{what} cannot be taken now: {self._reason()}")
 
     def take(self, count: int) -> bool:
-        """True if `count` more bytes may be written to a log or a blob; counts them as written."""
+        """Return whether `count` more bytes of a log or blob may be written, and count them as written."""
         if not self._wanted:
             return True
         if self._clock() - self._looked_at >= _LOOK_EVERY_S or not self._has(count):

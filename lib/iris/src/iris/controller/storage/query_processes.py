@@ -1,4 +1,4 @@
-"""Queries of operators, answered in processes of their own: one query a user at a time."""
+"""Queries of operators, answered in separate processes: one query per user at a time."""
 
 import asyncio
 import contextlib
@@ -32,14 +32,14 @@ _IDLE_S: Final = 60.0
 
 @dataclass(slots=True)
 class QueryProcesses:
-    """The processes that answer queries. One is kept for a minute after its last query, as starting one takes longer
-    than most queries.
+    """The processes that answer queries. One is kept for a minute after its last query, because starting one takes
+    longer than most queries.
 
     Args:
-        state_dir: The controller's directory.
-        time_limit_s: Seconds a query may take.
-        turn_s: Seconds it may wait for its turn.
-        at_once: How many users' queries are answered at a time: more would take the cores from the scheduler.
+        state_dir: The controller's state directory.
+        time_limit_s: Timeout of a query.
+        turn_s: How long it may wait for its turn.
+        at_once: Number of users' queries answered concurrently: more would take the cores from the scheduler.
     """
 
     state_dir: Path
@@ -58,14 +58,14 @@ class QueryProcesses:
         """Return the answer to a query, a serialized `QueryResponse`.
 
         Args:
-            user: Who asks.
-            sql: One SELECT.
-            max_rows: As of `iris.store.query.run_query`.
-            reader: As there.
+            user: The asking user.
+            sql: One SELECT statement.
+            max_rows: As in `iris.store.query.run_query`.
+            reader: As in `iris.store.query.run_query`.
 
         Raises:
             BudgetExceeded: It takes too long or too much memory, or the user's turn does not come.
-            MarinError: What `run_query` raises.
+            MarinError: Raised by `run_query`.
         """
         asked = {
             "state_dir": str(self.state_dir),
@@ -90,7 +90,7 @@ class QueryProcesses:
         return data
 
     async def close(self) -> None:
-        """End the process that is kept."""
+        """End the kept process."""
         process = self._take_kept()
         if process is not None:
             await end_helper(process)

@@ -1,15 +1,15 @@
-"""The controller's end when the cluster is idle."""
+"""The controller's exit when the cluster is idle."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class IdleWatch:
-    """Calls `on_idle` once after `idle_s` seconds (0: never) without a live job or an open or new call of a client.
+    """Call `on_idle` once after `idle_s` seconds (0: never) without a live job or a client's call.
 
     Args:
-        idle_s: Seconds; 0: never.
-        has_live_jobs: Whether a job is live now.
+        idle_s: Seconds; 0 for never.
+        has_live_jobs: Returns whether a job is live.
         on_idle: Called once.
     """
 

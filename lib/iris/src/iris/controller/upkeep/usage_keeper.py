@@ -1,4 +1,4 @@
-"""Keeps what users have had over a restart: without it, who had the whole cluster yesterday would start afresh."""
+"""Keep users' accounts across a restart: otherwise a user who had the whole cluster yesterday would start afresh."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ class UsageStore(Protocol):
 
 
 class UsageKeeper:
-    """Saves the ledger once a minute, and at the end; lives in the engine's loop, where the store is written.
+    """Save the ledger once a minute and at the end. It runs in the engine's loop, where the store is written.
 
     Args:
         ledger: What attempts have used.
-        store: Where it is saved.
+        store: The store.
         clock_ms: Unix time in milliseconds.
     """
 
@@ -40,7 +40,7 @@ class UsageKeeper:
         self._saved: dict[str, float] = {}
 
     def restore(self) -> None:
-        """Give the ledger the saved accounts. What a user holds now counts from the time of saving."""
+        """Load the saved accounts into the ledger. What a user holds now counts from the time of saving."""
         saved = {item.user: item for item in self._store.load_usage()}
         now_ms = self._clock_ms()
         for user in {*saved, *self._ledger.users()}:
@@ -49,7 +49,7 @@ class UsageKeeper:
             self._saved[user] = item.use
 
     def save(self) -> int:
-        """Write the accounts that have changed; returns how many. Raises Unavailable."""
+        """Write the changed accounts and return their number. Raise Unavailable."""
         now_ms = self._clock_ms()
         changed = []
         for user in self._ledger.users():
@@ -69,7 +69,7 @@ class UsageKeeper:
             self.save_or_tell()
 
     def save_or_tell(self) -> None:
-        """Save; a failure is logged, as nothing but fairness depends on it."""
+        """Save. A failure is only logged, because nothing but fairness depends on it."""
         try:
             self.save()
         except Unavailable:

@@ -1,4 +1,4 @@
-"""Reasons of workers why attempts do not begin there yet, to be shown to people. Kept in memory alone."""
+"""Workers' reasons why attempts have not started there yet, for people. Kept only in memory."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +13,7 @@ _MOST: Final = 10_000
 
 @dataclass(slots=True)
 class AttemptWaits:
-    """Remembers them until the worker says otherwise, or the attempt does not begin any more.
+    """Remember them until the worker says otherwise, or the attempt can no longer start.
 
     Args:
         view: The cluster.
@@ -23,14 +23,14 @@ class AttemptWaits:
     _words: dict[AttemptId, str] = field(default_factory=dict)
 
     def note(self, attempt: AttemptId, words: str) -> None:
-        """Remember what an attempt waits for; "": nothing."""
+        """Remember what an attempt waits for; "" for nothing."""
         if not words:
             self._words.pop(attempt, None)
         elif len(self._words) < _MOST:
             self._words[attempt] = words[:_LONGEST]
 
     def of_attempt(self, attempt: AttemptId) -> str:
-        """Return what an attempt waits for; "": nothing, as far as is known."""
+        """Return what an attempt waits for; "" if nothing is known."""
         words = self._words.get(attempt, "")
         if not words:
             return ""
@@ -44,7 +44,7 @@ class AttemptWaits:
         return ""
 
     def of_job(self, job_id: JobId) -> str:
-        """Return what the first of a job's attempts waits for that waits for anything."""
+        """Return what the first waiting attempt of a job waits for."""
         if not self._words:
             return ""
         prefix = f"{job_id}/"

@@ -1,4 +1,4 @@
-"""One connected worker: how it greets, what it reports, and what its open stream holds."""
+"""One connected worker: its greeting, its reports, and the state of its open stream."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ FAR_CLOCK_MS: Final = 5000
 
 
 def is_far(skew_ms: int, error_ms: int) -> bool:
-    """Whether a host's clock is so far off that people should know, whatever the error of the measurement."""
+    """Return whether a host's clock is off by enough to mention, beyond the measurement error."""
     return abs(skew_ms) - error_ms > FAR_CLOCK_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One observation as it came: the event, and how long the attempt's log is in the end (0 while it runs)."""
+    """An observation as received: the event, and the final length of the attempt's log (0 while it runs)."""
 
     event: AttemptObserved
     log_size: int
@@ -32,10 +32,10 @@ class WorkerHost:
     """A connected worker's host, for people.
 
     Args:
-        address: From which it is connected; "unix": the controller's own machine.
-        version: Its release; empty: it does not say.
-        skew: Its clock minus the controller's and the largest error of that, in ms; None: not measured yet.
-        rival: The address of another host that asked for its session, and was refused; empty: none did.
+        address: The address of its connection; "unix" for the controller's own machine.
+        version: Its release; empty if unknown.
+        skew: Its clock minus the controller's and the maximum error of that, in ms; None before a measurement.
+        rival: The address of another host that asked for its session and was refused; empty for none.
         rival_ms: When that was, by the sessions' clock.
     """
 
@@ -49,7 +49,7 @@ class WorkerHost:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """A worker's first message: its identity, its capacity and its inventory."""
+    """A worker's first message: its identity, capacity and inventory."""
 
     worker_id: WorkerId
     instance_id: str
@@ -62,13 +62,13 @@ class Greeting:
 
 
 class ConnectedWorker:
-    """One open stream of one worker.
+    """An open stream of a worker.
 
     Args:
         worker_id: The worker.
-        instance_id: Its life: another one when it began anew.
+        instance_id: Its life, which changes when it restarts.
         host: Its host, for people.
-        place: As of `rivals.Life`.
+        place: As in `rivals.Life`.
     """
 
     def __init__(self, worker_id: WorkerId, instance_id: str, host: WorkerHost, place: str = "") -> None:

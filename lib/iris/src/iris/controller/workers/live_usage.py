@@ -1,4 +1,6 @@
-"""Keeps the use of running attempts, as their workers say every few seconds; in memory, saved now and then."""
+"""The resource use of running attempts, reported by their workers every few seconds; in memory, and saved
+periodically.
+"""
 
 import asyncio
 import logging
@@ -19,11 +21,11 @@ SAVE_EVERY_S: Final = 30.0
 
 
 class LiveUsage:
-    """The latest of every attempt that runs. What ended attempts used is stored with their end.
+    """The latest report of every running attempt. The use of ended attempts is stored with their end.
 
     Args:
-        engine: Writes what is to be saved, and has the view.
-        stored: Reads what is stored of a job's attempts.
+        engine: Writes what is saved, and has the view.
+        stored: Reads the stored use of a job's attempts.
     """
 
     def __init__(self, engine: Engine, stored: Callable[[JobId], Mapping[AttemptId, AttemptUse]]) -> None:
@@ -33,12 +35,12 @@ class LiveUsage:
         self._unsaved: dict[AttemptId, AttemptUse] = {}
 
     def note(self, name: AttemptId, worker_id: WorkerId, usage: Usage) -> None:
-        """Take in what a worker says of an attempt; of those that are not its own it may say nothing.
+        """Record a worker's report about an attempt. Reports about other workers' attempts are ignored.
 
         Args:
             name: The attempt.
             worker_id: The worker.
-            usage: What the attempt has used.
+            usage: The attempt's use.
         """
         booking = self._engine.view.bookings.get(name)
         if booking is not None and booking.worker_id == worker_id:
@@ -64,7 +66,7 @@ class LiveUsage:
         }
 
     def save(self, transaction: Transaction) -> None:
-        """Write what is new of attempts that run, with whatever else is committed; the others are stored by now."""
+        """Save new reports of running attempts with the next commit. Those of ended ones are already stored."""
         bookings = transaction.view.bookings
         unsaved, self._unsaved = self._unsaved, {}
         self._known = {name: use for name, use in self._known.items() if name in bookings}
@@ -74,7 +76,7 @@ class LiveUsage:
                 written[name] = use
 
     async def run(self) -> None:
-        """Save now and then, until cancelled."""
+        """Save periodically until cancelled."""
         while True:
             await asyncio.sleep(SAVE_EVERY_S)
             if self._unsaved:

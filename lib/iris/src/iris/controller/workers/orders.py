@@ -1,4 +1,4 @@
-"""Orders that wait to be sent to one worker, merged: the worker's attempts bound their size, however slow it reads."""
+"""Orders waiting for one worker, merged: the worker's attempts bound their size, however slowly it reads."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ COMPANY_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """The session ends after this; with `exit` the worker stops its attempts and exits."""
+    """The session ends after this. With `exit` the worker stops its attempts and exits."""
 
     reason: str
     exit: bool
@@ -23,9 +23,9 @@ class Outgoing:
 
     Args:
         start: (task index, attempt number) by job, and whether it is prefilled. stop: Reason by attempt.
-        withdraw: To be handed back, unless they have begun.
-        log_acks: Bytes held of each log that grew.
-        beat_ack: The highest beat received since the last answer; 0: none.
+        withdraw: Attempts to hand back, unless they have begun.
+        log_acks: Stored bytes of each log that grew.
+        beat_ack: The highest heartbeat received since the last answer; 0 for none.
     """
 
     start: dict[JobId, dict[tuple[int, int], bool]] = field(default_factory=dict)
@@ -46,10 +46,10 @@ class Outgoing:
 
 
 class WorkerOrders:
-    """Merges what the engine wants of one worker until the writer of its session takes it.
+    """Merge the engine's orders for one worker until the writer of its session takes them.
 
     Args:
-        company_s: Seconds for which news of ended attempts wait for other orders.
+        company_s: How long news of ended attempts wait for other orders.
     """
 
     def __init__(self, company_s: float = COMPANY_S) -> None:
@@ -93,12 +93,12 @@ class WorkerOrders:
         self._wake.set()
 
     def goodbye(self, reason: str, exit: bool) -> None:
-        """Say this and end the session."""
+        """Send a farewell and end the session."""
         self._pending.goodbye = Farewell(reason, exit)
         self._wake.set()
 
     def close(self) -> None:
-        """End the session without a word."""
+        """End the session without a message."""
         self._closed = True
         self._wake.set()
 
@@ -113,9 +113,9 @@ class WorkerOrders:
             self._wake.set()
 
     async def take(self, timeout_s: float) -> Outgoing | None:
-        """All that is pending, as soon as there is something; None after `timeout_s`, or when closed.
+        """Return everything pending as soon as there is something; None after `timeout_s`, or when closed.
 
-        What ended attempts leave to be said waits a moment for company.
+        Acknowledgements of ended attempts wait a moment for other orders.
         """
         if not self._wake.is_set():
             try:

@@ -1,4 +1,4 @@
-"""The workers' sessions as the controller sees them: who is connected, what is to be sent, who is lost."""
+"""The controller's sessions with workers: who is connected, what to send, who is lost."""
 
 import asyncio
 import logging
@@ -41,13 +41,13 @@ _LOOKS: Final = 8
 
 
 class Sessions:
-    """All sessions. Sends effects to workers, takes in what they report, and declares silent workers lost.
+    """All sessions. Send effects to workers, process their reports, and declare silent workers lost.
 
     Args:
-        rules: What silence of a worker means; after a start of the controller it counts from then.
-        log_wait_s: How long an end is held back for the rest of its log.
-        on_worker: Called with the id of each worker that connects, once that is committed.
-        confirm: Awaited before a new session is told anything: what is committed must be off the machine, too.
+        rules: What silence of a worker means. It counts from the controller's start.
+        log_wait_s: How long an end waits for the rest of its log.
+        on_worker: Called with the id of each connecting worker after the commit.
+        confirm: Awaited before a new session receives anything, because commits must be replicated first.
     """
 
     def __init__(
@@ -75,25 +75,27 @@ class Sessions:
         self._all_closed.set()
 
     def start(self) -> None:
-        """Give the workers of the last run of the controller their time to come back."""
+        """Give the workers of the controller's last run time to reconnect."""
         for worker_id in self._engine.view.workers:
             self._contacts.begin(worker_id, self._now_ms())
         self._look()
 
     def present(self, worker_id: WorkerId) -> bool:
-        """True if a worker is connected, or may still come back before it is lost."""
+        """Return whether a worker is connected, or may still reconnect before it is lost."""
         return self._contacts.is_present(worker_id)
 
     def silent_ms(self, worker_id: WorkerId) -> int:
-        """For how long a worker was not heard."""
+        """Return how long a worker was not heard."""
         return self._contacts.silent_ms(worker_id, self._now_ms())
 
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec) -> int:
-        """Return the ms from now until an exclusive attempt on a silent worker is known to have ended."""
+        """Return the ms until an exclusive attempt on a silent worker is known to have ended."""
         return self._contacts.fenced_in_ms(worker_id, spec, self._now_ms())
 
     def partition(self) -> str:
-        """Say that the controller may be cut off from its workers, and what follows; empty: it does not suspect so."""
+        """Return in words that the controller may be cut off from its workers, and the consequences; empty
+        otherwise.
+        """
         suspicion = self._contacts.suspicion
         if suspicion is None:
             return ""
@@ -107,11 +109,11 @@ class Sessions:
     # ---- a session's life ----
 
     async def open(self, greeting: Greeting) -> ConnectedWorker:
-        """Begin a session: it takes the place of an older one of the same worker. Returns once that is committed.
+        """Open a session, replacing an older one of the same worker. Return once that is committed.
 
         Raises:
-            Unavailable: The controller is on its way out.
-            Conflict: Another host uses the name, and is heard.
+            Unavailable: The controller is shutting down.
+            Conflict: Another host uses the name and is heard.
         """
         if self._leaving:
             raise Unavailable(f"the controller is leaving: {self._leaving}")
@@ -137,7 +139,7 @@ class Sessions:
         return session
 
     def _refuse_rival(self, holder: ConnectedWorker, newcomer: ConnectedWorker) -> None:
-        """Raise Conflict, and note it, when the newcomer is a copy of a worker that is heard."""
+        """Raise and record Conflict if the newcomer is a copy of a worker that is heard."""
         if may_succeed(holder.life, newcomer.life, self.silent_ms(holder.worker_id)):
             return
         now_ms, name = self._now_ms(), holder.worker_id
@@ -152,13 +154,13 @@ class Sessions:
         )
 
     def rival_of(self, worker_id: WorkerId) -> str:
-        """Return from where another host has asked for this worker's session in the last minute; empty: none has."""
+        """Return the address of another host that asked for this worker's session within a minute; empty for none."""
         host = self.host_of(worker_id)
         recent = host is not None and self._now_ms() - host.rival_ms <= RIVAL_SHOWN_MS
         return host.rival if host is not None and recent else ""
 
     def close(self, session: ConnectedWorker) -> None:
-        """The stream is over; the worker is lost unless it comes back in time."""
+        """Handle the end of a stream. The worker is lost unless it reconnects in time."""
         session.orders.close()
         self._release_held(session)
         if self._open.get(session.worker_id) is not session:
@@ -169,7 +171,7 @@ class Sessions:
         self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
 
     def heard(self, session: ConnectedWorker, beat: int = 0) -> None:
-        """Any message is a sign of life; a beat (0: none) is acknowledged at once."""
+        """Record any message as a sign of life. A heartbeat (0: none) is acknowledged immediately."""
         if self._open.get(session.worker_id) is not session:
             return
         if self._contacts.heard(session.worker_id, self._now_ms()):
@@ -178,12 +180,12 @@ class Sessions:
             session.orders.acknowledge_beat(beat)
 
     def note_skew(self, session: ConnectedWorker, skew_ms: int, error_ms: int) -> None:
-        """The worker has measured how far its clock is from the controller's; a large distance is told once.
+        """Record a worker's measured clock difference. A large one is logged once.
 
         Args:
             session: The worker's.
             skew_ms: Milliseconds by which its clock is ahead.
-            error_ms: Milliseconds by which that may be wrong.
+            error_ms: Maximum error in milliseconds.
         """
         before = session.host.skew
         session.host.skew = (skew_ms, error_ms)
@@ -197,34 +199,34 @@ class Sessions:
             )
 
     def host_of(self, worker_id: WorkerId) -> WorkerHost | None:
-        """Return what is known of a connected worker's host."""
+        """Return what is known about a connected worker's host."""
         session = self._open.get(worker_id)
         return None if session is None else session.host
 
     def resize(self, session: ConnectedWorker, capacity: Resources) -> None:
-        """The worker offers something else than it did."""
+        """Record a worker's changed capacity."""
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerResized(session.worker_id, session.instance_id, capacity))
 
     def note_trouble(self, session: ConnectedWorker, trouble: str) -> None:
-        """The worker cannot start anything at present, and why; "": it can again."""
+        """Record why the worker cannot start anything now; "" if it can again."""
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
 
     def begin_leaving(self, session: ConnectedWorker) -> None:
-        """The worker ends its attempts and goes: it reports their ends, and gets nothing new."""
+        """Record that the worker ends its attempts and leaves: it reports their ends, and gets nothing new."""
         if not session.is_leaving and self._open.get(session.worker_id) is session:
             session.is_leaving = True
             self._contacts.left(session.worker_id)
             self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
 
     async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
-        """End all sessions; with `exit` the workers stop and exit. Returns when all are over, or after the timeout.
+        """End all sessions; with `exit` the workers stop and exit. Return when all are over, or at the timeout.
 
         Args:
-            reason: Told to the workers.
-            exit: The workers stop their attempts and exit.
-            timeout_s: Seconds to wait for the ends of the sessions.
+            reason: The message for the workers.
+            exit: Whether workers stop their attempts and exit.
+            timeout_s: Timeout for the ends of the sessions.
         """
         self._leaving = reason
         for session in list(self._open.values()):
@@ -236,9 +238,9 @@ class Sessions:
             logger.warning("%d workers did not end their session in %g s", len(self._open), timeout_s)
 
     def expel(self, worker_id: WorkerId, reason: str) -> bool:
-        """End a worker's session now: nothing more that it says counts. Returns whether there was one.
+        """End a worker's session now and ignore its further messages. Return whether there was one.
 
-        It is told to stop its attempts and exit; they are tried again elsewhere once it counts as lost.
+        It is told to stop its attempts and exit. They are retried elsewhere once it counts as lost.
         """
         session = self._open.get(worker_id)
         if session is None:
@@ -281,7 +283,7 @@ class Sessions:
     # ---- up: observations and logs ----
 
     def report(self, session: ConnectedWorker, report: Report) -> None:
-        """Take in what a worker saw of an attempt; its end counts once its whole log is here."""
+        """Process a worker's observation of an attempt. Its end counts once its whole log is here."""
         if session.superseded:
             return
         if self._lacks_log(report):
@@ -292,12 +294,12 @@ class Sessions:
             self._engine.post(report.event)
 
     def append_log(self, session: ConnectedWorker, attempt: AttemptId, offset: int, data: bytes) -> None:
-        """Store bytes of an attempt's log and acknowledge what is held then.
+        """Store bytes of an attempt's log and acknowledge the stored size.
 
         Args:
             session: The worker's session.
             attempt: The attempt.
-            offset: Place of the first byte of `data` in the log.
+            offset: The offset of the first byte of `data` in the log.
             data: Whole records.
         """
         if session.superseded:

@@ -1,4 +1,4 @@
-"""Attempts that may live on workers out of reach, so that they cannot be reported as stopped."""
+"""Attempts that may still run on unreachable workers, and so cannot be reported as stopped."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ from iris.domain.states import TaskState
 
 
 def silent_attempts(view: ClusterView, sessions: Sessions, job_id: JobId) -> Iterator[SilentAttempt]:
-    """Return a job's silent attempts in the order of its tasks; of those given up, the ones that may live.
+    """Return a job's silent attempts in task order. Of attempts given up, only those that may still run.
 
     Args:
         view: The cluster.
-        sessions: Says which workers are connected.
+        sessions: Knows which workers are connected.
         job_id: The job.
     """
     job = view.jobs[job_id]

@@ -1,4 +1,4 @@
 """The rules: `reduce` and its parts, reconciliation, contact, timeouts.
 
-Pure functions over a `draft` of the view. Placement is `iris.sched`.
+Pure functions over a `draft` of the view. Placement is in `iris.sched`.
 """

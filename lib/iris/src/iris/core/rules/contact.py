@@ -1,6 +1,6 @@
-"""Last contact with each worker, and the events of its silence: late, lost, and attempts ended by their fence.
+"""The last contact with each worker, and the events of its silence: late, lost, and attempts ended by their fence.
 
-All times here are milliseconds of one clock that is never set, e.g. CLOCK_MONOTONIC, given as `now_ms`.
+All times are milliseconds of one clock that is never set, e.g. CLOCK_MONOTONIC, passed as `now_ms`.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _CLOCK_ERROR: Final = 1000
 
 
 class Silence(IntEnum):
-    """Steps of a worker's silence."""
+    """The stages of a worker's silence."""
 
     NONE = 0
     LATE = 1
@@ -34,11 +34,11 @@ class ContactRules:
     """Times after which a silent worker is late or lost.
 
     Args:
-        late_after_ms: Nothing new is assigned to a worker that was not heard for so long.
-        lost_after_ms: Its attempts are given up, but for those that wait for their host.
-        fence_margin_ms: Beyond an attempt's fence, for its host to kill it.
-        partition_patience_ms: So long no worker is lost that fell silent together with too many others
-            (`iris.core.rules.partition`), unless one of them is heard.
+        late_after_ms: A worker that was not heard for this long gets nothing new.
+        lost_after_ms: After this time its attempts are given up, except those that wait for their host.
+        fence_margin_ms: Time beyond an attempt's fence for its host to kill it.
+        partition_patience_ms: How long workers that fell silent together with too many others
+            (`iris.core.rules.partition`) are not declared lost, unless one of them is heard.
     """
 
     late_after_ms: int
@@ -47,17 +47,17 @@ class ContactRules:
     partition_patience_ms: int = 300_000
 
     def fenced_after_ms(self, spec: JobSpec) -> int:
-        """After so long a silence no attempt of an exclusive job lives on its host."""
+        """Return the silence after which no attempt of an exclusive job lives on its host."""
         return spec.fence_after_ms + spec.fence_after_ms // _CLOCK_ERROR + self.fence_margin_ms
 
 
 @dataclass(slots=True)
 class _Contact:
-    """The last receipt from a worker.
+    """The last message from a worker.
 
     Args:
-        paused_ms: So long the controller itself was held up since. first_pause_ms: When that was first.
-        resumed_ms: When it last went on.
+        paused_ms: How long the controller itself was paused since then. first_pause_ms: The start of the first pause.
+        resumed_ms: When it last resumed.
     """
 
     heard_ms: int
@@ -71,7 +71,7 @@ class _Contact:
         self.heard_ms, self.paused_ms = at_ms, 0
 
     def pause(self, from_ms: int, to_ms: int) -> None:
-        """The controller was held up."""
+        """Record a pause of the controller."""
         begin = max(from_ms, self.heard_ms)
         if not self.paused_ms:
             self.first_pause_ms = begin
@@ -79,10 +79,10 @@ class _Contact:
         self.resumed_ms = to_ms
 
     def silent_ms(self, now_ms: int, late_after_ms: int) -> int:
-        """For how long the worker is silent.
+        """Return how long the worker has been silent.
 
-        Pauses of the controller count once it has run for `late_after_ms` since the first of them, in one piece or
-        several: what the worker said meanwhile would have been read by then.
+        Pauses of the controller count once it has run for `late_after_ms` since the first of them: by then it would
+        have read what the worker sent meanwhile.
         """
         silent_ms = now_ms - self.heard_ms
         if not self.paused_ms:
@@ -93,7 +93,7 @@ class _Contact:
 
 
 class Contacts:
-    """The last receipt from every worker. To be looked at several times in `late_after_ms`."""
+    """The last message from every worker. Check it several times per `late_after_ms`."""
 
     def __init__(self, rules: ContactRules, now_ms: int) -> None:
         self._rules = rules
@@ -104,12 +104,12 @@ class Contacts:
         """Why silent workers are not lost at present: the controller may be cut off itself."""
 
     def begin(self, worker_id: WorkerId, now_ms: int) -> None:
-        """A session begins; or the controller does, for which all that it knows count as heard."""
+        """Start a session; or the controller, for which all known workers count as heard."""
         self._known[worker_id] = _Contact(now_ms)
         self._given_up -= {worker_id}
 
     def heard(self, worker_id: WorkerId, now_ms: int) -> bool:
-        """A message came; whether the worker was late until now."""
+        """Record a message. Return whether the worker was late until now."""
         contact = self._known.get(worker_id)
         if contact is None:
             self.begin(worker_id, now_ms)
@@ -122,23 +122,23 @@ class Contacts:
         return True
 
     def left(self, worker_id: WorkerId) -> None:
-        """The worker said goodbye: its silence means nothing."""
+        """Record that the worker said goodbye, so that its silence means nothing."""
         contact = self._known.get(worker_id)
         if contact is not None:
             contact.has_left = True
 
     def is_present(self, worker_id: WorkerId) -> bool:
-        """True if the worker is heard, or may still come back before it is lost."""
+        """Return whether the worker is heard, or may still reconnect before it is lost."""
         contact = self._known.get(worker_id)
         return contact is not None and contact.silence is not Silence.LOST
 
     def silent_ms(self, worker_id: WorkerId, now_ms: int) -> int:
-        """For how long the worker was not heard; at least so long when it is not known."""
+        """Return how long the worker was not heard; a lower bound if that is unknown."""
         contact = self._known.get(worker_id)
         return contact.silent_ms(now_ms, self._rules.late_after_ms) if contact is not None else 0
 
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec, now_ms: int) -> int:
-        """Return the ms, at least 1, from now until an exclusive attempt on a silent worker is known to have ended.
+        """Return the ms, at least 1, until an exclusive attempt on a silent worker is known to have ended.
 
         Args:
             worker_id: The silent worker.
@@ -148,10 +148,10 @@ class Contacts:
         return max(self._rules.fenced_after_ms(spec) - self.silent_ms(worker_id, now_ms), 1)
 
     def look(self, view: ClusterView, now_ms: int) -> list[Event]:
-        """Return the events that are due now; each step of a worker's silence once.
+        """Return the due events. Each stage of a worker's silence occurs once.
 
-        Time in which the controller itself was held up (stopped, suspended) is nobody's silence at first: what workers
-        said meanwhile has not been read yet.
+        Time in which the controller itself was paused (stopped, suspended) is at first nobody's silence: messages sent
+        meanwhile have not been read yet.
         """
         if now_ms - self._looked_ms > self._rules.late_after_ms:
             for contact in self._known.values():
@@ -166,7 +166,7 @@ class Contacts:
         return events
 
     def _suspect(self, view: ClusterView, now_ms: int) -> None:
-        """Begin to suspect that the controller is cut off, or end it."""
+        """Start or end the suspicion that the controller is cut off."""
         hosts = list(self._hosts(view, now_ms))
         before = self.suspicion
         if before is None:

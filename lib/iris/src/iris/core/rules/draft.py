@@ -1,4 +1,4 @@
-"""The workbench of one reduction: reads through to the view, collects what is to change, and never touches the view."""
+"""The workspace of one reduction: reads through to the view, collects changes, and never modifies the view."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,10 @@ from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, JobState, Tas
 
 
 class Draft:
-    """Changes and effects of one event so far, on top of a view.
+    """The changes and effects of one event so far, on top of a view.
 
     Attributes:
-        view: The truth before the event. now_ms: Unix ms of the event. effects: Actions so far, in order.
+        view: The state before the event. now_ms: Unix ms of the event. effects: Actions so far, in order.
     """
 
     __slots__ = ("_changes", "_counts", "_unsettled", "effects", "now_ms", "view")
@@ -30,38 +30,38 @@ class Draft:
 
     @property
     def changes(self) -> Changes:
-        """The records to replace so far; job counts are filled in by `finish`."""
+        """Return the records to replace so far. `finish` fills in job counts."""
         return self._changes
 
     def job(self, job_id: JobId) -> Job:
-        """The job as it stands now; its `task_counts` may lag behind, `counts` does not."""
+        """Return the current job. Its `task_counts` may lag behind; `counts` does not."""
         job = self._changes.jobs.get(job_id)
         return self.view.jobs[job_id] if job is None else job
 
     def put_job(self, job: Job) -> None:
-        """Replace a job's record (its counts are kept by this draft)."""
+        """Replace a job's record. This draft maintains its counts."""
         self._changes.jobs[job.spec.job_id] = job
 
     def counts(self, job_id: JobId) -> list[int]:
-        """Tasks of the job in each state, indexed by the state's number; kept current as tasks are put."""
+        """Return the number of the job's tasks in each state, by the state's number, updated with each `put_task`."""
         counts = self._counts.get(job_id)
         if counts is None:
             counts = self._counts[job_id] = list(self.job(job_id).task_counts)
         return counts
 
     def task(self, job_id: JobId, index: int) -> Task:
-        """The task as it stands now."""
+        """Return the current task."""
         task = self.view.tasks[job_id][index]
         return self._changes.tasks.get(task.task_id, task)
 
     def tasks_of(self, job_id: JobId) -> Iterator[Task]:
-        """All tasks of the job as they stand now, in order of index."""
+        """Return all current tasks of the job, in order of index."""
         put = self._changes.tasks
         for task in self.view.tasks[job_id]:
             yield put.get(task.task_id, task) if put else task
 
     def put_task(self, old: Task, new: Task) -> None:
-        """Replace a task's record and keep its job's counts.
+        """Replace a task's record and update its job's counts.
 
         Raises:
             IllegalTransition: The table does not allow the change of state.
@@ -85,7 +85,8 @@ class Draft:
     def stop_attempt(self, task: Task, reason: str) -> None:
         """Ask the worker to end a live task's attempt, which holds its resources until that is reported.
 
-        One that a late worker never acknowledged holds nothing until that worker is heard: its successor need not wait.
+        An attempt that a late worker never acknowledged holds nothing until that worker is heard, so its successor need
+        not wait.
         """
         worker_id, name = task.worker_id, task.attempt_id
         assert worker_id is not None, f"{name} is {task.state.word} on no worker"
@@ -100,33 +101,34 @@ class Draft:
         self.effects.append(StopAttempt(name, worker_id, reason))
 
     def worker(self, worker_id: WorkerId) -> Worker:
-        """The worker as it stands now."""
+        """Return the current worker."""
         worker = self._changes.workers.get(worker_id)
         return self.view.workers[worker_id] if worker is None else worker
 
     def give_up(self, name: AttemptId, lost: LostAttempt) -> None:
-        """Remember an attempt that may still run on a worker out of reach."""
+        """Remember an attempt that may still run on an unreachable worker."""
         self._changes.lost[name] = lost
 
     def give_up_wanted(self, name: AttemptId, worker_id: WorkerId, is_charged: bool) -> None:
-        """Give up a live attempt on a worker out of reach; it may have its task back (`iris.core.rules.return_rules`).
+        """Give up a live attempt on an unreachable worker. It may become current again
+        (`iris.core.rules.return_rules`).
 
         Args:
             name: The attempt.
-            worker_id: Where it is.
-            is_charged: Its loss costs its task a preemption.
+            worker_id: Its worker.
+            is_charged: Whether its loss counts as a preemption of its task.
         """
         booking, endpoints = self.view.bookings[name], self.view.endpoints
         kept = tuple(filter(None, map(endpoints.get, endpoints.of_attempt(name))))
         self.give_up(name, LostAttempt(booking.job_id, worker_id, booking.resources, True, is_charged, kept))
 
     def forget_lost(self, worker_id: WorkerId) -> None:
-        """Note that the lost attempts on that worker are gone."""
+        """Record that the lost attempts on that worker are gone."""
         given_up = [name for name, lost in self._changes.lost.items() if lost and lost.worker_id == worker_id]
         self._changes.lost.update(dict.fromkeys([*self.view.lost_on(worker_id), *given_up]))
 
     def track_stray(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
-        """Hold the resources of an attempt that runs, or may run, although it was presumed lost.
+        """Hold the resources of an attempt that runs, or may run, although it was considered lost.
 
         Args:
             name: The attempt.
@@ -141,16 +143,16 @@ class Draft:
         self._unsettled[job_id] = None
 
     def release(self, name: AttemptId, job_id: JobId) -> None:
-        """A stopping attempt has ended, or its worker is gone."""
+        """Release a stopping attempt that has ended, or whose worker is gone."""
         self._changes.stopping[name] = None
         self._unsettled[job_id] = None
 
     def release_worker(self, worker_id: WorkerId, is_gone: bool) -> None:
-        """Nothing on that worker is waited for any more: release what was stopping there, also what this draft stops.
+        """Stop waiting for that worker: release everything that was stopping there, including by this draft.
 
         Args:
             worker_id: The worker.
-            is_gone: Nothing runs there. Else it may: what waits for its host stays, the rest is given up.
+            is_gone: Whether nothing runs there. Otherwise, what waits for its host stays, and the rest is given up.
         """
         ending = {
             booking.attempt_id: LostAttempt(booking.job_id, worker_id, booking.resources)
@@ -171,11 +173,11 @@ class Draft:
         ]
 
     def check_settled(self, job_id: JobId) -> None:
-        """Have `finish` tell when the ended job has no attempt left."""
+        """Make `finish` report when the ended job has no attempt left."""
         self._unsettled[job_id] = None
 
     def finish(self) -> Reduction:
-        """The outcome, with the jobs' counts filled in."""
+        """Return the outcome, with the jobs' counts filled in."""
         for job_id, counts in self._counts.items():
             job = self.job(job_id)
             fresh = tuple(counts)
@@ -197,14 +199,14 @@ class Draft:
 
 
 def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: int = 0, error: str = "") -> Job:
-    """A live job in another state. Spelled out, as `with_counts`: each job takes two such steps.
+    """Return a live job in another state. Spelled out like `with_counts`, because each job takes two such steps.
 
     Args:
         job: The job.
         state: Its new state.
         started_at_ms: Unix time in milliseconds; 0: not yet.
         finished_at_ms: Unix time in milliseconds; 0: not yet.
-        error: Why it ended; empty: no error.
+        error: Its error; empty for none.
     """
     return Job(
         job.spec,
@@ -221,7 +223,7 @@ def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: in
 
 
 def with_counts(job: Job, counts: tuple[int, ...]) -> Job:
-    """The job with other counts. Spelled out because it runs for every step of every task."""
+    """Return the job with other counts. Spelled out because it runs for every step of every task."""
     return Job(
         job.spec,
         job.state,

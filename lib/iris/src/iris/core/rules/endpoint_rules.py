@@ -1,4 +1,4 @@
-"""Rules for endpoints that come and go; `Draft.put_task` removes them with their attempt."""
+"""Rules for added and removed endpoints. `Draft.put_task` removes them with their attempt."""
 
 from iris.core.rules.draft import Draft
 from iris.domain.endpoints import namespace_of, validate_endpoint
@@ -11,8 +11,8 @@ def register(draft: Draft, event: EndpointRegistered) -> None:
     """Bind the name to the attempt's address.
 
     Raises:
-        InvalidRequest: A name, address or metadata that cannot be. Conflict: The attempt does not live (any more).
-        Denied: The name lies outside of the job and its ancestors.
+        InvalidRequest: The name, address or metadata is invalid. Conflict: The attempt is not live.
+        Denied: The name is outside of the job and its ancestors.
     """
     endpoint = event.endpoint
     validate_endpoint(endpoint)

@@ -1,4 +1,4 @@
-"""Hosts that ruin attempts again and again are kept from new ones."""
+"""Hosts that repeatedly ruin attempts get no new ones."""
 
 from dataclasses import replace
 from typing import Final
@@ -14,14 +14,14 @@ _SUSPICIOUS: Final = frozenset({FailureKind.DEVICE, FailureKind.WORKER})
 
 
 def judge_host(draft: Draft, event: AttemptObserved, was_running: bool) -> None:
-    """Count an attempt's end against its host, or in its favour; cordon it after MAX_STRIKES in a row.
+    """Count an attempt's end against its host, or in its favour. Cordon it after MAX_STRIKES in a row.
 
-    Against it speak device errors, and starts that failed by the worker's own account.
+    Device errors, and failed starts reported by the worker, count against it.
 
     Args:
-        draft: Gets the worker's changed record.
+        draft: Receives the worker's changed record.
         event: The attempt's end.
-        was_running: The attempt got as far as running: whatever ended it then, the host can start commands.
+        was_running: Whether the attempt was running: then the host can start commands, whatever ended it.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is None:

@@ -1,4 +1,4 @@
-"""Rules for a job, and the jobs below it, when a user submits or stops it or its tasks change."""
+"""Rules for a job and its descendants when a user submits or stops it, or its tasks change."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
 
 
 def submit(draft: Draft, event: JobSubmitted) -> None:
-    """Create the job and its tasks. A key that is known already changes nothing: `view.job_of_key` has the job.
+    """Create the job and its tasks. A known key changes nothing: `view.job_of_key` has the job.
 
     Raises:
         AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
@@ -61,7 +61,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
 
 
 def _with_place_of_parent(draft: Draft, spec: JobSpec) -> JobSpec:
-    """The spec with its parent's region and zone, where it names none of its own: data and peers are there."""
+    """Return the spec with its parent's region and zone if it names none: data and peers are there."""
     parent_id = parent_of(spec.job_id)
     if parent_id is None:
         return spec
@@ -75,7 +75,7 @@ def _with_place_of_parent(draft: Draft, spec: JobSpec) -> JobSpec:
 
 
 def check_band(view: ClusterView, spec: JobSpec) -> None:
-    """Raise Denied when the user may not submit in the job's band."""
+    """Raise Denied if the user may not submit in the job's band."""
     user = user_of(spec.job_id)
     budget = view.budgets.get(user)
     if budget is not None and spec.band < budget.max_band:
@@ -84,7 +84,7 @@ def check_band(view: ClusterView, spec: JobSpec) -> None:
 
 
 def check_parent(view: ClusterView, spec: JobSpec) -> None:
-    """Raise NotFound when the job's parent does not exist, Conflict when it has ended."""
+    """Raise NotFound if the job's parent does not exist, Conflict if it has ended."""
     parent_id = parent_of(spec.job_id)
     if parent_id is None:
         return
@@ -97,10 +97,10 @@ def check_parent(view: ClusterView, spec: JobSpec) -> None:
 
 
 def stop(draft: Draft, event: StopRequested) -> None:
-    """End the job and all below it; one that has ended already stays as it is.
+    """End the job and its descendants. An ended job is unchanged.
 
     Raises:
-        NotFound: No such job.
+        NotFound: The job does not exist.
     """
     job = draft.view.job(event.job_id)
     if not job.state.is_terminal:
@@ -108,7 +108,7 @@ def stop(draft: Draft, event: StopRequested) -> None:
 
 
 def time_out(draft: Draft, event: TimedOut) -> None:
-    """End the job whose limit ran out, unless that was overtaken by events."""
+    """End the job whose time limit expired, unless it no longer applies."""
     job = draft.view.jobs.get(event.job_id)
     if job is None or job.state.is_terminal:
         return
@@ -122,10 +122,10 @@ def time_out(draft: Draft, event: TimedOut) -> None:
 
 
 def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
-    """Bring the job in line with what one of its tasks has just done.
+    """Update the job after a change of one of its tasks.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         task: The task after its change.
         verdict: The consequence of its attempt's end.
     """
@@ -155,7 +155,7 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
 
 
 def take_back_returned(draft: Draft) -> None:
-    """Give every task that waits the attempt back that was heard of again, as far as it can have it by now."""
+    """Make attempts that were heard of again current for every waiting task, where possible by now."""
     for task in return_rules.returned_tasks(draft):
         if (back := return_rules.take_back(draft, task)) is not None:
             follow_task(draft, *back)
@@ -170,7 +170,7 @@ def _live_state(job: Job, counts: list[int]) -> JobState:
 
 
 def _is_tolerated(draft: Draft, job: Job, task: Task) -> bool:
-    """True if the job goes on without a task that failed for good; a gang cannot."""
+    """Return whether the job continues without a task that failed for good. A gang does not."""
     spec = job.spec
     if task.state is not TaskState.FAILED or is_gang(spec):
         return False
@@ -200,15 +200,15 @@ def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
 def end_job(
     draft: Draft, job: Job, state: JobState, error: str, decider: Task | None = None, keep_children: bool = False
 ) -> None:
-    """Put a live job into a terminal state, end its other tasks, and kill the live jobs below it.
+    """Put a live job into a terminal state, end its other tasks, and kill its live child jobs.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         job: The live job.
         state: The terminal state.
-        error: Shown to people.
+        error: Its error text.
         decider: The task whose end decided the job's, if one did.
-        keep_children: The jobs below it go on.
+        keep_children: Whether its descendants continue.
     """
     ending = [(job, state, error, decider)]
     while ending:
@@ -235,9 +235,9 @@ def end_job(
 
 
 def _times(draft: Draft, job: Job, state: JobState, decider: Task | None) -> tuple[int, int]:
-    """Return when a job that ends now began (0: never) and ended, by the times of its tasks.
+    """Return when a job that ends now started (0: never) and ended, by the times of its tasks.
 
-    What decides from outside (a stop, a limit) decides now.
+    An external decision (a stop, a limit) ends it now.
     """
     tasks = list(draft.tasks_of(job.job_id)) if state is JobState.SUCCEEDED else [] if decider is None else [decider]
     began = job.started_at_ms or min((task.started_at_ms for task in tasks if task.started_at_ms), default=0)
@@ -255,9 +255,9 @@ def _end_tasks(draft: Draft, job_id: JobId, state: JobState, reason: str) -> Non
 
 
 def restart_with(draft: Draft, member: Task) -> None:
-    """After one member of a gang has to be retried, send all others back too, finished ones included.
+    """After one member of a gang must be retried, restart all others, including finished ones.
 
-    Only the member at fault is charged; the rendezvous of the next round needs every member.
+    Only the member at fault is charged. The next round's rendezvous needs every member.
     """
     why = _why(draft, member)
     for task in list(draft.tasks_of(member.job_id)):

@@ -1,4 +1,4 @@
-"""Whether the controller should suspect that it is itself cut off: too many hosts fell silent together."""
+"""Whether the controller should suspect that it is cut off itself, because too many hosts fell silent together."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ TOGETHER_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class HostSilence:
-    """What is known of one host.
+    """What is known about one host.
 
     Args:
         group: Hosts that fail together, such as those of one slice, count as one.
-        heard_ms: When it was heard last.
-        is_silent: It is late by now.
+        heard_ms: When it was last heard.
+        is_silent: Whether it is late by now.
     """
 
     worker_id: WorkerId
@@ -32,9 +32,9 @@ class Suspicion:
     """The controller may be cut off from these hosts.
 
     Args:
-        since_ms: When it began to suspect that.
-        hosts: The silent ones.
-        known: How many there are in all.
+        since_ms: When the suspicion began.
+        hosts: The silent hosts.
+        known: The total number of hosts.
     """
 
     since_ms: int
@@ -46,7 +46,8 @@ def silent_together(hosts: Iterable[HostSilence]) -> frozenset[WorkerId]:
     """Return the hosts that fell silent together, if they are so many that the controller is the likelier cause.
 
     Args:
-        hosts: All that did not say goodbye and are not drained. At least half of at least three groups must be silent.
+        hosts: All hosts that did not say goodbye and are not drained. At least half of at least three groups must be
+            silent.
     """
     groups: dict[str, list[HostSilence]] = {}
     for host in hosts:

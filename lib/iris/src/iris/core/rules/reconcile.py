@@ -1,4 +1,4 @@
-"""Bring the truth and what a worker really has together after it (re)connects."""
+"""Reconcile the controller's state with a worker's inventory after it (re)connects."""
 
 from dataclasses import dataclass, field
 
@@ -10,12 +10,13 @@ from iris.domain.states import TaskState
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Instructions that follow from the comparison of a worker's inventory with the view.
+    """The instructions from comparing a worker's inventory with the view.
 
     Args:
         events: To be reduced and applied in this order, before anything is assigned.
-        to_start: Attempts of the worker that it never got, or need not hold back any more. to_stop: Attempts to end.
-        to_forget: Ended attempts that the controller knows.
+        to_start: The worker's attempts that it never received, or need not hold back any more. to_stop: Attempts to
+            end.
+        to_forget: Ended attempts known to the controller.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -27,13 +28,13 @@ class Reconciliation:
 def reconcile(
     view: ClusterView, worker_id: WorkerId, new_instance: bool, inventory: list[AttemptObserved]
 ) -> Reconciliation:
-    """Compare a worker's inventory with what the view has on it. Reduce WorkerConnected first.
+    """Compare a worker's inventory with the view's. Reduce WorkerConnected first.
 
     Args:
         view: Never modified.
         worker_id: The worker.
-        new_instance: The worker's process is another than the one that was last connected: what an attempt did before
-            is unknown, so one that is missing is retried under a new number, even if its start was never confirmed.
+        new_instance: Whether the worker's process is another than the last connected one. Then what an attempt did
+            before is unknown, so a missing one is retried under a new number even if its start was never confirmed.
         inventory: The last observation of every attempt that the worker knows.
     """
     result = Reconciliation()
@@ -65,7 +66,9 @@ def _has_original(view: ClusterView, job_id: JobId) -> bool:
 
 
 def _need_not_wait(view: ClusterView, observation: AttemptObserved) -> bool:
-    """True if an attempt waits on the worker although its turn has come: the worker did not hear of it."""
+    """Return whether an attempt waits on the worker although its turn has come, because the worker did not hear
+    of it.
+    """
     booking = view.bookings.get(observation.attempt_id)
     if observation.state is not TaskState.ASSIGNED or booking is None or booking.prefilled or booking.stopping:
         return False

@@ -1,4 +1,4 @@
-"""The one door through which anything happens: an event and the truth before it give the changes and effects."""
+"""Apply an event to the cluster: the only way to change its state."""
 
 from typing import assert_never
 
@@ -38,9 +38,9 @@ __all__ = ["Changes", "Reduction", "reduce"]
 
 
 def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
-    """Return the changes and effects of `event`; the view is read, never changed.
+    """Return the changes and effects of `event`. The view is read, never modified.
 
-    Apply the outcome to the view before reducing the next event; carry out its effects after the commit.
+    Apply the outcome to the view before reducing the next event. Carry out its effects after the commit.
 
     Args:
         view: The cluster before the event.
@@ -113,12 +113,12 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
 
 
 def next_deadline(view: ClusterView) -> int | None:
-    """Return the next timeout of a job or retry of a task (Unix ms); None when there is none."""
+    """Return the next timeout of a job or retry of a task (Unix ms); None if there is none."""
     known = (view.deadlines.next_at(), view.delays.next_at())
     return min((at_ms for at_ms in known if at_ms is not None), default=None)
 
 
 def expired(view: ClusterView, now_ms: int) -> list[TimedOut | RetryDue]:
-    """The events due at `now_ms`, earliest first; reducing and applying each takes it off the list."""
+    """Yield the events due at `now_ms`, earliest first. Reducing and applying each removes it from the list."""
     timeouts = [TimedOut(job_id, what) for job_id, what in view.deadlines.due(now_ms)]
     return [*timeouts, *map(RetryDue, view.delays.due(now_ms))]

@@ -1,4 +1,4 @@
-"""Whether a task that failed is tried again: a total for its whole life, or so many failures in a span of time."""
+"""Whether a failed task is retried: by a total budget, or by a number of failures within a time window."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,25 +8,25 @@ MAX_DELAY_MS: Final = 300_000
 
 
 def recent_failures(times: Sequence[int], now_ms: int, window_ms: int, most: int) -> tuple[int, ...]:
-    """The failures that count when one happens now, this one last.
+    """Return the failures that count when one happens now, ending with this one.
 
     Args:
-        times: When the ones before were, oldest first (Unix ms).
+        times: The times of the earlier ones, oldest first (Unix ms).
         now_ms: Unix ms.
         window_ms: Failures older than this do not count.
-        most: No more than so many, the latest, can make a difference.
+        most: Maximum number of failures, latest first, that can make a difference.
     """
     kept = [at_ms for at_ms in times if now_ms - window_ms < at_ms <= now_ms]
     return (*kept, now_ms)[-most:]
 
 
 def may_retry(recent: Sequence[int], failures: int, window_ms: int, max_retries: int) -> bool:
-    """Whether another attempt is within the budget.
+    """Return whether another attempt is within the budget.
 
     Args:
-        recent: As of `recent_failures`; looked at when there is a window.
-        failures: Of the task's whole life, this one included.
-        window_ms: 0: the budget is a total.
+        recent: As in `recent_failures`; used if there is a window.
+        failures: The task's total failures, including this one.
+        window_ms: 0 for a total budget.
         max_retries: The budget.
     """
     return (len(recent) if window_ms else failures) <= max_retries
@@ -36,9 +36,9 @@ def retry_delay_ms(base_ms: int, failures: int, name: str) -> int:
     """Return how long a task waits for its retry after a failure: exponential, with a jitter of a quarter.
 
     Args:
-        base_ms: Before the first retry; 0: none waits.
-        failures: Those that count, this one included.
-        name: The attempt that failed: those of many tasks are spread, each always in the same way.
+        base_ms: Delay before the first retry; 0 for none.
+        failures: The failures that count, including this one.
+        name: The failed attempt. It determines the jitter, which spreads the retries of many tasks.
     """
     full: int = min(base_ms << min(failures - 1, 30), MAX_DELAY_MS)
     return min(round(full * (0.75 + crc32(name.encode()) / 2**33)), MAX_DELAY_MS)

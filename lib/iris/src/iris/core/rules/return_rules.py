@@ -1,8 +1,8 @@
-"""Attempts that were given up and are heard of again: each has its task back, unless a successor has begun.
+"""Attempts that were given up and are heard of again. Each becomes current again, unless a successor has begun.
 
-A host that cannot be reached may go on with its work. Once it is heard, the successor's worker is asked to hand back
-what it has not begun. A successor that has begun stays, unless the original has ended well before it. The successor's
-number stays burnt either way. A gang has its tasks back as a whole: when all of one round are heard of.
+An unreachable host may continue its work. When it is heard, the successor's worker is asked to hand the successor back
+if it has not begun. A successor that has begun stays, unless the original succeeded before. The successor's number is
+never reused. A gang is restored as a whole, when all attempts of one round are heard of.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _NOT_BEGUN: Final = frozenset({TaskState.ASSIGNED, TaskState.BUILDING})
 
 
 def hear(draft: Draft, event: AttemptObserved) -> tuple[Task, Verdict] | None:
-    """Take in a report of an attempt that was given up; None: it has no claim on its task."""
+    """Process a report of an attempt that was given up. Return None if it has no claim on its task."""
     name = event.attempt_id
     lost = draft.view.lost.get(name)
     if lost is None or not lost.may_return or lost.worker_id != event.worker_id or event.state not in _GOES_ON:
@@ -59,10 +59,10 @@ def hear(draft: Draft, event: AttemptObserved) -> tuple[Task, Verdict] | None:
 
 
 def take_back(draft: Draft, task: Task) -> tuple[Task, Verdict] | None:
-    """Give a task that waits, and its gang, the attempt back that was heard of again; None: there is none.
+    """Make the attempt that was heard of again current for a waiting task and its gang. Return None if there is none.
 
     Returns:
-        The task as it is then, and what that means for its job.
+        The new task, and the consequence for its job.
     """
     view = draft.view
     if not (view.returned or draft.changes.returned) or task.state is not TaskState.PENDING:
@@ -88,7 +88,7 @@ def take_back(draft: Draft, task: Task) -> tuple[Task, Verdict] | None:
 
 
 def returned_tasks(draft: Draft) -> Iterator[Task]:
-    """Yield the tasks that wait although an attempt of theirs was heard of again."""
+    """Yield the waiting tasks of which an attempt was heard of again."""
     for name in list(draft.view.returned):
         found, _ = draft.view.find_attempt(name)
         if found is not None:
@@ -111,9 +111,9 @@ def _is_on_its_way_out(draft: Draft, task: Task) -> bool:
 
 
 def follow(draft: Draft, task: Task) -> None:
-    """A task's current attempt was heard of: has it begun, or ended, what was heard of earlier ones is to stop.
+    """Process news of a task's current attempt: if it has begun or ended, stop earlier attempts that were heard of.
 
-    Else it is asked for again: the first question may be lost with a session.
+    Otherwise ask for it again, because the first request may be lost with a session.
     """
     index = None if is_gang(draft.job(task.job_id).spec) else task.index
     if task.state not in _NOT_BEGUN:
@@ -124,7 +124,7 @@ def follow(draft: Draft, task: Task) -> None:
 
 
 def let_go(draft: Draft, job_id: JobId, why: str, index: int | None = None) -> None:
-    """Stop what was heard again of a job's attempts, or of those of one task."""
+    """Stop a job's attempts, or one task's, that were heard of again."""
     for name in _claims(draft, job_id, index) if draft.view.returned else ():
         draft.changes.returned[name] = None
         draft.effects.append(StopAttempt(name, draft.view.lost[name].worker_id, why))
@@ -136,7 +136,7 @@ def _claims(draft: Draft, job_id: JobId, index: int | None) -> list[AttemptId]:
 
 
 def _outrun(draft: Draft, task: Task, number: int, event: AttemptObserved) -> tuple[Task, Verdict]:
-    """The original has ended well while its successor runs: its success counts, and the successor is stopped."""
+    """Handle an original that succeeded while its successor runs: its success counts, and the successor is stopped."""
     name = event.attempt_id
     draft.stop_attempt(task, f"the earlier attempt {name} has succeeded")
     draft.changes.endpoints.update(dict.fromkeys(draft.view.endpoints.of_attempt(task.attempt_id)))
@@ -190,7 +190,7 @@ def _settle(draft: Draft, name: AttemptId, job_id: JobId) -> None:
 
 
 def _is_round_lost(draft: Draft, members: list[Task], number: int) -> bool:
-    """True if every attempt of one round of a gang was given up, and none told to stop."""
+    """Return whether every attempt of one round of a gang was given up, and none was told to stop."""
     names = (attempt_id(member.task_id, number) for member in members)
     found = (draft.view.lost.get(name) for name in names)
     return all(lost is not None and lost.may_return for lost in found)

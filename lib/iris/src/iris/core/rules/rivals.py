@@ -1,4 +1,4 @@
-"""Which of two workers of one name is the worker, and what is known of the other."""
+"""Which of two workers with the same name is genuine, and what is known about the other."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,11 +9,11 @@ HEARD_MS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One life of a worker, by which the controller tells two of one name apart.
+    """One life of a worker, which distinguishes two of the same name.
 
     Args:
-        instance_id: Its guardian's: what it holds of attempts is what counts.
-        place: The boot of its host and its work directory, which one process at a time can use; empty: not told.
+        instance_id: Its guardian's id. The guardian's attempts count.
+        place: Its host's boot and its work directory, which one process at a time can use; empty if unknown.
     """
 
     instance_id: str
@@ -21,15 +21,15 @@ class Life:
 
 
 def may_succeed(holder: Life, newcomer: Life, silent_ms: int) -> bool:
-    """Whether a newcomer takes the session of the worker that holds it.
+    """Return whether a newcomer takes over the session of the worker that holds it.
 
-    The same guardian, and the same work directory in the same boot, are one host whose former process is gone. Any
-    other is a copy as long as the holder is heard; after a reboot it is not.
+    The same guardian, or the same work directory in the same boot, means one host whose earlier process is gone. Any
+    other newcomer is a copy while the holder is heard; after a reboot it is not.
 
     Args:
-        holder: Whose session is open.
-        newcomer: Who asks for it.
-        silent_ms: For how long the holder was not heard.
+        holder: The worker with the open session.
+        newcomer: The worker that asks for it.
+        silent_ms: How long the holder was not heard.
     """
     same_place = bool(newcomer.place) and newcomer.place == holder.place
     return newcomer.instance_id == holder.instance_id or same_place or silent_ms >= HEARD_MS

@@ -16,9 +16,9 @@ from rigging.errors import Conflict, NotFound
 
 
 def be_late(draft: Draft, event: WorkerLate) -> None:
-    """Assign nothing more to the worker; what it never acknowledged goes elsewhere, at no charge.
+    """Assign nothing more to the worker. What it never acknowledged goes elsewhere, without a charge.
 
-    What waits for its host stays: the start may have arrived.
+    What waits for its host stays, because the start may have arrived.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is None or worker.is_late:
@@ -40,10 +40,10 @@ def be_late(draft: Draft, event: WorkerLate) -> None:
 
 
 def be_heard(draft: Draft, event: WorkerHeard) -> None:
-    """The worker is used again; what was given up there holds its resources until the worker says what became of it.
+    """Use the worker again. What was given up there holds its resources until the worker reports its fate.
 
-    It is asked to hand that back. In the open session it finds each start, if any, before that, and answers: what is
-    assigned now must not begin beside it. Without a session there is nothing to wait for: `reconcile` asks later.
+    It is asked to hand that back. In the open session it sees any earlier start before this request, and answers: what
+    is assigned now must not start beside it. Without a session there is nothing to wait for; `reconcile` asks later.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is None or not worker.is_late:
@@ -58,13 +58,13 @@ def be_heard(draft: Draft, event: WorkerHeard) -> None:
 
 
 def lose_worker(draft: Draft, event: WorkerLost) -> None:
-    """Give up the worker's attempts: live ones are retried or end, stopping ones are waited for no more.
+    """Give up the worker's attempts: live ones are retried or end, and stopping ones are no longer waited for.
 
-    What waits for its host stays as it is. What is given up may still run, and is remembered: it may have its task
-    back.
+    What waits for its host is unchanged. What is given up may still run, and is remembered because it may become
+    current again.
 
     Raises:
-        NotFound: No such worker.
+        NotFound: The worker does not exist.
     """
     _disconnect(draft, _known(draft, event.worker_id))
     for booking in list(draft.view.attempts_on(event.worker_id)):
@@ -77,10 +77,10 @@ def lose_worker(draft: Draft, event: WorkerLost) -> None:
 
 
 def be_gone(draft: Draft, event: WorkerGone) -> None:
-    """Every attempt on the worker is gone, also those that were given up or wait for their host.
+    """Treat every attempt on the worker as gone, including those given up or waiting for their host.
 
     Raises:
-        NotFound: No such worker. Conflict: It is connected.
+        NotFound: The worker does not exist. Conflict: It is connected.
     """
     worker = _known(draft, event.worker_id)
     if worker.connected:
@@ -94,9 +94,9 @@ def be_gone(draft: Draft, event: WorkerGone) -> None:
 
 
 def fence(draft: Draft, event: AttemptFenced) -> None:
-    """The attempt has been ended by its host; one that has ended by now is left alone.
+    """Record that the host has ended the attempt. An attempt that has already ended is unchanged.
 
-    A worker that is only frozen may have its start still to carry out: it must find the stop before it is heard again.
+    A frozen worker may still have its start pending. It must find the stop before it is heard again.
     """
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is None:

@@ -38,10 +38,10 @@ class Verdict(Enum):
 
 
 def assign(draft: Draft, event: Assigned) -> Task:
-    """Give a pending task its next attempt on a worker, and have it started.
+    """Give a pending task its next attempt on a worker, and start it.
 
     Raises:
-        NotFound: No such task or worker. Conflict: The worker is not connected or has not enough free.
+        NotFound: The task or worker does not exist. Conflict: The worker is not connected or has too little capacity.
         IllegalTransition: The task is not pending.
     """
     view = draft.view
@@ -88,7 +88,7 @@ def assign(draft: Draft, event: Assigned) -> Task:
 
 
 def begin(draft: Draft, event: Begun) -> None:
-    """Have an attempt started that was prefilled; one that has begun, or that has ended, is left alone."""
+    """Start a prefilled attempt. One that has begun or ended is unchanged."""
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is not None and booking.prefilled and not booking.stopping:
         draft.changes.prefilled[event.attempt_id] = False
@@ -96,10 +96,10 @@ def begin(draft: Draft, event: Begun) -> None:
 
 
 def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]:
-    """Take in a worker's report. Stale, repeated and out-of-order reports change nothing.
+    """Process a worker's report. Stale, repeated and out-of-order reports change nothing.
 
     Raises:
-        InvalidRequest: The reported state is not one that a worker can see.
+        InvalidRequest: The reported state is not one that a worker can observe.
     """
     task, number = draft.view.find_attempt(event.attempt_id)
     current = (
@@ -117,12 +117,12 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
 
 
 def note_usage(draft: Draft, event: AttemptObserved, began_at_ms: int = 0) -> None:
-    """Keep what an attempt has used, if its worker says so.
+    """Store an attempt's resource use, if its worker reports it.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         event: The report.
-        began_at_ms: When it began to run (Unix time); 0: as the report says.
+        began_at_ms: When it began to run (Unix time); 0 for the report's value.
     """
     if event.usage is not None:
         began = began_at_ms or event.started_at_ms
@@ -131,10 +131,10 @@ def note_usage(draft: Draft, event: AttemptObserved, began_at_ms: int = 0) -> No
 
 
 def take_in(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
-    """Take in a report of a task's live attempt.
+    """Process a report about a task's live attempt.
 
     Raises:
-        InvalidRequest: The reported state is not one that a worker can see.
+        InvalidRequest: The reported state is not one that a worker can observe.
     """
     state = event.state
     if state is TaskState.BUILDING or state is TaskState.RUNNING:
@@ -210,12 +210,12 @@ def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ve
 
 
 def _past(at_ms: int, now_ms: int) -> int:
-    """The time of something that has happened; now when it is not known (0), or would be still to come."""
+    """Return the time of a past event; now if it is unknown (0) or in the future."""
     return min(at_ms or now_ms, now_ms)
 
 
 def succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
-    """End a task by the success of one of its attempts, of which `task` has the number."""
+    """End a task by the success of one of its attempts, whose number is in `task`."""
     finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
     new = Task(
         task.task_id,
@@ -240,10 +240,10 @@ def succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
 
 
 def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
-    """End an attempt that failed by the user's side: retry while `max_retries_failure` allows.
+    """End an attempt that failed by the user's fault. Retry while `max_retries_failure` allows.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         task: The task with its live attempt.
         event: The attempt's end.
     """
@@ -276,13 +276,13 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
 
 
 def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tuple[Task, Verdict]:
-    """End an attempt that was lost with or by its worker: retry while `max_retries_preemption` allows.
+    """End an attempt that was lost with or by its worker. Retry while `max_retries_preemption` allows.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         task: The task with its live attempt.
         reason: Added to the task's causes.
-        is_charged: False: it is not known to have begun, so that the loss costs no retry.
+        is_charged: False if it may not have begun, so that the loss costs no retry.
     """
     preemptions = task.preemptions + is_charged
     causes = _with_cause(task, reason)
@@ -301,13 +301,13 @@ def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tupl
 
 
 def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task, Verdict]:
-    """Preempt a live attempt: it is told to stop; the task is retried while `max_retries_preemption` allows.
+    """Preempt a live attempt: stop it, and retry the task while `max_retries_preemption` allows.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         task: The task with its live attempt.
         reason: Added to the task's causes.
-        is_charged: The preemption costs a retry.
+        is_charged: Whether the preemption costs a retry.
     """
     preemptions = task.preemptions + is_charged
     causes = _with_cause(task, reason)
@@ -323,13 +323,13 @@ def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task
 
 
 def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
-    """End a task that has not ended: at once in state; its attempt, if any, is told to stop.
+    """End a task that has not ended. Its state changes immediately, and its attempt, if any, is told to stop.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         task: A task that has not ended.
         state: The terminal state.
-        reason: The task's error.
+        reason: The task's error text.
     """
     causes = task.causes
     if task.state in LIVE_TASK_STATES:
@@ -359,13 +359,13 @@ def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
 
 
 def requeue(draft: Draft, task: Task, reason: str, retry_at_ms: int = 0) -> None:
-    """Send a member of a gang back to the start without charging it; a live attempt is told to stop.
+    """Restart a member of a gang without charging it. A live attempt is told to stop.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         task: A member of a gang.
         reason: Added to the task's causes.
-        retry_at_ms: When the member at fault may begin again (Unix ms).
+        retry_at_ms: When the member at fault may start again (Unix ms).
     """
     waits = waits_for_host(draft.job(task.job_id).spec)
     if task.worker_id and task.state is TaskState.RUNNING and not waits and draft.worker(task.worker_id).is_late:
@@ -378,7 +378,7 @@ def requeue(draft: Draft, task: Task, reason: str, retry_at_ms: int = 0) -> None
 
 
 def _retry(draft: Draft, task: Task, failures: int, preemptions: int, causes: tuple[str, ...]) -> Task:
-    """Have the task wait for its next attempt, until its `retry_at_ms` at least."""
+    """Make the task wait for its next attempt, at least until its `retry_at_ms`."""
     new = Task(
         task.task_id,
         task.job_id,

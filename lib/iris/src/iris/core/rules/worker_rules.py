@@ -1,4 +1,4 @@
-"""Rules for workers that connect, offer less or more, leave, and are lost."""
+"""Rules for workers that connect, change their capacity, leave, and are lost."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from rigging.errors import InvalidRequest, NotFound
 
 
 def connect(draft: Draft, event: WorkerConnected) -> None:
-    """Know the worker as connected; its attempts are looked at by `reconcile`."""
+    """Mark the worker as connected. `reconcile` handles its attempts."""
     known = draft.view.workers.get(event.worker_id)
     draft.changes.workers[event.worker_id] = Worker(
         event.worker_id,
@@ -38,21 +38,23 @@ def connect(draft: Draft, event: WorkerConnected) -> None:
 
 
 def resize(draft: Draft, event: WorkerResized) -> None:
-    """Offer from now on what the worker says; what runs there stays. An older instance's word changes nothing."""
+    """Record the worker's new capacity. Running attempts stay. A message of an older instance changes nothing."""
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.instance_id == event.instance_id and worker.capacity != event.capacity:
         draft.changes.workers[event.worker_id] = replace(worker, capacity=event.capacity)
 
 
 def be_troubled(draft: Draft, event: WorkerTroubled) -> None:
-    """Assign nothing to the worker while it is in trouble; what is there stays. As `resize` for an older instance."""
+    """Assign nothing to the worker while it is in trouble. Its attempts stay. An older instance is treated as in
+    `resize`.
+    """
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.instance_id == event.instance_id and worker.trouble != event.trouble:
         draft.changes.workers[event.worker_id] = replace(worker, trouble=event.trouble)
 
 
 def disconnect(draft: Draft, event: WorkerDisconnected) -> None:
-    """Nothing new goes there; what runs is left alone. An older instance's farewell changes nothing."""
+    """Assign nothing new there, and leave running attempts alone. An older instance's farewell changes nothing."""
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.connected and worker.instance_id == event.instance_id:
         seen = worker.last_seen_at_ms if worker.is_late else draft.now_ms
@@ -61,7 +63,7 @@ def disconnect(draft: Draft, event: WorkerDisconnected) -> None:
 
 
 def miss(draft: Draft, event: AttemptMissing) -> None:
-    """An attempt that should be on its worker is not there."""
+    """Handle an attempt that should be on its worker and is not."""
     booking = draft.view.bookings.get(event.attempt_id)
     if event.attempt_id in draft.view.lost:
         draft.changes.lost[event.attempt_id] = None
@@ -74,12 +76,12 @@ def miss(draft: Draft, event: AttemptMissing) -> None:
 
 
 def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
-    """Charge the loss of a live attempt to the worker; one that this very event has ended already is left alone.
+    """Charge the loss of a live attempt to the worker. An attempt that this event has already ended is unchanged.
 
-    One that was prefilled and is not known to have begun is retried at no charge.
+    A prefilled one that is not known to have begun is retried without a charge.
 
     Args:
-        draft: Gets the changes.
+        draft: Receives the changes.
         name: The attempt.
         reason: Added to the task's causes.
     """
@@ -94,20 +96,20 @@ def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
 
 
 def preempt(draft: Draft, event: Preempted) -> None:
-    """Send a live attempt, and its gang, back to wait; it is told to stop and holds its resources until it has.
+    """Send a live attempt and its gang back to pending. It is told to stop, and holds its resources until it has.
 
-    One that has ended by now is left alone: what was wanted of it is free already.
+    One that has already ended is unchanged: its resources are free.
     """
     _send_away(draft, event.attempt_id, event.reason, is_charged=True)
 
 
 def cordon(draft: Draft, event: WorkerCordoned) -> None:
-    """Assign nothing more to the worker. Draining sends its live attempts elsewhere, at no charge.
+    """Assign nothing more to the worker. Draining also moves its live attempts elsewhere, without a charge.
 
-    What was prefilled and is not known to have begun is sent elsewhere in any case.
+    Prefilled attempts that are not known to have begun always go elsewhere.
 
     Raises:
-        NotFound: No such worker. InvalidRequest: No reason.
+        NotFound: The worker does not exist. InvalidRequest: There is no reason.
     """
     if not event.reason:
         raise InvalidRequest(f"worker {event.worker_id} cannot be cordoned without a reason")
@@ -123,7 +125,7 @@ def uncordon(draft: Draft, event: WorkerUncordoned) -> None:
     """Use the worker again, with a clean record.
 
     Raises:
-        NotFound: No such worker.
+        NotFound: The worker does not exist.
     """
     worker = replace(_known(draft, event.worker_id), cordon_reason="", strikes=0)
     draft.changes.workers[event.worker_id] = worker
@@ -150,7 +152,7 @@ def _send_away(draft: Draft, name: AttemptId, reason: str, is_charged: bool) -> 
 
 
 def lend(draft: Draft, event: LendCpu) -> None:
-    """Count the waits during which a live attempt lends its cpu; several may be open at once."""
+    """Count the waits during which a live attempt lends its CPUs. Several may be open at once."""
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is None or booking.stopping:
         return

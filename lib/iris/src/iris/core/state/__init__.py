@@ -1,4 +1,4 @@
 """The cluster in memory: `ClusterView`, its tables, indexes, changes and invariants.
 
-Data and its consistency only; rules are in `core.rules`.
+Data and its consistency belong here. Rules are in `core.rules`.
 """

@@ -1,13 +1,13 @@
-"""Many outcomes as one: a single commit, then all effects in order."""
+"""Combine many outcomes: one commit, then all effects in order."""
 
 from iris.core.state.changes import Changes, Reduction
 from iris.domain.effects import Effect
 
 
 class Batch:
-    """Merges outcomes that were reduced and applied one after another; the last record of an entity wins.
+    """Merge outcomes that were reduced and applied in sequence. The last record of an entity wins.
 
-    Merged `changes` are for the store: the view has already applied each outcome by itself.
+    Merged `changes` are for the store. The view has already applied each outcome separately.
     """
 
     __slots__ = ("changes", "effects")
@@ -17,7 +17,7 @@ class Batch:
         self.effects: list[Effect] = []
 
     def add(self, outcome: Reduction) -> None:
-        """Take in the next outcome."""
+        """Add the next outcome."""
         new = outcome.changes
         if new.replaced:
             self._drop_tasks_of_replaced(new)

@@ -1,4 +1,4 @@
-"""What one task asks of a worker, and the resources of one attempt."""
+"""The demand of one task on a worker, and the resources of one attempt."""
 
 from iris.domain.constraints import Constraint
 from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
@@ -8,10 +8,10 @@ PlacementKey = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
 
 
 class Demand:
-    """Resources and constraints of one task. Equal requests share one object, so it compares by identity.
+    """The resources and constraints of one task. Equal requests share one object, so it compares by identity.
 
     Attributes:
-        wish: Constraints, and kind and variants of the device: what decides which workers come into question at all.
+        wish: Constraints, and kind and variants of the device: everything that determines the eligible workers.
         weight: See `iris.domain.resources.weight`.
     """
 
@@ -31,13 +31,13 @@ Kind = tuple[str, Demand]
 
 
 class Booking:
-    """The resources that one attempt holds on its worker, while it lives and while it is on its way out.
+    """The resources that one attempt holds on its worker, while it lives and while it is stopping.
 
     Attributes:
-        prefilled: It was prefilled and is not known to have begun: it holds nothing. was_prefilled: It was so once; its
-            worker may have told of it before telling of the end in whose place it began.
-        kind: User and demand: attempts of one kind may take each other's place.
-        reserves: Its accelerators are for the other jobs of its tree.
+        prefilled: Whether it was prefilled and is not known to have begun: then it holds nothing. was_prefilled:
+            Whether it once was; its worker may report it before the end that made room for it.
+        kind: User and demand. Attempts of one kind may replace each other.
+        reserves: Whether its accelerators are for the other jobs of its tree.
     """
 
     __slots__ = (
@@ -74,10 +74,10 @@ class Booking:
 
     @property
     def cpu_millis(self) -> int:
-        """Cpu that the attempt holds now: nothing while it lends or has not begun."""
+        """Return the CPUs that the attempt holds now: none while it lends or has not begun."""
         return 0 if self.waits or self.prefilled else self.resources.cpu_millis
 
     @property
     def held(self) -> Resources:
-        """Resources that come free when the attempt ends."""
+        """Return the resources that become free when the attempt ends."""
         return NOTHING if self.prefilled else self.resources

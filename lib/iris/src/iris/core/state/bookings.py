@@ -1,4 +1,4 @@
-"""Every booking, and the sums that follow from them: loads of workers, attempts on their way out, use of users."""
+"""Every booking, and the sums over them: loads of workers, stopping attempts, use of users."""
 
 from typing import TypeVar
 
@@ -11,12 +11,12 @@ Key = TypeVar("Key")
 
 
 class BookingTable(dict[AttemptId, Booking]):
-    """Resources held by each live or stopping attempt.
+    """The resources held by each live or stopping attempt.
 
     Attributes:
-        loads: The same summed, by worker. prefilled_on: Workers that have prefilled attempts.
+        loads: The sums by worker. prefilled_on: Workers with prefilled attempts.
         stopping_counts, held_counts: See ClusterView.
-        reserving: Of each tree that has reservations, their attempts by worker.
+        reserving: For each tree with reservations, their attempts by worker.
     """
 
     __slots__ = ("_usage", "held_counts", "loads", "prefilled_on", "reserving", "stopping_counts")
@@ -43,7 +43,7 @@ class BookingTable(dict[AttemptId, Booking]):
         return booking
 
     def begin(self, booking: Booking, at_ms: int) -> None:
-        """The attempt has begun; nothing happens when that was known."""
+        """Record that the attempt has begun. Idempotent."""
         if booking.prefilled:
             load = self.loads[booking.worker_id]
             load.begin(booking)
@@ -51,7 +51,7 @@ class BookingTable(dict[AttemptId, Booking]):
             self._usage.shift(booking.user, booking.weight, at_ms)
 
     def release(self, name: AttemptId, at_ms: int) -> None:
-        """Give back what an attempt holds."""
+        """Release what an attempt holds."""
         booking = self.pop(name)
         load = self.loads[booking.worker_id]
         load.remove(booking)
@@ -65,7 +65,7 @@ class BookingTable(dict[AttemptId, Booking]):
             self._count_stopping(booking, -1)
 
     def mark_stopping(self, booking: Booking, found: bool) -> None:
-        """The attempt is on its way out; nothing happens when that was known."""
+        """Record that the attempt is stopping. Idempotent."""
         if not booking.stopping:
             self.loads[booking.worker_id].mark_stopping(booking, found)
             self._count_stopping(booking, 1)
@@ -88,12 +88,12 @@ class BookingTable(dict[AttemptId, Booking]):
 
 
 def count(counts: dict[Key, int], key: Key, step: int) -> None:
-    """Change a count that is absent at 0.
+    """Change a count, where absent means 0.
 
     Args:
-        counts: The counts; changed.
-        key: Which of them.
-        step: Added to it.
+        counts: The counts, which are modified.
+        key: The count to change.
+        step: The amount to add.
     """
     number = counts.get(key, 0) + step
     if number:

@@ -1,4 +1,4 @@
-"""Result of a reduction: records to replace, and effects to carry out once those are committed."""
+"""The result of a reduction: records to replace, and effects to carry out after the commit."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,22 +14,24 @@ from iris.domain.usage import AttemptUse
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. All are stored but `lending`, `prefilled`, `returned` and `due`, which live in memory only.
+    """Records to replace. All are stored except `lending`, `prefilled`, `returned` and `due`, which exist only in
+    memory.
 
     Args:
-        replaced: Jobs whose stored tasks must be deleted before `tasks` is written: an ended job's name used again.
-        stopping: Attempts that begin (a record) or cease (None) to be on their way out.
-        lost: Attempts given up (a record) that may still run, or that do so no more (None).
-        returned: What was last heard of attempts in `lost` whose worker is back, until it is decided who goes on; None:
-            it is.
-        due: Tasks that have waited for their retry.
-        lending: Waits during which an attempt lends its cpu; 0: it takes its cpu back.
-        prefilled: Attempts that are prefilled (True) or that are known to begin after all (False).
-        endpoints: To write (a record) or to remove (None).
-        usage: What attempts have used; stored, and in no view.
-        budgets: By user. at_ms: When it happened; use of the cluster is counted from it.
-        forgotten_jobs, forgotten_workers: To be removed with all that is stored of them, before anything is written, as
-            a name may have been used again. No event does so: the caller that puts them here has told the view.
+        replaced: Jobs whose stored tasks must be deleted before `tasks` is written, because an ended job's name was
+            reused.
+        stopping: Attempts that start stopping (a record) or have stopped (None).
+        lost: Attempts given up (a record) that may still run, or that no longer do (None).
+        returned: The last report of attempts in `lost` whose worker is back, until it is decided which attempt
+            continues; None once decided.
+        due: Tasks whose retry delay is over.
+        lending: The number of waits during which an attempt lends its CPUs; 0 takes them back.
+        prefilled: Attempts that are prefilled (True), or known to begin after all (False).
+        endpoints: Endpoints to write (a record) or remove (None).
+        usage: What attempts have used; stored, and not in the view.
+        budgets: Budgets by user. at_ms: The time of the event, from which use of the cluster is counted.
+        forgotten_jobs, forgotten_workers: Removed with everything stored about them, before anything is written,
+            because a name may have been reused. No event does this: the caller that sets them has updated the view.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -67,8 +69,8 @@ class Changes:
             tasks: New or changed tasks.
             workers: New or changed workers.
             budgets: Of users.
-            endpoints: To write.
-            stopping: Attempts on their way out, by id.
+            endpoints: Endpoints to write.
+            stopping: Stopping attempts, by id.
             lost: Attempts given up, by id.
         """
         return cls(
@@ -83,7 +85,7 @@ class Changes:
 
     @property
     def is_durable(self) -> bool:
-        """True if there is anything to store."""
+        """Return whether there is anything to store."""
         return bool(
             self.jobs
             or self.tasks

@@ -1,4 +1,4 @@
-"""The next timeout of all jobs, kept as jobs change, so that they need no scan."""
+"""The next timeout of all jobs, maintained as jobs change, without scans."""
 
 import heapq
 
@@ -10,7 +10,7 @@ _Entry = tuple[int, int, JobId, TimeoutKind]  # at_ms, sequence of the job, its 
 
 
 class Deadlines:
-    """A heap of deadlines in which the top entry is always one that still counts."""
+    """A heap of deadlines whose top entry is always valid."""
 
     __slots__ = ("_current", "_heap")
 
@@ -19,12 +19,12 @@ class Deadlines:
         self._current: dict[JobId, _Entry] = {}
 
     def track(self, old: Job | None, new: Job, was_assigned: bool) -> None:
-        """Follow a job from `old` (None: not known before) to `new`.
+        """Follow a job from `old` to `new`.
 
         Args:
-            old: The job before; None: not known before.
+            old: The job before; None if it was unknown.
             new: The job now.
-            was_assigned: With `old` None: some task of it has had an attempt, so scheduling is not waited for.
+            was_assigned: With `old` None: whether some task has had an attempt, so that there is no scheduling timeout.
         """
         wanted = self._wanted(old, new, was_assigned)
         if wanted == self._current.get(new.spec.job_id):
@@ -53,11 +53,11 @@ class Deadlines:
         return (at_ms, new.sequence, spec.job_id, TimeoutKind.SCHEDULING) if waits else None
 
     def next_at(self) -> int | None:
-        """The earliest deadline in Unix ms, or None."""
+        """Return the earliest deadline in Unix ms, or None."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[tuple[JobId, TimeoutKind]]:
-        """The deadlines at or before `now_ms`, earliest first; looks only at those."""
+        """Return the deadlines at or before `now_ms`, earliest first, examining only those."""
         found: list[_Entry] = []
         nodes = [0]
         while nodes:

@@ -1,4 +1,4 @@
-"""Tasks that wait for their retry after a failure, by when it is due."""
+"""Tasks that wait for their retry after a failure, by due time."""
 
 import heapq
 
@@ -16,13 +16,13 @@ class Delays(dict[TaskId, int]):
         self._jobs: dict[JobId, dict[TaskId, None]] = {}
 
     def add(self, task_id: TaskId, at_ms: int) -> None:
-        """Let a task wait."""
+        """Add a waiting task."""
         self[task_id] = at_ms
         self._jobs.setdefault(parse_task_id(task_id)[0], {})[task_id] = None
         heapq.heappush(self._heap, (at_ms, task_id))
 
     def remove(self, task_id: TaskId) -> bool:
-        """A task waits no more; returns whether it did."""
+        """Remove a task, and return whether it was waiting."""
         if self.pop(task_id, None) is None:
             return False
         job_id = parse_task_id(task_id)[0]
@@ -33,13 +33,13 @@ class Delays(dict[TaskId, int]):
         return True
 
     def next_at(self) -> int | None:
-        """The earliest retry in Unix ms, or None."""
+        """Return the earliest retry in Unix ms, or None."""
         while self._heap and self.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[TaskId]:
-        """The tasks that need not wait any more, earliest first; looks only at those."""
+        """Return the tasks whose delay is over, earliest first, examining only those."""
         found: list[tuple[int, TaskId]] = []
         nodes = [0]
         while nodes:
@@ -52,5 +52,5 @@ class Delays(dict[TaskId, int]):
         return [task_id for _, task_id in sorted(set(found))]
 
     def of_job(self, job_id: JobId) -> list[tuple[int, int]]:
-        """When each waiting task of a job may be assigned (Unix ms), and its index; the earliest first."""
+        """Return when each waiting task of a job may be assigned (Unix ms), and its index, earliest first."""
         return sorted((self[name], parse_task_id(name)[1]) for name in self._jobs.get(job_id, ()))

@@ -1,4 +1,4 @@
-"""The endpoints of the view, by id, by attempt and by namespace."""
+"""The endpoints of the view, by id, attempt and namespace."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class EndpointTable:
-    """Reading is for everybody; only the view calls `apply`."""
+    """Everybody may read it; only the view calls `apply`."""
 
     def __init__(self) -> None:
         self._all: dict[EndpointId, RegisteredEndpoint] = {}
@@ -25,7 +25,7 @@ class EndpointTable:
         return self._all.get(endpoint_id)
 
     def all(self) -> Iterable[RegisteredEndpoint]:
-        """Every endpoint, in the order of registration."""
+        """Return every endpoint, in order of registration."""
         return self._all.values()
 
     def of_attempt(self, attempt: AttemptId) -> tuple[EndpointId, ...]:
@@ -33,13 +33,13 @@ class EndpointTable:
         return tuple(self._of_attempt.get(attempt, ()))
 
     def named(self, name: str) -> list[RegisteredEndpoint]:
-        """All that answer under a full name, in the order of registration."""
+        """Return all endpoints with a full name, in order of registration."""
         return [
             endpoint for endpoint in self._of_namespace.get(namespace_of(name), {}).values() if endpoint.name == name
         ]
 
     def below(self, prefix: str) -> list[RegisteredEndpoint]:
-        """All whose full names begin with `prefix`, in the order of registration within a namespace."""
+        """Return all endpoints whose full names begin with `prefix`, in order of registration within a namespace."""
         # A prefix that goes beyond a namespace's last "/" lies within that namespace or below it.
         own = self._of_namespace.get(namespace_of(prefix), {}).values()
         found = [endpoint for endpoint in own if endpoint.name.startswith(prefix)]
@@ -49,7 +49,7 @@ class EndpointTable:
         return found
 
     def apply(self, changes: Mapping[EndpointId, RegisteredEndpoint | None]) -> None:
-        """Write (a record) or remove (None)."""
+        """Write (a record) or remove (None) an endpoint."""
         for endpoint_id, endpoint in changes.items():
             self._remove(endpoint_id)
             if endpoint is not None:

@@ -1,4 +1,4 @@
-"""Invariants that hold after every event, recomputed from the records alone. For tests and simulations."""
+"""Invariants that hold after every event, recomputed only from the records. For tests and simulations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def check(view: ClusterView) -> None:
     """Check everything that must hold between events.
 
     Raises:
-        InvariantViolation: Something does not; it lists all that was found.
+        InvariantViolation: Some invariants are violated. The error lists all of them.
     """
     violations = [
         *_jobs(view),

@@ -1,4 +1,4 @@
-"""Resources taken of one worker, kept up to date with every booking."""
+"""Allocated resources of one worker, updated with every booking."""
 
 from iris.core.state.booking import Booking, Kind
 from iris.domain.ids import AttemptId, JobId, tree_of
@@ -8,12 +8,13 @@ from iris.domain.resources import Device, Resources
 class WorkerLoad:
     """Sums over the bookings of one worker.
 
-    While attempts are there that were prefilled, lent cpu counts as taken: one of them may begin in the place of
-    an attempt that lends and ends. For the same reason nothing is prefilled where an attempt has lent.
+    While there are prefilled attempts, lent CPUs count as taken: one of them may start when an attempt that lends ends.
+    For the same reason nothing is prefilled where an attempt has lent.
 
     Attributes:
-        prefilled: Bookings that have not begun, the first first. running: How many of each kind have, and are wanted.
-        lenders: How many of the bookings have lent cpu.
+        prefilled: Bookings that have not begun, in order. running: The number of each kind that have begun and are
+            wanted.
+        lenders: The number of bookings that have lent CPUs.
         reserved: Accelerators of each tree that has a reservation here. gang_attempts: Without those of reservations,
             which use nothing.
     """
@@ -52,7 +53,7 @@ class WorkerLoad:
             self._shift(booking, 1)
 
     def remove(self, booking: Booking) -> None:
-        """Give the booking's resources back."""
+        """Release the booking's resources."""
         del self.bookings[booking.attempt_id]
         if booking.is_gang and not booking.reserves:
             left = self.gang_attempts[booking.job_id] - 1
@@ -70,7 +71,7 @@ class WorkerLoad:
             self._shift(booking, -1)
 
     def begin(self, booking: Booking) -> None:
-        """An attempt that was prefilled has begun."""
+        """Record that a prefilled attempt has begun."""
         del self.prefilled[booking.attempt_id]
         booking.prefilled = False
         if not booking.stopping:
@@ -78,7 +79,7 @@ class WorkerLoad:
         self._shift(booking, 1)
 
     def mark_stopping(self, booking: Booking, found: bool) -> None:
-        """The booking's attempt is on its way out."""
+        """Record that the booking's attempt is stopping."""
         if not booking.stopping:
             self.stopping += 1
             if not booking.prefilled:
@@ -88,7 +89,7 @@ class WorkerLoad:
         booking.found = found
 
     def set_waits(self, booking: Booking, waits: int) -> None:
-        """Lend the booking's cpu while `waits` is above 0."""
+        """Lend the booking's CPUs while `waits` is above 0."""
         before = booking.cpu_millis
         booking.waits = waits
         if waits and not booking.has_lent:
@@ -97,13 +98,13 @@ class WorkerLoad:
         self.lent_millis -= booking.cpu_millis - before
 
     def note_lent(self, booking: Booking) -> None:
-        """Its cpu is, or may be, in other hands."""
+        """Record that its CPUs are, or may be, in use by others."""
         self.lenders += not booking.has_lent
         booking.has_lent = True
 
     @property
     def taken_cpu_millis(self) -> int:
-        """Cpu that is not to be given to anything new."""
+        """Return the CPUs that must not be given to anything new."""
         return self.cpu_millis + self.lent_millis if self.prefilled else self.cpu_millis
 
     def _count_kind(self, kind: Kind | None, step: int) -> None:
@@ -156,16 +157,16 @@ class WorkerLoad:
             self.reserved[tree_of(booking.job_id)].stopping += device.count
 
     def lent_devices(self, job_id: JobId) -> int:
-        """Accelerators that are held for the tree of that job and not in use by it."""
+        """Return the accelerators held for the tree of that job and not in use by it."""
         known = self.reserved.get(tree_of(job_id)) if self.reserved else None
         return known.lent if known is not None else 0
 
     def has_room(self, need: Resources, capacity: Resources, lent_devices: int = 0) -> bool:
-        """True if a request fits beside the bookings; `need.fits(free)` without building the amounts.
+        """Return whether a request fits beside the bookings: `need.fits(free)` without computing the amounts.
 
         Args:
-            need: Of one task.
-            capacity: Of the worker.
+            need: The request of one task.
+            capacity: The worker's capacity.
             lent_devices: Accelerators that count as free for it (see `lent_devices`).
         """
         if need.cpu_millis and need.cpu_millis > capacity.cpu_millis - self.taken_cpu_millis:
@@ -182,17 +183,18 @@ class WorkerLoad:
         )
 
     def committed(self, capacity: Resources) -> Resources:
-        """The sums as an amount; accelerators are those of the worker's capacity."""
+        """Return the sums as an amount, with the accelerators of the worker's capacity."""
         have = capacity.accelerator
         device = Device(have.kind, have.variant, self.device_count) if have is not None else None
         return Resources(self.cpu_millis, self.memory_bytes, self.disk_bytes, device)
 
 
 class TreeDevices:
-    """Accelerators of one tree of jobs on one worker: a job of the tree uses what its reservation holds.
+    """Accelerators of one tree of jobs on one worker. Jobs of the tree use what its reservation holds.
 
     Attributes:
-        held: How many reservations hold. stopping: How many of these end soon. used: How many other jobs have.
+        held: The number that reservations hold. stopping: How many of these end soon. used: The number used by other
+            jobs.
     """
 
     __slots__ = ("held", "stopping", "used")
@@ -204,16 +206,16 @@ class TreeDevices:
 
     @property
     def taken(self) -> int:
-        """Accelerators that jobs of other trees cannot have."""
+        """Return the accelerators that jobs of other trees cannot have."""
         return max(self.held, self.used)
 
     @property
     def lent(self) -> int:
-        """Accelerators that are held and that further jobs of the tree may have."""
+        """Return the held accelerators that further jobs of the tree may have."""
         return max(0, self.held - self.stopping - self.used)
 
     def shift(self, booking: Booking, count: int) -> None:
-        """Count accelerators of a booking; below 0: give them back."""
+        """Add a booking's accelerators to the counts; negative numbers release them."""
         if booking.reserves:
             self.held += count
             self.stopping += count if booking.stopping else 0

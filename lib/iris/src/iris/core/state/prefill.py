@@ -1,6 +1,6 @@
-"""Prefilling, as the controller's state knows it: which tasks may be prefilled, and how long those of a kind run.
+"""Prefilling in the controller's state: which tasks may be prefilled, and how long those of a kind run.
 
-A prefilled attempt is assigned to a worker that is full: it holds nothing until it begins there (`Booking.prefilled`).
+A prefilled attempt is assigned to a full worker: it holds nothing until it begins there (`Booking.prefilled`).
 `iris.sched.prefill` decides how many a worker gets, and the worker's `iris.worker.attempts.prefill` which one begins.
 """
 
@@ -22,7 +22,7 @@ _DOWN: Final = 0.1
 
 
 def may_be_prefilled(spec: JobSpec) -> bool:
-    """Whether the job's tasks may be prefilled: nothing about them depends on when exactly they begin."""
+    """Return whether the job's tasks may be prefilled: nothing about them depends on their exact start."""
     plain = spec.resources.accelerator is None and not spec.ports and not is_gang(spec)
     return plain and not spec.exclusive and not spec.scheduling_timeout_ms
 
@@ -39,7 +39,9 @@ def check_prefill(event: Assigned, spec: JobSpec, load: WorkerLoad) -> None:
 
 
 class RunTimes:
-    """The expected run time of each kind of attempt, from recent ends; rises at once and falls slowly. Not stored."""
+    """The expected run time of each kind of attempt, from recent ends. It rises immediately and falls slowly. Not
+    stored.
+    """
 
     __slots__ = ("_expected",)
 
@@ -47,7 +49,7 @@ class RunTimes:
         self._expected: dict[Kind, float] = {}
 
     def note(self, task: Task, booking: Booking) -> None:
-        """An attempt has ended; `task` as it is by now. Only ends of its own say how long attempts run."""
+        """Record an attempt's end, given the resulting task. Only ends by themselves show how long attempts run."""
         if booking.kind is None:
             return
         if task.state is TaskState.SUCCEEDED or task.state is TaskState.FAILED:
@@ -56,7 +58,7 @@ class RunTimes:
             self.note_slow(booking.kind)
 
     def note_end(self, kind: Kind, ran_ms: int) -> None:
-        """An attempt of the kind came to its own end."""
+        """Record that an attempt of the kind ended by itself."""
         known = self._expected.get(kind)
         if known is None:
             self._keep(kind, float(ran_ms))
@@ -64,11 +66,11 @@ class RunTimes:
             self._expected[kind] = known + (ran_ms - known) * (_UP if ran_ms > known else _DOWN)
 
     def note_slow(self, kind: Kind) -> None:
-        """An attempt that was prefilled did not begin in time: those before it took longer than expected."""
+        """Record that a prefilled attempt did not start in time: those before it took longer than expected."""
         self._keep(kind, max(_SLOW_MS, self._expected.get(kind, 0.0)))
 
     def expected_ms(self, kind: Kind) -> float | None:
-        """Return the expected run time of an attempt of the kind; None: none has ended lately."""
+        """Return the expected run time of an attempt of the kind; None if none has ended lately."""
         return self._expected.get(kind)
 
     def _keep(self, kind: Kind, expected_ms: float) -> None:

@@ -14,14 +14,14 @@ SHELF_TASKS: Final = 50_000
 
 
 class TaskTable(dict[JobId, list[Task]]):
-    """Each known job's tasks, in order of index; those of ended jobs are fetched from the archive when asked for.
+    """Each known job's tasks, in order of index. Those of ended jobs are fetched from the archive on request.
 
-    `items` and `values` show only what is in memory; that is every job that has not ended.
+    `items` and `values` show only what is in memory, which includes every job that has not ended.
 
     Args:
-        jobs: The jobs that exist: nothing else is asked of the archive.
-        archive: None: everything stays in memory.
-        shelf_tasks: How many tasks of ended jobs `trim` leaves in memory.
+        jobs: The existing jobs. Only their tasks are requested from the archive.
+        archive: None keeps everything in memory.
+        shelf_tasks: Number of ended jobs' tasks that `trim` leaves in memory.
     """
 
     __slots__ = ("_archive", "_jobs", "_shelf", "_shelf_size", "_shelf_tasks")
@@ -51,19 +51,19 @@ class TaskTable(dict[JobId, list[Task]]):
         super().__delitem__(job_id)
 
     def get(self, job_id: JobId, default: Any = None) -> list[Task] | Any:
-        """The job's tasks, from the archive if need be."""
+        """Return the job's tasks, from the archive if needed."""
         try:
             return self[job_id]
         except KeyError:
             return default
 
     def evict(self, job_id: JobId) -> None:
-        """Let `trim` drop the tasks of a job: it has ended, and nothing of it is left on any worker."""
+        """Let `trim` drop the tasks of a job that has ended and has nothing left on any worker."""
         if self._archive is not None and job_id in self and job_id not in self._shelf:
             self._put_on_shelf(job_id, len(self[job_id]))
 
     def trim(self) -> None:
-        """Drop what has lain on the shelf longest. Only to be called when all that the view shows is committed."""
+        """Drop the tasks evicted longest ago. Call it only when everything in the view is committed."""
         while self._shelf_size > self._shelf_tasks:
             job_id, size = self._shelf.popitem(last=False)
             self._shelf_size -= size

@@ -1,4 +1,4 @@
-"""Recent use of the cluster by each user: held weight, summed over time, with a half-life."""
+"""The recent use of the cluster by each user: held weight, summed over time, with a half-life."""
 
 from math import log
 from typing import Final
@@ -9,9 +9,10 @@ _DECAY_PER_MS: Final = log(2) / HALF_LIFE_MS
 
 
 class UsageLedger:
-    """Decayed use of every user, kept as attempts begin and end; reading it costs nothing per attempt.
+    """The decayed use of every user, updated as attempts begin and end. Reading it does not depend on the number of
+    attempts.
 
-    With held weight r, use v follows dv/dt = r - v * ln(2) / HALF_LIFE_MS; its unit is weight times ms.
+    With held weight r, use v follows dv/dt = r - v * ln(2) / HALF_LIFE_MS. Its unit is weight times ms.
     """
 
     __slots__ = ("_accounts",)
@@ -20,12 +21,12 @@ class UsageLedger:
         self._accounts: dict[str, tuple[float, float, int]] = {}  # use, held weight, at_ms of both
 
     def shift(self, user: str, weight: float, at_ms: int) -> None:
-        """From `at_ms` on the user holds `weight` more (or less, below 0).
+        """Change the user's held weight by `weight` from `at_ms` on.
 
         Args:
             user: The user.
-            weight: Change of the held weight; below 0: less is held.
-            at_ms: Unix ms of the change.
+            weight: The change of the held weight; negative if less is held.
+            at_ms: The time of the change in Unix ms.
         """
         _, held, before = self._accounts.get(user, (0.0, 0.0, at_ms))
         at_ms = max(at_ms, before)
@@ -34,7 +35,7 @@ class UsageLedger:
         self._accounts[user] = (self.use(user, at_ms), held_now if held_now > 1e-6 else 0.0, at_ms)
 
     def use(self, user: str, now_ms: int) -> float:
-        """The user's decayed use at `now_ms`."""
+        """Return the user's decayed use at `now_ms`."""
         account = self._accounts.get(user)
         if account is None:
             return 0.0
@@ -43,12 +44,12 @@ class UsageLedger:
         return use * left + held / _DECAY_PER_MS * (1 - left)
 
     def held(self, user: str) -> float:
-        """The weight that the user holds now."""
+        """Return the weight that the user holds now."""
         account = self._accounts.get(user)
         return 0.0 if account is None else account[1]
 
     def restore(self, user: str, use: float, at_ms: int) -> None:
-        """Set what was known of the user's use at `at_ms`, e.g. before a restart; what is held stays.
+        """Set the user's known use at `at_ms`, e.g. before a restart. What is held stays.
 
         Args:
             user: The user.
@@ -58,5 +59,5 @@ class UsageLedger:
         self._accounts[user] = (use, self.held(user), at_ms)
 
     def users(self) -> list[str]:
-        """Everybody who has an account."""
+        """Return all users with an account."""
         return list(self._accounts)

@@ -1,4 +1,4 @@
-"""The in-memory truth of the cluster and the indexes that keep every decision cheap."""
+"""The in-memory state of the cluster, and the indexes that keep every decision cheap."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ from rigging.errors import NotFound
 class ClusterView:
     """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
 
-    Attributes are for reading:
+    The attributes are read-only:
         jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
         live_jobs: Jobs that have not ended, oldest first. children: Live children of each job that has any.
         job_of_key: Job of each idempotency key.
@@ -92,10 +92,10 @@ class ClusterView:
     # ---- reading ----
 
     def job(self, job_id: JobId) -> Job:
-        """The job of that id.
+        """Return the job with that id.
 
         Raises:
-            NotFound: There is none.
+            NotFound: It does not exist.
         """
         job = self.jobs.get(job_id)
         if job is None:
@@ -103,10 +103,10 @@ class ClusterView:
         return job
 
     def task(self, task_id: TaskId) -> Task:
-        """The task of that id.
+        """Return the task with that id.
 
         Raises:
-            NotFound: There is none. InvalidRequest: It is no task id.
+            NotFound: It does not exist. InvalidRequest: It is not a task id.
         """
         job_id, index = parse_task_id(task_id)
         tasks: list[Task] | None = self.tasks.get(job_id)
@@ -117,7 +117,7 @@ class ClusterView:
         return tasks[index]
 
     def find_attempt(self, name: str) -> tuple[Task | None, int]:
-        """The task and number of an attempt id; the task is None when there is none or the id is malformed."""
+        """Return the task and number in an attempt id. The task is None if it does not exist or the id is malformed."""
         task_name, _, number = name.rpartition(":")
         job_id, _, index = task_name.rpartition("/")
         tasks: list[Task] | None = self.tasks.get(JobId(job_id))
@@ -127,20 +127,20 @@ class ClusterView:
         return (tasks[position] if position < len(tasks) else None), int(number)
 
     def committed(self, worker_id: WorkerId) -> Resources:
-        """Return the resources held by live and stopping attempts on a worker, without lent cpu."""
+        """Return the resources held by live and stopping attempts on a worker, without lent CPUs."""
         return self.loads[worker_id].committed(self.workers[worker_id].capacity)
 
     def free(self, worker_id: WorkerId) -> Resources:
-        """Return the free resources of a worker; cpu may be negative while lent cpu is taken back."""
+        """Return the free resources of a worker. CPUs may be negative while lent ones are taken back."""
         return self.workers[worker_id].capacity.sub(self.committed(worker_id))
 
     def attempts_on(self, worker_id: WorkerId) -> Iterator[Booking]:
-        """The live and stopping attempts booked on a worker."""
+        """Return the live and stopping attempts on a worker."""
         load = self.loads.get(worker_id)
         return iter(()) if load is None else iter(load.bookings.values())
 
     def is_settled(self, job_id: JobId) -> bool:
-        """True if the job has ended and no attempt of it is left on any worker."""
+        """Return whether the job has ended and no worker has an attempt of it."""
         return self.jobs[job_id].state.is_terminal and job_id not in self.stopping_counts
 
     # ---- changing ----
@@ -157,16 +157,16 @@ class ClusterView:
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
         lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:
-        """Build the view from stored records, in any order. What was lending is learnt from its tasks.
+        """Return the view of stored records, given in any order. Tasks report again which of them lend.
 
         Args:
             jobs: All jobs.
-            tasks: Of all jobs, or, with an archive, of those that have not ended.
+            tasks: The tasks of all jobs or, with an archive, of those that have not ended.
             workers: All workers.
-            archive: Has the tasks of ended jobs.
+            archive: Contains the tasks of ended jobs.
             budgets: Of users.
             endpoints: Of live attempts.
-            stopping: Attempts on their way out, by id.
+            stopping: Stopping attempts, by id.
             lost: Attempts given up that may still run, by id.
         """
         view = cls(archive)
@@ -184,7 +184,7 @@ class ClusterView:
         return view
 
     def apply(self, changes: Changes) -> None:
-        """Make the changes of one outcome true. They must come from a reduction of this very view."""
+        """Apply the changes of one outcome, which must come from a reduction of this view."""
         self._now_ms = changes.at_ms
         self.budgets.update(changes.budgets)
         if changes.endpoints:
@@ -235,7 +235,7 @@ class ClusterView:
                 self.bookings.begin(self.bookings[name], changes.at_ms)
 
     def forget_job(self, job_id: JobId) -> None:
-        """Know nothing more of a job that has settled; those below it are to be forgotten first."""
+        """Remove a settled job, after its descendants."""
         for name in self.lost_of(job_id):
             del self.lost[name]
             self.returned.pop(name, None)
@@ -247,7 +247,7 @@ class ClusterView:
             del self.job_of_key[job.idempotency_key]
 
     def forget_worker(self, worker_id: WorkerId) -> None:
-        """Know nothing more of a worker on which nothing is booked."""
+        """Remove a worker without bookings."""
         for name in self.lost_on(worker_id):
             del self.lost[name]
             self.returned.pop(name, None)
@@ -255,11 +255,11 @@ class ClusterView:
         del self.loads[worker_id]
 
     def lost_on(self, worker_id: WorkerId) -> list[AttemptId]:
-        """Attempts that were given up on a worker."""
+        """Return the attempts that were given up on a worker."""
         return [name for name, lost in self.lost.items() if lost.worker_id == worker_id]
 
     def lost_of(self, job_id: JobId) -> list[AttemptId]:
-        """Attempts of a job that were given up."""
+        """Return the attempts of a job that were given up."""
         return [name for name, lost in self.lost.items() if lost.job_id == job_id]
 
     def _open_job(self, known: Job | None, job: Job) -> list[Task]:

@@ -1,4 +1,4 @@
-"""The state off the machine: layout, replication, restore.
+"""The remote state: layout, replication, restore.
 
-Here belong remote copies of the database; leases come from `rigging.lease`.
+Remote copies of the database belong here. Leases come from `rigging.lease`.
 """

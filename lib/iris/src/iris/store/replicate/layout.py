@@ -1,11 +1,11 @@
-"""Names of what lies in the remote state directory, and which of it makes up the state at a given moment. Pure.
+"""Object names in the remote state directory, and which of them form the state at a given time. Pure.
 
     generations/<generation>-<base>           one controller's term: its commits come after `base`
     snapshots/<generation>-<sequence>-<at_ms>.db.gz     the database with all commits up to `sequence`
     journal/<generation>-<first>-<last>-<at_ms>.gz      the commits first..last, the last made at `at_ms`
 
-Numbers have 16 digits, so names sort by number. A generation is the fencing number of the controller's lease. What a
-controller writes after another has taken over lies beyond the base of the next generation, and counts for nothing.
+Numbers have 16 digits, so names sort by number. A generation is the fencing number of the controller's lease. Whatever
+a controller writes after another has taken over is beyond the base of the next generation, and is ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from rigging.errors import NotFound
 
 @dataclass(frozen=True, slots=True, order=True)
 class Generation:
-    """One controller's term: its commits come after number `base`."""
+    """One controller's term. Its commits follow number `base`."""
 
     number: int
     base: int
@@ -28,7 +28,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Snapshot:
-    """The database with all commits up to `sequence`, made at `at_ms` (Unix ms)."""
+    """The database with all commits up to `sequence`, created at `at_ms` (Unix ms)."""
 
     generation: int
     sequence: int
@@ -41,7 +41,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """The commits `first` to `last`, the last made at `at_ms` (Unix ms)."""
+    """The commits `first` to `last`, the last one created at `at_ms` (Unix ms)."""
 
     generation: int
     first: int
@@ -55,7 +55,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All that lies there, in order."""
+    """All objects there, in order."""
 
     generations: Sequence[Generation] = ()
     snapshots: Sequence[Snapshot] = ()
@@ -63,23 +63,23 @@ class Listing:
 
     @property
     def newest_generation(self) -> int:
-        """0 when there is none."""
+        """Return the newest generation; 0 if there is none."""
         return self.generations[-1].number if self.generations else 0
 
     def end_of(self, generation: int) -> int | None:
-        """The last commit of a generation that counts; None: it is the newest, so all of it does."""
+        """Return the last valid commit of a generation; None for the newest, whose commits are all valid."""
         later = [item.base for item in self.generations if item.number > generation]
         return min(later) if later else None
 
     def counts(self, generation: int, sequence: int) -> bool:
-        """True if a commit of that number belongs to the history."""
+        """Return whether a commit of that number belongs to the history."""
         end = self.end_of(generation)
         return end is None or sequence <= end
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """A snapshot and the segments to carry out after it, in order; `head` is the last commit they hold."""
+    """A snapshot and the segments to replay after it, in order. `head` is the last commit in them."""
 
     snapshot: Snapshot
     segments: Sequence[Segment]
@@ -87,7 +87,7 @@ class RestorePlan:
 
 
 def listing_of(names: Iterable[str]) -> Listing:
-    """Read names; those that are not of this layout are ignored."""
+    """Parse names. Those outside of this layout are ignored."""
     generations, snapshots, segments = [], [], []
     for name in names:
         folder, _, rest = name.rpartition("/")
@@ -106,10 +106,10 @@ def listing_of(names: Iterable[str]) -> Listing:
 
 
 def plan_restore(listing: Listing, at_ms: int | None = None) -> RestorePlan:
-    """The latest state, or the one at `at_ms` (Unix ms).
+    """Return the plan for the latest state, or the one at `at_ms` (Unix ms).
 
     Raises:
-        NotFound: There is no snapshot, or none so old.
+        NotFound: There is no snapshot, or none that old.
     """
     usable = [
         item
@@ -137,7 +137,7 @@ def plan_restore(listing: Listing, at_ms: int | None = None) -> RestorePlan:
 
 
 def superfluous(listing: Listing, before_ms: int) -> list[str]:
-    """Names of what no restore to a moment at or after `before_ms` needs."""
+    """Return the names that no restore to a time at or after `before_ms` needs."""
     older = [
         item for item in listing.snapshots if item.at_ms <= before_ms and listing.counts(item.generation, item.sequence)
     ]

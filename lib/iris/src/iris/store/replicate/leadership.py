@@ -1,4 +1,6 @@
-"""Taking over a state directory: the lease, and whether the local database or the remote state is the newer."""
+"""Take over a state directory: acquire the lease, and decide whether the local database or the remote state is
+newer.
+"""
 
 import logging
 import time
@@ -25,7 +27,8 @@ class Leadership:
     """The right to write the remote state: the lease, and the generation under which it is written.
 
     Args:
-        needs_snapshot: What is remote does not lead up to the local database; nothing may be answered before it does.
+        needs_snapshot: Whether the remote state does not lead up to the local database. Nothing may be answered before
+            it does.
     """
 
     remote: RemoteState
@@ -35,7 +38,7 @@ class Leadership:
 
 
 def acquire(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Leadership:
-    """Take the lease and make the local state the newest there is; blocks.
+    """Take the lease and make the local state the newest; blocks.
 
     Args:
         url: The remote state.
@@ -43,8 +46,8 @@ def acquire(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S)
         lease_timeout_s: Seconds after which a lease that is not renewed is free.
 
     Raises:
-        DatabaseDamaged: The local database is, so it cannot be told which is the newer.
-        Conflict: Another controller holds the lease, or the local database is no part of the remote history.
+        DatabaseDamaged: The local database is damaged, so it is unknown which state is newer.
+        Conflict: Another controller holds the lease, or the local database does not belong to the remote history.
     """
     damage = database_damage(state_dir / DATABASE_NAME)
     if damage:
@@ -72,17 +75,17 @@ def acquire_lease(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Take the lease of a remote state, waiting while a dead holder's runs out.
+    """Take the lease of a remote state, waiting for a dead holder's lease to expire.
 
     Args:
         lock: The lease.
         url: The remote state, for messages.
         timeout_s: Seconds after which a lease that is not renewed is free.
-        clock: Seconds, only growing.
-        sleep: Waits for so many seconds.
+        clock: A monotonic clock in seconds.
+        sleep: Sleeps for seconds.
 
     Raises:
-        Conflict: It is renewed, so its holder lives.
+        Conflict: It is renewed, so its holder is alive.
     """
     first = lock.holder()
     deadline = clock() + 1.5 * timeout_s
@@ -100,7 +103,7 @@ def acquire_lease(
 
 
 def _reconcile(remote: RemoteState, listing: Listing, state_dir: Path) -> bool:
-    """Restore when the remote state is the newer; return whether a snapshot is needed."""
+    """Restore if the remote state is newer. Return whether a snapshot is needed."""
     database = state_dir / DATABASE_NAME
     if not listing.snapshots:
         return True

@@ -1,4 +1,4 @@
-"""Reading and writing the remote state directory."""
+"""Read and write the remote state directory."""
 
 import gzip
 import shutil
@@ -29,7 +29,7 @@ class RemoteState:
         return f"{self.url}/lease.lock"
 
     def listing(self) -> Listing:
-        """Return the names that are there now."""
+        """Return the names that exist there."""
         filesystem, root = url_to_fs(self.url)
         filesystem.invalidate_cache()
         names: list[str] = []
@@ -45,7 +45,7 @@ class RemoteState:
         write_bytes_atomic(f"{self.url}/{generation.name}", b"")
 
     def put_segment(self, generation: int, entries: Sequence[Entry]) -> None:
-        """Write commits, in order, as one object."""
+        """Write consecutive commits as one object."""
         segment = Segment(generation, entries[0].sequence, entries[-1].sequence, entries[-1].at_ms)
         lines = "".join(f"{entry.sequence} {entry.at_ms} {entry.payload}\n" for entry in entries)
         write_bytes_atomic(f"{self.url}/{segment.name}", gzip.compress(lines.encode(), _FAST))
@@ -61,13 +61,13 @@ class RemoteState:
         return entries
 
     def put_snapshot(self, generation: int, database: Path, scratch: Path, at_ms: int) -> Snapshot:
-        """Copy the database as it is now, without stopping its writer, and write the copy there.
+        """Copy the current database without stopping its writer, and upload the copy.
 
         Args:
-            generation: Of the writer's leadership.
+            generation: The writer's generation.
             database: The live database.
-            scratch: Path of a temporary copy.
-            at_ms: Unix ms of the snapshot.
+            scratch: The path of a temporary copy.
+            at_ms: The snapshot's time in Unix ms.
         """
         scratch.unlink(missing_ok=True)
         try:
@@ -86,7 +86,7 @@ class RemoteState:
             scratch.unlink(missing_ok=True)
 
     def get_snapshot(self, snapshot: Snapshot, target: Path) -> None:
-        """Write the snapshot's database to `target` (0600)."""
+        """Write the snapshot's database to `target` (mode 0600)."""
         filesystem, path = url_to_fs(f"{self.url}/{snapshot.name}")
         target.touch(mode=0o600)
         with filesystem.open(path, "rb") as source, gzip.GzipFile(fileobj=source) as packed, target.open("wb") as file:
@@ -101,26 +101,28 @@ class RemoteState:
                 continue
 
     def put_authority(self, files: Mapping[str, bytes]) -> None:
-        """Keep the files of the controller's CA, its key included: whoever can read the remote state is the cluster."""
+        """Store the files of the controller's CA, including its key: whoever can read the remote state can act as the
+        cluster.
+        """
         for name, content in files.items():
             write_bytes_atomic(f"{self.url}/{_AUTHORITY}/{name}", content)
 
     def get_authority(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return those of these files that are kept."""
+        """Return the stored files of the CA."""
         found = {name: read_bytes_or_none(f"{self.url}/{_AUTHORITY}/{name}") for name in names}
         return {name: content for name, content in found.items() if content is not None}
 
     def put_secret(self, name: str, text: bytes) -> None:
-        """Keep a file of SECRETS."""
+        """Store a file of SECRETS."""
         write_bytes_atomic(f"{self.url}/{name}", text)
 
     def get_secret(self, name: str) -> bytes | None:
-        """Return a file of SECRETS; None: it is not kept."""
+        """Return a file of SECRETS; None if it is not stored."""
         return read_bytes_or_none(f"{self.url}/{name}")
 
 
 def position(database: Path) -> tuple[int, int]:
-    """The generation and the last commit of a database; (0, 0) for one of a release that had no journal."""
+    """Return the generation and last commit of a database; (0, 0) for one of a release without a journal."""
     with _reading(database) as connection:
         try:
             row = connection.execute("SELECT generation, sequence FROM replication").fetchone()
@@ -132,12 +134,12 @@ def position(database: Path) -> tuple[int, int]:
 
 
 def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
-    """The commits after that number in the journal of a database, in order: about so many bytes, at least one.
+    """Return the commits after that number in a database's journal, in order: about that many bytes, but at least one.
 
     Args:
         database: Its file.
         after: A commit's number.
-        most_bytes: The size at which it ends.
+        most_bytes: The size at which to stop.
     """
     found: list[Entry] = []
     size = 0
@@ -156,12 +158,12 @@ def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
 
 
 def first_waiting(database: Path) -> int | None:
-    """The number of the first commit in the journal of a database that has one; None: it is empty."""
+    """Return the number of the first commit in a database's journal; None if it is empty."""
     with _reading(database) as connection:
         (first,) = connection.execute("SELECT min(sequence) FROM journal").fetchone()
     return None if first is None else int(first)
 
 
 def _reading(database: Path) -> closing[sqlite3.Connection]:
-    """A connection that changes nothing, not even by recovering what a crash left."""
+    """Return a connection that changes nothing, not even by recovering after a crash."""
     return closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None))

@@ -1,10 +1,10 @@
-"""Keeping the remote state up to date, in threads of its own: the controller never waits for it.
+"""Keep the remote state up to date, in separate threads: the controller never waits for it.
 
-Commits are gathered for a quarter of a second and written as one object, so at most about a second of them is missing
-after the loss of the disk. A caller that must know that a commit is off the machine waits with `wait`.
+Commits are collected for a quarter of a second and written as one object, so the loss of the disk loses at most about a
+second of them. A caller that needs to know that a commit is replicated calls `wait`.
 
-Commits wait in the journal of the local database; the latest few MiB are in memory, too, so that they need not be read
-again. While the storage does not answer the journal grows on the disk, and the memory does not.
+Commits wait in the journal of the local database. The latest few MiB are also in memory, so that they need not be read
+again. While the storage does not answer, the journal grows on disk and memory does not.
 """
 
 import asyncio
@@ -34,13 +34,12 @@ class Pace:
     """Intervals (seconds) and sizes (bytes) of replication.
 
     Args:
-        gather_s: Seconds of commits that share an object, unless a caller waits.
-        snapshot_s: A snapshot is made so long after the last, if anything changed, or after
-            `snapshot_bytes` of journal.
-        history_s: The state can be restored as it was at any moment of this time.
-        segment_bytes: Commits of so many bytes share an object at most.
-        memory_bytes: Commits beyond these are read from the journal again.
-        retry_s: First and longest pause between tries.
+        gather_s: How long commits are collected for one object, unless a caller waits.
+        snapshot_s: Interval between snapshots, if anything changed, or sooner after `snapshot_bytes` of journal.
+        history_s: The state can be restored as of any time within this period.
+        segment_bytes: Maximum bytes of commits in one object.
+        memory_bytes: Commits beyond this size are read from the journal again.
+        retry_s: First and longest delay between attempts.
     """
 
     gather_s: float = 0.25
@@ -54,7 +53,7 @@ class Pace:
 
 
 class Replicator:
-    """Writes one leader's commits to the remote state.
+    """Write one leader's commits to the remote state.
 
     Args:
         on_lost_leadership: Called once, in some thread, when the lease is lost: nothing may be acknowledged any more.
@@ -90,7 +89,7 @@ class Replicator:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        """Begin; with a new remote directory this blocks until the first snapshot is there."""
+        """Start. With a new remote directory this blocks until the first snapshot exists."""
         if self._leadership.needs_snapshot:
             self.snapshot()
         self._journal.on_commit = self._offer
@@ -100,7 +99,7 @@ class Replicator:
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Write what is left, within ten seconds, and give the lease up."""
+        """Write what is left, within ten seconds, and release the lease."""
         self._journal.on_commit = None
         with self._changed:
             self._closing = True
@@ -116,21 +115,21 @@ class Replicator:
 
     @property
     def waiting_commits(self) -> int:
-        """Commits that are not off the machine yet."""
+        """Return the number of commits that are not replicated yet."""
         return self._journal.sequence - self._uploaded
 
     @property
     def last_snapshot_at_ms(self) -> int:
-        """Time of this process's last snapshot, Unix ms; 0: it has made none."""
+        """Return the time of this process's last snapshot in Unix ms; 0 if there is none."""
         return self._last_snapshot_at_ms
 
     @property
     def generation(self) -> int:
-        """Of the lease under which commits are written."""
+        """Return the generation of the lease under which commits are written."""
         return self._leadership.generation
 
     async def wait(self) -> None:
-        """Return when all that is committed now is off the machine."""
+        """Return when all current commits are replicated."""
         sequence = self._journal.sequence
         with self._changed:
             if self._uploaded >= sequence:
@@ -146,7 +145,9 @@ class Replicator:
                 self._hurry -= 1
 
     def snapshot(self) -> Snapshot:
-        """Write a snapshot now and remove what no restore needs any more; blocks, but not the controller."""
+        """Write a snapshot now, and remove what no restore needs any more. Blocks the caller, but not the
+        controller.
+        """
         with self._snapshot_lock:
             remote = self._leadership.remote
             now_ms = self._journal.clock_ms()
@@ -172,7 +173,7 @@ class Replicator:
 
     @property
     def bytes_in_memory(self) -> int:
-        """Payload of the commits that are kept in memory besides the journal; bounded, however many wait."""
+        """Return the size of commits kept in memory besides the journal. It is bounded, however many wait."""
         return self._recent_bytes
 
     def _upload(self) -> None:

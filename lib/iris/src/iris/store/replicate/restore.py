@@ -1,4 +1,4 @@
-"""Getting the state back from the remote state directory into an empty local one."""
+"""Restore the state from the remote state directory into an empty local one."""
 
 import logging
 import os
@@ -20,15 +20,15 @@ _HALF_DONE = "iris.db.restoring"
 
 
 def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> int:
-    """Make the database and the secrets in `state_dir` from what is remote; return the number of the last commit.
+    """Create the database and secrets in `state_dir` from the remote state. Return the number of the last commit.
 
     Args:
         remote: The remote state.
-        state_dir: Where the database is made.
-        at_ms: Unix ms: the state at this time; None: the latest.
+        state_dir: The directory for the database.
+        at_ms: Unix ms of the state to restore; None for the latest.
 
     Raises:
-        Conflict: There is a database already, or a controller uses the directory. NotFound: There is no state (so old).
+        Conflict: A database already exists, or a controller uses the directory. NotFound: There is no state (that old).
     """
     descriptor = lock(state_dir)
     try:
@@ -89,7 +89,7 @@ def _replay(remote: RemoteState, plan: RestorePlan, database: Path) -> int:
 
 
 def set_aside_all(state_dir: Path) -> Path:
-    """Move a database that this release cannot use away, and its logs; return where they are."""
+    """Move away a database that this release cannot use, and its logs. Return their new location."""
     descriptor = lock(state_dir)
     try:
         place = set_aside(state_dir, time.strftime("%Y%m%d-%H%M%S"), "older")
@@ -101,12 +101,12 @@ def set_aside_all(state_dir: Path) -> Path:
 
 
 def set_aside(state_dir: Path, name: str, kind: str = "superseded") -> Path:
-    """Move the database away, so that it can be looked at; return where it is.
+    """Move the database away for inspection. Return its new location.
 
     Args:
         state_dir: The directory of the state.
-        name: The end of the new directory's name.
-        kind: Its beginning: why it was moved.
+        name: The suffix of the new directory's name.
+        kind: Its prefix: the reason.
     """
     place = state_dir / f"{kind}-{name}"
     place.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Going back: the state as it was at a time becomes the latest there is."""
+"""Rewind: make the state as of an earlier time the latest one."""
 
 import os
 import sqlite3
@@ -19,23 +19,23 @@ from rigging.errors import Conflict
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """The last commit that counts, and where the database is that was there before."""
+    """The last valid commit, and the new location of the previous database."""
 
     sequence: int
     moved_to: Path | None
 
 
 def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Rewound:
-    """Restore `state_dir` as of `at_ms` (Unix ms; None: the latest), and let nothing later count any more.
+    """Restore `state_dir` as of `at_ms` (Unix ms; None: the latest), and invalidate everything later.
 
     Args:
         url: The remote state.
-        state_dir: Where the database is made.
-        at_ms: Unix ms; None: the latest.
+        state_dir: The directory for the database.
+        at_ms: Unix ms; None for the latest.
         lease_timeout_s: Seconds after which a lease that is not renewed is free.
 
     Raises:
-        Conflict: A controller uses the remote state or the directory. NotFound: There is no state (so old).
+        Conflict: A controller uses the remote state or the directory. NotFound: There is no state (that old).
     """
     remote = RemoteState(url)
     lease = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s, must_renew=True)

@@ -31,7 +31,7 @@ _MAX_JOB_NAME = 80
 
 @dataclass(frozen=True)
 class RemoteCallable(Generic[P, R]):
-    """A function that, when called, runs as a job of its own; the call returns the function's value.
+    """A function that runs as a separate job when called. The call returns the function's value.
 
     Attributes:
         fn: The function.
