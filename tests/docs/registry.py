@@ -58,6 +58,7 @@ CLUSTER_PAGE = "lib/iris/tests/hosts/test_page.py::test_the_commands_of_the_page
 OPS = "lib/iris/tests/hosts/test_ops_page.py::test_the_commands_of_the_page"
 SUITE = by("test_commands.py::test_paths_of_tests_are_there", language="bash", begins="uv run --group dev pytest")
 MIGRATE = "lib/marin/tests/migrate/test_page.py"
+OWN_CLONE = "tests/packaging/test_own_project.py::test_a_clone_has_all_that_it_needs"
 OWN_PROJECT = "tests/packaging/test_own_project.py::test_the_page_from_its_beginning_to_its_end"
 QUICKSTART = "tests/quickstart/test_whole.py"
 TUTORIAL = [
@@ -172,7 +173,7 @@ RULES: dict[str, list[Rule]] = {
         by(f"{PARTS}::test_python_of_the_mirror_page", language="python"),
         by(f"{PARTS}::test_the_mirror_config_is_read", language="yaml"),
     ],
-    "docs/own-project.md": [by(OWN_PROJECT)],
+    "docs/own-project.md": [by(OWN_CLONE, heading="Share it"), by(OWN_PROJECT)],
     "docs/query.md": [by(f"{README}::test_the_queries", language="bash")],
     "docs/ray.md": [
         none(NEEDS_GOOGLE, begins="gcloud auth login"),

@@ -1,11 +1,13 @@
 """docs/own-project.md, done as it is written there, in a folder outside of this repository."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.docs.blocks import FencedBlock, blocks_of
 from tests.packaging.user import REPOSITORY, Outsider
 
-pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 PAGE = "docs/own-project.md"
 
@@ -16,7 +18,7 @@ def section(heading: str) -> list[FencedBlock]:
     return found
 
 
-def test_the_page_from_its_beginning_to_its_end(outsider: Outsider) -> None:
+def make_project(outsider: Outsider) -> Path:
     outsider.environment()  # makes the home directory
     (outsider.root / "home" / "marin").symlink_to(REPOSITORY)
     (set_up,) = section("Set up: three lines")
@@ -27,7 +29,25 @@ def test_the_page_from_its_beginning_to_its_end(outsider: Outsider) -> None:
     for file in files:
         (project / file.title).write_text(file.text)
     outsider.run(add_group.text, project)
+    return project
 
+
+def test_a_clone_has_all_that_it_needs(outsider: Outsider) -> None:
+    for person in ("AUTHOR", "COMMITTER"):
+        outsider.extra |= {f"GIT_{person}_NAME": "A", f"GIT_{person}_EMAIL": "a@example.com"}
+    project, theirs = make_project(outsider), outsider.root / "theirs"
+    (project / "vendor" / "marin-0.0.1-py3-none-any.whl").touch()  # of an older version
+    (share,) = section("Share it")
+    assert "words/table   SUCCESS (ran" in outsider.run(share.text, project)
+    (newer,) = section("A newer version")
+    outsider.run(f"{newer.text}\ngit add --all && git commit --quiet -m Newer", project)
+    told = outsider.run("git pull --quiet && uv sync --quiet --locked && git status --short && ls vendor", theirs)
+    assert [name.partition("-")[0] for name in told.split()] == ["marin", "marin_fray", "marin_iris", "marin_rigging"]
+
+
+@pytest.mark.soak
+def test_the_page_from_its_beginning_to_its_end(outsider: Outsider) -> None:
+    project = make_project(outsider)
     run, shown, in_this_process = section("Run it")
     told = outsider.run(run.text, project)
     for line in shown.text.splitlines():
