@@ -7,12 +7,19 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
-from fray.requests.checks import check_amount, check_count, check_list, check_name, check_variables, check_word
+from fray.requests.checks import (
+    check_amount,
+    check_count,
+    check_list,
+    check_name,
+    check_variables,
+    check_word,
+    parse_size,
+)
 from fray.requests.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, GpuType, TpuConfig, TpuType
-from fray.requests.sizes import parse_size
 from rigging.errors import InvalidRequest
 from rigging.process.calls import generator_problem, is_generator_function, name_of
-from rigging.project.forwarding import FORWARDED_ENV_VARS
+from rigging.project.env_files import FORWARDED_ENV_VARS
 from rigging.text.quantities import check_unit
 from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_topology
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fray.cli.output import SKIPPED, LogFollower
+from fray.cli.main import SKIPPED, LogFollower
 
 
 def shown(texts: Sequence[str]) -> str:

@@ -1,5 +1,8 @@
-"""The names of the files that the executor keeps in a step's output path. Imports nothing."""
+"""The names of the files that the executor keeps in a step's output path, and a log's line between two attempts."""
 
+from __future__ import annotations
+
+import re
 from typing import Final
 
 STATUS_FILE: Final = ".executor_status"
@@ -22,3 +25,22 @@ def is_record(name: str) -> bool:
     """True for a file that describes how an output was made; the return value (`.artifact`) is a part of the output."""
     file = name.rpartition("/")[2]
     return file in _RECORDS or file.startswith(STATUS_FILE)
+
+
+_FOLLOWS: Final = re.compile(r"=== attempt \d+ follows in (?P<seconds>[0-9.e+]+) s")
+
+
+def follows_line(attempt: int, delay: float) -> str:
+    """Return the last line of an attempt that will be retried.
+
+    Args:
+        attempt: The number of the next attempt.
+        delay: Seconds until it starts.
+    """
+    return f"=== attempt {attempt} follows in {delay:g} s"
+
+
+def seconds_to_next(line: str) -> float | None:
+    """Return the seconds until the next attempt, if a log's last line announces one; otherwise None."""
+    match = _FOLLOWS.fullmatch(line.strip())
+    return None if match is None else float(match["seconds"])

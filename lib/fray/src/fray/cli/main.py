@@ -9,20 +9,42 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
-from fray.cli.output import LogFollower
 from fray.client import JobHandle
 from fray.context import default_spec
 from fray.errors import JobFailed
+from fray.output.growing_text import SKIPPED, GrowingText
 from fray.registry import Backend, connect, known_backends
 from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
 from rigging.errors import MarinError
 from rigging.exit_codes import FAILURE, INTERRUPTED, REFUSED
 from rigging.process.interrupts import unwrapped_interrupts
 from rigging.project.env_files import read_env_files
+
+__all__ = ["SKIPPED", "LogFollower"]
+
+
+class LogFollower:
+    """Write what a job has logged since the last call.
+
+    Args:
+        job: The job.
+        to: The output stream.
+    """
+
+    def __init__(self, job: JobHandle, to: TextIO) -> None:
+        self._job = job
+        self._to = to
+        self._log = GrowingText()
+
+    def show(self, *, ended: bool = False) -> None:
+        """Write new text. An incomplete character waits for its remaining bytes until the job has `ended`."""
+        self._to.write(self._log.take_new(self._job.logs(), ended=ended))
+        self._to.flush()
+
 
 _LOG_SECONDS = 0.2
 _LOG_SHARE = 5

@@ -1,11 +1,34 @@
-"""Argument checks. Each error names the argument, the value and what is allowed."""
+"""Argument checks and sizes in text. Each error names the argument, the value and what is allowed."""
 
 import math
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from numbers import Integral, Real
 
 from rigging.errors import InvalidRequest
+from rigging.text import quantities
+
+
+def parse_size(text: str) -> int:
+    """Return a size in bytes. Every unit is a power of 1024, so "4g" = "4GB" = "4GiB" = 4 * 2**30.
+
+    Raises:
+        InvalidRequest: The text is not a number with an optional unit (b, k, m, g, t, p; any case), or is less than a
+            byte, or 2**63 bytes or more.
+    """
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{text!r} is not a size; write a number and a unit as text, e.g. '512m', '4g', '16GiB'")
+    return _parse(text)
+
+
+@lru_cache(maxsize=256)  # asked of each job again, and few differ
+def _parse(text: str) -> int:
+    size = quantities.parse_size(text)
+    if size < 1:
+        raise InvalidRequest(f"{text!r} is not a size: it must be at least one byte")
+    return size
+
 
 __all__ = ["check_amount", "check_count", "check_list", "check_name", "check_variables", "check_word"]
 

@@ -21,7 +21,7 @@ from iris.cluster.types import HealthCheck
 from rigging.errors import AlreadyExists
 from rigging.project.checkout import git_commit
 from rigging.project.code_state import handed_code_state
-from rigging.project.forwarding import FORWARDED_ENV_VARS
+from rigging.project.env_files import FORWARDED_ENV_VARS
 from support.iris.cli import Client, Context, Iris
 
 

@@ -27,7 +27,7 @@ from marin.execution.config.walk import (
     upstream_steps,
     walk_config,
 )
-from marin.execution.jobs.regions import infer_tpu_variant_regions_from_iris
+from marin.execution.jobs.placement import infer_tpu_variant_regions_from_iris
 from marin.execution.lease.step_lease import step_lease
 from marin.execution.record.info import ExecutorInfo, ExecutorStepInfo
 from marin.execution.report.progress import progress

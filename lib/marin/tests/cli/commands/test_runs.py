@@ -17,7 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from marin.cli.context import CliContext
 from marin.execution import Executor, ExecutorStep, output_path_of, versioned
-from marin.log_words import follows_line
+from marin.output_files import follows_line
 from rigging.distributed_lock import create_lock
 from rigging.lease.record import Lease
 from support.marin.recorded_runs import Done, RecordedStorage, ended, started, step_ended

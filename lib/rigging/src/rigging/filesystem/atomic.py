@@ -12,8 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rigging.errors import InvalidRequest
 from rigging.filesystem.fences import check_writable
-from rigging.filesystem.location import OBJECT_STORE_PROTOCOLS, Url, local_path, url_scheme
-from rigging.filesystem.naming import NO_ROOM, name_path
+from rigging.filesystem.location import NO_ROOM, OBJECT_STORE_PROTOCOLS, Url, local_path, name_path, url_scheme
 from rigging.filesystem.opening import url_to_fs
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from rigging.errors import Denied
 from rigging.filesystem.budget import BudgetBinding, TransferBudget
 from rigging.filesystem.guard_names import INHERITED, is_passed_on
 from rigging.filesystem.guard_reads import ChargedReads, Steps, run_async, run_sync
-from rigging.filesystem.naming import name_path
+from rigging.filesystem.location import name_path
 
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 

@@ -13,7 +13,7 @@ from fsspec import AbstractFileSystem
 from rigging.errors import Denied
 from rigging.filesystem.bucket_location import BUCKET_LOCATIONS
 from rigging.filesystem.budget import TransferBudget, current_budget
-from rigging.filesystem.naming import name_path
+from rigging.filesystem.location import name_path
 from rigging.filesystem.region_check import GCS_PROTOCOLS, bytes_cross, configured_region, guarded_region, is_paid_for
 
 

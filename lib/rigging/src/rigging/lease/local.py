@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from rigging.errors import Unavailable
 from rigging.filesystem.atomic import TEMPORARY_PREFIX
-from rigging.filesystem.naming import name_path
+from rigging.filesystem.location import name_path
 from rigging.lease.base import Claim, claim_in_turn, fence_from_bytes
 from rigging.lease.record import Lease, StoredLease
 from rigging.process.file_lock import try_lock, unlock_and_close

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fray.requests.sizes import parse_size
+from fray.requests.checks import parse_size
 from fray.types import ActorConfig, CpuConfig, EnvironmentConfig, GpuConfig, ResourceConfig, TpuConfig
 from rigging.errors import InvalidRequest
 from rigging.filesystem.budget import MARIN_MIRROR_BUDGET_ENV

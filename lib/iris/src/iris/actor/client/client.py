@@ -16,8 +16,7 @@ from iris.actor.client.operations import Operations, OperationStatus
 from iris.actor.client.pending import PendingCall
 from iris.actor.client.places import FixedPlace, NamedPlace, Place, Target
 from iris.actor.client.resolvers import FixedResolver, ProxyResolver
-from iris.actor.transport.closing import Closing
-from iris.actor.transport.loop import actor_loop, refuse_in_loop, run
+from iris.actor.transport.loop import Closing, actor_loop, refuse_in_loop, run
 from iris.actor.transport.payload import Dumps, by_cloudpickle, dump_arguments
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx

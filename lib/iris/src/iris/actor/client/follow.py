@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable
 
 from iris.actor.client.places import EndpointWatch
-from iris.actor.transport.closing import Closing
-from iris.actor.transport.loop import run
+from iris.actor.transport.loop import Closing, run
 from iris.client.client import IrisClient
 from iris.client.endpoints import EndpointSet
 from iris.rpc.forks import in_fork

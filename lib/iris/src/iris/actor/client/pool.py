@@ -12,7 +12,7 @@ from iris.actor.client.keys import actor_key, key_of_addresses
 from iris.actor.client.places import GroupMember, Place, place_of
 from iris.actor.client.pool_calls import OLD_TIMEOUT_S, Broadcast, Follower, NothingToFollow, PoolMethods
 from iris.actor.client.resolvers import FixedResolver, ProxyResolver
-from iris.actor.transport.closing import Closing
+from iris.actor.transport.loop import Closing
 from iris.client.client import IrisClient
 from iris.client.context import get_iris_ctx
 from iris.client.endpoints import EndpointResolver, EndpointSet

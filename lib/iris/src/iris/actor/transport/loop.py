@@ -1,12 +1,28 @@
-"""The single event loop of this process for all actors and their callers, in a dedicated thread."""
+"""The single event loop of this process for all actors and their callers, in a dedicated thread; what is closed."""
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from iris.rpc.forks import use_grpc
 from rigging.errors import Conflict
+
+
+class Closing(ABC):
+    """A context manager that closes itself at the end of the block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release its resources."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
 
 Result = TypeVar("Result")
 

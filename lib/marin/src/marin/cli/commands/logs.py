@@ -11,8 +11,7 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import STEP, json_option, prefix_option
 from marin.cli.output import echo_json, say
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_RUNNING
-from marin.log_words import seconds_to_next
-from marin.output_files import ERROR_FILE, LOG_FILE
+from marin.output_files import ERROR_FILE, LOG_FILE, seconds_to_next
 from marin.recorded.deciding.log_cursor import LogCursor
 from marin.recorded.deciding.run_names import find_run
 from marin.recorded.reading.places import runs_directory, storage_root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -212,3 +212,19 @@ class _StepJob:
         if lease.output_path == self.output_path and kept_under != lease.token().worker_id:
             return take_result_of_job(self.output_path, str(handle.job_id), lease) or bool(kept_under)
         return bool(kept_under)
+
+
+def infer_tpu_variant_regions_from_iris(variants: Sequence[str]) -> list[str] | None:
+    """Return the sorted regions in which the current cluster has every one of these variants.
+
+    Args:
+        variants: Such as "v5p-8".
+
+    Returns:
+        The regions; None if they are unknown: without a cluster, or on one that does not report them.
+    """
+    from fray.client import TellsRegions
+    from fray.current_client import current_client
+
+    client = current_client()
+    return sorted(client.accelerator_regions(variants)) if isinstance(client, TellsRegions) else None

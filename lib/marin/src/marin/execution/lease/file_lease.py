@@ -16,7 +16,7 @@ from marin.output_files import STATUS_FILE
 from rigging.distributed_lock import LeaseLostError
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.atomic import replace_file
-from rigging.filesystem.naming import name_path
+from rigging.filesystem.location import name_path
 from rigging.lease.base import LeaseStore
 from rigging.lease.record import Lease, StoredLease, holder_of
 from rigging.lease.staleness import LeaseObserver

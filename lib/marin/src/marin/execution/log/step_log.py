@@ -21,7 +21,7 @@ from marin.execution.log.sections import failed_line, heading
 from marin.execution.log.writer import PartWriter
 from marin.execution.report.events import StepTimedOut, describe_error
 from marin.full_disk import full_disk
-from marin.log_words import follows_line
+from marin.output_files import follows_line
 from rigging.filesystem.location import path_in
 
 logger = logging.getLogger(__name__)

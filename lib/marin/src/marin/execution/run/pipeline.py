@@ -26,7 +26,6 @@ from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_RUNNING
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.log.step_output import step_output
 from marin.execution.plan.collision import PlannedStep, check_existing
-from marin.execution.plan.gc_pause import gc_paused
 from marin.execution.plan.plan import StepPlan, StepsByVersionText, VersionTexts
 from marin.execution.plan.selection import check_steps, matching_steps, select_steps
 from marin.execution.record.code_record import code_recorder
@@ -50,6 +49,7 @@ from marin.execution.run.crew import check_max_concurrent
 from marin.execution.run.outcomes import add_failure, raise_failures
 from marin.execution.run.plan_source import run_tasks
 from marin.execution.run.prefix import warn_of_other_mirror
+from marin.execution.run.runner import gc_paused
 from marin.execution.run.step_task import StepResult, StepTask
 from marin.execution.version.differences import Difference
 from marin.execution.version.paths import check_path_length

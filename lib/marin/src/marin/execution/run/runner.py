@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
+import gc
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
-from marin.execution.plan.gc_pause import gc_paused
 from marin.execution.report.events import RunObserver, StepEnd, StepQueued, notify
 from marin.execution.run.attempt import Attempt
 from marin.execution.run.children import ticks_now
@@ -19,6 +20,28 @@ from marin.execution.run.crew import Workers, check_max_concurrent, most_at_work
 from marin.execution.run.interruption import DEFAULT_ENDING, EndingTerms, end_work, names_of
 from marin.execution.run.outcomes import ended, note_not_run
 from marin.execution.run.step_task import StepResult, StepTask, TaskSource
+
+
+@contextlib.contextmanager
+def gc_paused() -> Iterator[None]:
+    """Context manager: switch off the cycle collector in all threads of the process.
+
+    Use it for executor code that creates many long-lived objects, never around a step's function. If blocks overlap in
+    several threads, the end of the first one ends the pause.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            if gc.get_freeze_count() == 0:  # else somebody's frozen objects would not stay so
+                # Puts what was made among the old objects: looking through it as if it were new would find nothing, and
+                # takes a twelfth of a run whose outputs are all there.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+
 
 logger = logging.getLogger(__name__)
 

@@ -41,11 +41,11 @@ class ExecutorMainConfig:
     run_only: list[str] | None = None
     """Run only steps whose name matches one of these regexes, with what they need: stats, or '["^raw/", stats]'."""
 
-    force: list[str] | None = None
-    """Run steps again whose name matches, as in run_only; their outputs are kept aside until then."""
-
     max_concurrent: int | None = None
     """Steps at work at once (default: every ready one)."""
+
+    force: list[str] | None = None
+    """Run steps again whose name matches, as in run_only; their outputs are kept aside until then."""
 
     explain: bool = False
     """Say for each step whether it would run and why, and run nothing."""

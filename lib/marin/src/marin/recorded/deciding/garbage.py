@@ -8,7 +8,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from marin.output_files import INFO_FILE, LOCK_FILE, STATUS_FILE, is_record
-from marin.recorded.deciding.stored import StoredFile
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file below a directory.
+
+    Attributes:
+        name: Its path relative to that directory.
+        size: Size in bytes.
+        modified: Modification time in seconds since the epoch; None if storage does not report it.
+        changed: On disks the time of its last change, also of its name; else `modified`.
+    """
+
+    name: str
+    size: int
+    modified: float | None
+    changed: float | None
+
 
 _BETWEEN: Final = re.compile(r"[\s'\"=,;|<>(){}]+")
 _STORED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from marin.recorded.deciding.stored import StoredFile
+from marin.recorded.deciding.garbage import StoredFile
 from rigging.errors import MarinError, Unavailable
 from rigging.filesystem import local_path, url_to_fs
 from rigging.filesystem.location import path_in

@@ -20,7 +20,7 @@ from marin.run.submit.submission import EntrypointResources, Submission
 from marin.run.submit.working_directory import Package, list_working_directory, pack
 from rigging.errors import MarinError, NotFound, Unavailable
 from rigging.project.code_state import CODE_VARIABLE, code_variables
-from rigging.project.forwarding import FORWARDED_ENV_VARS
+from rigging.project.env_files import FORWARDED_ENV_VARS
 from rigging.project.needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.ray_token import AuthToken, find_token
 from rigging.text.printable import printable

@@ -9,7 +9,7 @@ from rigging.copying.local.batch import no_batch_in
 from rigging.copying.local.part import Part, claim_part, create_part, make_parents
 from rigging.copying.request import CopyRequest, Moved, Reserve, Settings
 from rigging.copying.source import read_chunks, source_changed
-from rigging.filesystem.naming import NO_ROOM, name_path
+from rigging.filesystem.location import NO_ROOM, name_path
 from rigging.prefixes.prefix_store import PrefixStore, StoreKind
 
 _SMALL_BYTES = 2**20
