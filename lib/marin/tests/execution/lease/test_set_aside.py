@@ -80,9 +80,13 @@ def test_an_output_is_replaced_only_by_a_success(root: str) -> None:
     assert not {"a", ".executor_status"} & files(path)
     forced.close()
     assert {"a", "part/b", ".executor_status"} <= files(path), "an interrupt puts it back"
-    ForcedOutputs([path]).set_aside(path)
-    run("numbers", fails=True)
-    assert {"a", "part/b", ".executor_status"} <= files(path), "what a killed run left aside counts, too"
+    for force in ((), ("numbers",)):
+        ForcedOutputs([path]).set_aside(path)
+        with open_url(f"{path}/.executor_status", "w") as file:
+            file.write("RUNNING")
+        run(*force, fails=bool(force))
+        assert {"a", "part/b", ".executor_status"} <= files(path), "what a killed run left aside counts, too"
+        assert not files(f"{path}.forced")
 
     run("numbers")
     assert {"a", "c"} <= files(path)

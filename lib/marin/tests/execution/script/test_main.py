@@ -35,6 +35,10 @@ def do_nothing_far(config: Any) -> None:
         (["--force_run_failed", "False"], ExecutorMainConfig(force_run_failed=False)),
         (["--run_only", '["^a$", "b.*"]'], ExecutorMainConfig(run_only=["^a$", "b.*"])),
         (["--run_only", "^a: b$", "--force=b"], ExecutorMainConfig(run_only=["^a: b$"], force=["b"])),
+        (
+            ["--force", "a", "--strict", "--force", "[b, '[c]']"],
+            ExecutorMainConfig(strict=True, force=["a", "b", "[c]"]),
+        ),
         (["--executor_info_base_path", "/i"], ExecutorMainConfig(executor_info_base_path="/i")),
         (["--explain", "--step", "[ab]: c"], ExecutorMainConfig(explain=True, step="[ab]: c")),
         (["--strict", "-v"], ExecutorMainConfig(strict=True, verbose=True)),

@@ -1,6 +1,7 @@
 """Outputs that a run makes again although they exist: set aside meanwhile, and put back unless that succeeds.
 
-An output is beside its path, in `{output path}.forced`, while its step runs. A killed run leaves it there.
+An output is beside its path, in `{output path}.forced`, while its step runs. The next run puts back what a killed one
+has left there.
 """
 
 from __future__ import annotations
@@ -39,6 +40,25 @@ class ForcedOutputs:
         self.paths = frozenset(paths)
         self._aside: set[str] = set()
 
+    @property
+    def any(self) -> bool:
+        """Whether there is an output to make again, or one aside."""
+        return bool(self.paths or self._aside)
+
+    def resume(self, paths: Iterable[str]) -> list[str]:
+        """Put back what killed runs have left aside, unless it is to be made again. Return the output paths.
+
+        Args:
+            paths: Outputs that runs did not finish.
+        """
+        found = [path for path in paths if path not in self.paths and _place_of(path).is_aside()]
+        self._aside.update(found)
+        for path in found:
+            self._settle(path, is_made=False)
+            if path not in self._aside:
+                logger.warning("the earlier output of %s is back: the run that was to replace it was ended", path)
+        return found
+
     def set_aside(self, path: str) -> None:
         """Move an output aside, if it is to be made again. Without one, what was set aside earlier stays.
 
@@ -65,13 +85,13 @@ class ForcedOutputs:
             self._settle(event.path, is_made=event.status in (StepEnd.SUCCEEDED, StepEnd.CACHED))
 
     def close(self) -> None:
-        """Put back every output whose step has not ended. Say where those are that cannot be put back."""
+        """Put back every output whose step has not ended. Say where those are that are still in use."""
         for path in sorted(self._aside):
             self._settle(path, is_made=False)
         for path in sorted(self._aside):
             place = _place_of(path)
             if place.is_aside():
-                logger.warning("the earlier output of %s stays in %s: move it back, or remove it", path, place.aside)
+                logger.warning("the earlier output of %s is in %s: the next run puts it back", path, place.aside)
 
     def _settle(self, path: str, *, is_made: bool) -> None:
         place = _place_of(path)

@@ -22,7 +22,7 @@ from marin.execution.jobs.placement import (
 from marin.execution.jobs.remote import connect
 from marin.execution.lease.set_aside import ForcedOutputs
 from marin.execution.lease.status_file import worker_id
-from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.log.step_output import step_output
 from marin.execution.plan.collision import PlannedStep, check_existing
@@ -218,6 +218,8 @@ class Executor:
                 [self.output_paths[step] for step in chosen],
                 fixed={self.output_paths[step] for step in chosen if step.override_output_path is not None},
             )
+            unfinished = [path for path, state in states.items() if state.status in (STATUS_FAILED, STATUS_RUNNING)]
+            states.update(read_output_states(forced.resume(unfinished)))
             found = check_existing([self._planned(step) for step in chosen], states)
             differing = {path: differences for path, differences in found.items() if path not in forced.paths}
             # A step with this status runs, over what may be there.
@@ -235,7 +237,7 @@ class Executor:
             self._note_run()
             tasks = [self._task(step, jobs, states, differing, strict) for step in chosen]
         observers = [*(self.observers if self.observers is not None else default_observers())]
-        observers += [forced] if forced.paths else []
+        observers += [forced] if forced.any else []
         warn_of_other_mirror([step for step in to_run if remote_function(step) is None], self.prefix)
         failures = self.failures = FailureReport(self.rerun)
         try:

@@ -39,7 +39,7 @@ class ExecutorMainConfig:
     """Try steps again that failed in an earlier run."""
 
     run_only: list[str] | None = None
-    """Run only steps whose name matches one of these regexes, with what they need: stats, or '["^raw/", stats]'."""
+    """Run only steps whose name matches one of these regexes, with what they need; may be repeated."""
 
     max_concurrent: int | None = None
     """Steps at work at once (default: every ready one)."""
@@ -131,13 +131,13 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
     a list.
     """
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    words = _with_one_list_of_files(["--env_file" if word == "--env-file" else word for word in words])
+    words = ["--env_file" if word == "--env-file" else word for word in words]
+    for option, what in (("--env_file", "the name of a file"), ("--run_only", "a regex"), ("--force", "a regex")):
+        words = _with_one_list(words, option, what)
     read: list[str] = []
     for index, word in enumerate(words):
         option = words[index - 1] if index else ""
-        if option in ("--run_only", "--force") and not (word.startswith("[") and word.endswith("]")):
-            word = json.dumps([word])
-        elif option == "--step":
+        if option == "--step":
             word = json.dumps(word)
         elif word == "-v":
             word = "--verbose"
@@ -148,16 +148,27 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
     return read
 
 
-def _with_one_list_of_files(words: Sequence[str]) -> list[str]:
-    """Join the values of every `--env_file` into one list, after the other arguments."""
-    rest, files = list[str](), list[str]()
+def _with_one_list(words: Sequence[str], option: str, what: str) -> list[str]:
+    """Join the values of every such option into one list, after the other arguments."""
+    rest, values = list[str](), list[str]()
     remaining = iter(words)
     for word in remaining:
-        value = next(remaining, None) if word == "--env_file" else None
-        if word != "--env_file":
+        value = next(remaining, None) if word == option else None
+        if word != option:
             rest.append(word)
         elif value is None:
-            raise InvalidRequest("--env_file needs the name of a file")
+            raise InvalidRequest(f"{option} needs {what}")
         else:
-            files.append(value)
-    return [*rest, "--env_file", json.dumps(files)] if files else rest
+            values += _listed(value) if option != "--env_file" else [value]
+    return [*rest, option, json.dumps(values)] if values else rest
+
+
+def _listed(value: str) -> list[str]:
+    """Return the members of a list such as `[a, "b"]`, or the value itself."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(value) if value.startswith("[") and value.endswith("]") else value
+    except yaml.YAMLError as error:
+        raise InvalidRequest(f"{value!r} is not a list: {error}") from error
+    return [str(each) for each in found] if isinstance(found, list) else [value]
