@@ -117,19 +117,15 @@ def test_with_tpu_takes_overrides_of_its_defaults() -> None:
         (lambda: Entrypoint.from_binary(""), "command is empty"),
         (lambda: Entrypoint.from_binary("ls", "-l"), "list of words"),
         (lambda: ActorConfig(max_concurrency=0), "max_concurrency must be at least 1"),
-        (lambda: ActorConfig(max_concurrency=1.5), r"max_concurrency must be a whole number, at least 1, not 1\.5"),  # type: ignore[arg-type]
         (lambda: ActorConfig(max_restarts=-5), "max_restarts must be 0 or more, not -5"),
         (lambda: ActorConfig(max_task_retries=True), "max_task_retries must be a whole number, 0 or more, not True"),
         (lambda: ResourceConfig(cpu="2"), "cpu must be above 0, a number, not '2'"),  # type: ignore[arg-type]
         (lambda: ResourceConfig(cpu=math.inf), "cpu must be above 0, a number, not inf"),
-        (lambda: ResourceConfig(cpu=math.nan), "cpu must be above 0, a number, not nan"),
-        (lambda: ResourceConfig(ram="9" * 400), r"ram: '9{40}' is not a size: it must be below 8192p"),
         (lambda: ResourceConfig(replicas="2"), "replicas must be a whole number, at least 1, not '2'"),  # type: ignore[arg-type]
         (lambda: ResourceConfig(device_alternatives="v5p-8"), r"device_alternatives must be a list.*\['v5p-8'\]"),
         (lambda: ResourceConfig.with_tpu("v5p-8", slice_count=1.5), "slice_count must be a whole number"),  # type: ignore[arg-type]
         (lambda: create_environment(pip_packages="numpy"), r"pip_packages must be a list.*\['numpy'\]"),
         (lambda: create_environment(extras="gpu"), r"extras must be a list.*\['gpu'\]"),
-        (lambda: EnvironmentConfig(workspace=".", env_vars={"A": "x\0"}), r"env_vars\['A'\] must be text without NUL"),
         (lambda: EnvironmentConfig(workspace=".", env_vars={"A": "\ud800"}), r"env_vars\['A'\] must be text without"),
         (lambda: EnvironmentConfig(workspace=".", env_vars={"A=B": "x"}), "the name 'A=B'; a name is text without '='"),
         (lambda: EnvironmentConfig(workspace=".", env_vars={"": "x"}), "the name ''"),
@@ -147,13 +143,10 @@ def test_refusals_explain_themselves(call: object, reason: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"name": ""}, "must not be empty"),
         ({"name": "  "}, "must not be empty"),
         ({"name": "a/b"}, "'a/b'"),
         ({"name": "a\nb"}, "control characters"),
         ({"name": None}, "job name None: must be text, not NoneType"),
-        ({"name": "j", "replicas": 2.5}, "job 'j': replicas must be a whole number, at least 1, not 2.5"),
-        ({"name": "j", "max_retries_failure": 1.5}, "max_retries_failure must be a whole number, 0 or more, not 1.5"),
         ({"name": "j", "replicas": 0}, "job 'j': replicas must be at least 1"),
         ({"name": "j", "max_retries_failure": -1}, "max_retries_failure must be 0 or more"),
         ({"name": "j", "max_retries_preemption": -1}, "max_retries_preemption must be 0 or more"),

@@ -9,7 +9,6 @@ from rigging.text.quantities import MAX_SECONDS, check_count, check_seconds, che
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("99999999999999999999GB", r"memory '99999999999999999999GB' is not a size: it must be below 8192p"),
         ("9" * 400, r"memory '9{40}' is not a size: it must be below 8192p"),
         (2**63, "must be below 8192p"),
         (10**400, "must be below 8192p"),
@@ -18,21 +17,14 @@ from rigging.text.quantities import MAX_SECONDS, check_count, check_seconds, che
         ("", "memory '' is not a size"),
         ("GB", "memory 'GB' is not a size"),
         ("1XB", "memory '1XB' is not a size"),
-        ("1e3", "memory '1e3' is not a size"),
         (True, "memory True is not a size"),
         (-1, "memory -1 is below 0"),
-        ("nan", "memory 'nan' is not a size"),
         ("\u06f5GB", "is not a size"),  # digits of another script
     ],
 )
 def test_what_is_no_size_is_refused_in_words(given: str | int, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
         parse_size(given, "memory")
-
-
-def test_the_largest_size() -> None:
-    assert parse_size("8191p") == 8191 * 2**50
-    assert parse_size(2**62) == 2**62
 
 
 @pytest.mark.parametrize(
@@ -90,7 +82,8 @@ def test_sizes_for_people_have_the_nearest_unit(size: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("1GB", 2**30), ("1g", 2**30), ("1GiB", 2**30), ("1.5 MB", 3 * 2**19), ("512", 512), (7, 7), ("2TB", 2**41)],
-)
+    [("1GB", 2**30), ("1g", 2**30), ("1GiB", 2**30), ("1.5 MB", 3 * 2**19), ("512", 512), (7, 7),
+     ("8191p", 8191 * 2**50), (2**62, 2**62)],
+)  # fmt: skip
 def test_sizes_are_powers_of_1024_in_every_spelling(text: str | int, size: int) -> None:
     assert parse_size(text) == size

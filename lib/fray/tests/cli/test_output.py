@@ -26,7 +26,6 @@ LINES = "".join(f"line {i}\n" for i in range(3000))
     ("texts", "told"),
     [
         (["", "a", "a", "abc"], "abc"),
-        (["abc"], "abc"),
         # Written in two parts.
         (["1 \ufffd", "1 \u20ac", "1 \u20ac 2"], "1 \u20ac 2"),
         # Never completed.

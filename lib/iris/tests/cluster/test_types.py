@@ -47,8 +47,6 @@ def test_names_of_jobs_and_tasks() -> None:
     [
         (lambda: JobName.from_string("/ann/a/7").child("b"), "/ann/a/7 is a task; only a job has children and tasks"),
         (lambda: JobName.from_string("/ann/a/7").task(1), "/ann/a/7 is a task; only a job has children and tasks"),
-        (lambda: JobName.root("ann", "3"), "'3'"),
-        (lambda: JobName.root("ann", "a").child("3"), "'3'"),
         (lambda: JobName(("ann", "3")), "'3'"),
         (lambda: JobName(("ann",)), "job name '/ann' is incomplete: expected /user/job"),
         (lambda: JobName.from_string("ann/a"), "must start with '/'"),
@@ -140,7 +138,6 @@ def test_environments_are_shown_without_values_and_lists_may_be_read_once_only()
         (lambda: ResourceSpec(memory="lots"), r"memory"),
         (lambda: ResourceSpec(disk=-5), r"disk"),
         (lambda: ResourceSpec(cpu="2"), r"^cpu must be a number of cores from 0 up, not '2'$"),
-        (lambda: ResourceSpec(cpu=None), r"^cpu must be a number .*, not None$"),
         (lambda: ResourceSpec(device="v5p-8"), r"^device must be made by tpu_device or gpu_device, or None, not"),
         (lambda: tpu_device([]), r"name at least one TPU type"),
         (lambda: tpu_device("v5p-9"), r"v5p-9"),
@@ -164,7 +161,6 @@ def test_environments_are_shown_without_values_and_lists_may_be_read_once_only()
         (lambda: EnvironmentSpec(extras="cpu"), r"extras must be a list, e\.g\. \['cpu'\]"),
         (lambda: EnvironmentSpec(extras=[5]), r"extras\[0\] must be text, not 5$"),
         (lambda: EnvironmentSpec("numpy"), r"pip_packages must be a list, e\.g\. \['numpy'\]"),
-        (lambda: EnvironmentSpec(pip_packages=5), r"pip_packages must be a list of text, not 5$"),
         (lambda: HealthCheck(5), r"HealthCheck: command must be text, not 5$"),
         (lambda: CoschedulingConfig(""), r"group_by"),
         (lambda: CoschedulingConfig(5), r"group_by must be text, not 5$"),
@@ -192,7 +188,6 @@ def test_what_cannot_be_is_refused_by_its_name(make: Callable[[], object], error
         (region_constraint(["r"]), ConstraintOp.EQ, "region", ("r",)),
         (region_constraint(["r", "s"]), ConstraintOp.IN, "region", ("r", "s")),
         (constraints.device_variant_constraint("v"), ConstraintOp.EQ, "device-variant", ("v",)),
-        (constraints.device_variant_constraint(["v", "w"]), ConstraintOp.IN, "device-variant", ("v", "w")),
     ],
 )
 def test_ready_made_constraints(made: Any, op: ConstraintOp, key: str, values: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from iris.rpc.protocol import call_metadata
 from support.iris.controller import ControllerStubs, RunningController, running_controller
 from support.iris.users import User
 from support.iris.worker import ScriptedWorker
+from support.rigging.chromium import browser, page  # noqa: F401
 
 BASE = "http://127.0.0.1:8000"
 

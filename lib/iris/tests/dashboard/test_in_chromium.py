@@ -18,21 +18,20 @@ from rigging.web.serving import WebServer, bind
 from support.iris.controller import RunningController, running_controller
 from support.iris.users import User
 from support.iris.worker import ScriptedWorker
-from support.rigging.chromium import chromium, chromium_path, screenshots, serious_findings, watch
+from support.rigging.chromium import chromium_path, screenshots, serious_findings, watch
 
 from .conftest import settings_for
 from .task_server import task_server
 from .test_task_pages import HTTP, Register, Site, register, site  # noqa: F401  # fixtures
 
 pytest.importorskip("playwright")
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(chromium_path() is None, reason="chromium is not installed: apt-get install chromium"),
 ]
 
-AXE = Path(__file__).parents[4] / "tests" / "vendored" / "axe.min.js"
 T = 1_790_000_000_000
 
 
@@ -63,21 +62,6 @@ class Served:
 
     def goto(self, page: Page, place: str) -> None:
         page.goto(f"{self.url}/{place}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(30_000)
-    expect.set_options(timeout=30_000)
-    yield context.new_page()
-    context.close()
 
 
 @pytest.fixture
@@ -218,7 +202,7 @@ def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin:
         for scheme in ("dark", "light") if name in ("jobs", "job", "logs") else ("light",):
             page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
             expect(page.locator(".htmx-request")).to_have_count(0)
-            assert serious_findings(page, AXE) == [], f"{name}, {scheme}"
+            assert serious_findings(page) == [], f"{name}, {scheme}"
         page.set_viewport_size({"width": 400, "height": 800})
         # Tables and logs scroll by themselves; the page does not.
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, name

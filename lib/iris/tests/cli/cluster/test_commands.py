@@ -143,7 +143,6 @@ def iris(context: Cluster, capsys: pytest.CaptureFixture[str]) -> Iris:
 @pytest.mark.parametrize(
     ("words", "running", "idle", "more"),
     [
-        ((), False, 900.0, ""),
         ((), True, 900.0, ""),
         (("--idle-timeout", "0"), False, 0.0, ""),
         (("--idle-timeout", "900"), True, 900.0, ""),

@@ -108,7 +108,6 @@ def test_lines_of_several_tasks_and_attempts_say_which(
         (2, "a --attempt 2", ""),
         (-1, "a --attempt 0", "/ann/a has no attempt 0; none has begun"),
         (-1, "-f a --attempt 0", ""),  # it may come yet
-        (0, "a --attempt 4", "/ann/a has no attempt 4; its only attempt is 0"),
         (None, "a --attempt 4", ""),  # of a child job
         (None, "a --attempt 4 --no-children", "/ann/a has no attempt 4; its only attempt is 0"),
         (None, "a/0 --attempt 4", "/ann/a/0 has no attempt 4; its only attempt is 0"),

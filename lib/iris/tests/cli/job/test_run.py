@@ -160,7 +160,6 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         ({"health_retries"}, "--health-retries says nothing without --health-cmd CMD: give both, or neither"),
         ({"retry_window"}, "--retry-window says nothing without --max-retries N: give both, or neither"),
         ({"health_interval", "health_cmd"}, ""),
-        ({"health_cmd"}, ""),
         ({"retry_window", "max_retries"}, ""),
         (set(), ""),
     ],

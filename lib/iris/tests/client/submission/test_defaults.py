@@ -17,6 +17,11 @@ from iris.domain.runtime import DEFAULT_RUNTIME
 
 FAIL = {"existing": ExistingJobPolicy.FAIL}
 WITH_CHILDREN = {"include_children": True}
+PLAIN: tuple[Callable[..., Any], ...] = (
+    IrisClient.list_jobs, IrisClient.wait_jobs, IrisClient.poll_jobs, IrisClient.cluster_status,
+    IrisClient.query, IrisClient.stop_cluster, Job.logs, Task.logs, WorkerStatus, LogLine,
+    SilentAttempt, Stopped,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -27,29 +32,18 @@ WITH_CHILDREN = {"include_children": True}
         (IrisClient.terminate, WITH_CHILDREN),
         (IrisClient.stop, WITH_CHILDREN),
         (IrisClient.stop_many, WITH_CHILDREN),
-        (IrisClient.list_jobs, {}),
         (IrisClient.read_logs, {"attempt": -1}),
-        (IrisClient.wait_jobs, {}),
-        (IrisClient.poll_jobs, {}),
-        (IrisClient.cluster_status, {}),
-        (IrisClient.query, {}),
-        (IrisClient.stop_cluster, {}),
         (IrisClient.__init__, {"inherit_workspace": True}),
         (IrisClient.of, {"inherit_workspace": True}),
         (Job.wait, {"timeout": 300.0, "raise_on_failure": True}),
-        (Job.logs, {}),
-        (Task.logs, {}),
         (Connection.__init__, {"connect_timeout": CONNECT_TIMEOUT}),
         (Connection.run, {"retry": True}),
         (JobPlan, {"limits": JobLimits(0, 1000), "replicas": 1}),
         (JobLimits, {"max_retries_preemption": 1000, "retry_delay": 1.0}),
         (JobStatus, {"replicas": 1}),
         (TaskStatus, {"attempt": -1}),
-        (WorkerStatus, {}),
-        (LogLine, {}),
-        (SilentAttempt, {}),
-        (Stopped, {}),
         (ClusterStatus, {"durability": "local"}),
+        *((plain, {}) for plain in PLAIN),
         (JobEnv, {"num_tasks": 1, "runtime": DEFAULT_RUNTIME}),
     ],
     ids=lambda value: getattr(value, "__qualname__", None),

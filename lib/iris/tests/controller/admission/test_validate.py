@@ -37,7 +37,6 @@ def spec(argv: tuple[str, ...] = ("true",), **fields: Any) -> JobSpec:
     "fields",
     [
         {},
-        {"replicas": 1},
         {"replicas": MAX_REPLICAS},
         {"coscheduling_group_by": "x" * MAX_PLAIN_TEXT_LENGTH},
         {"reserve": True, "resources": GPU},
@@ -56,7 +55,6 @@ def spec(argv: tuple[str, ...] = ("true",), **fields: Any) -> JobSpec:
                 "a;python_version>'3'", "a~=1", "a(>=1)", "a[]",
             )
         },
-        {"constraints": (Constraint("zone", ConstraintOp.EQ, ("a",)),)},
         {"constraints": (Constraint("zone", ConstraintOp.NE, ("a",)),) * MAX_CONSTRAINTS},
         {"constraints": (Constraint("zone", ConstraintOp.IN, ("a",) * MAX_CONSTRAINT_VALUES),)},
         {"ports": tuple(f"p{number}" for number in range(MAX_PORTS))},
@@ -120,14 +118,12 @@ def test_what_is_accepted(fields: dict[str, Any]) -> None:
         ),
         ({"ports": tuple(f"p{number}" for number in range(MAX_PORTS + 1))}, "101 ports; a task may have at most 100"),
         ({"env_vars": {"1A": "x"}}, "environment variable '1A'; a name has"),
-        ({"env_vars": {"A-B": "x"}}, "environment variable 'A-B'"),
         ({"env_vars": {"A": "x\0"}}, "the value of environment variable A has a NUL"),
         (
             {"env_vars": {"_A1": "", "b": "x" * (MAX_TEXT_LENGTH - 3)}},
             "the environment variables have 1048577 characters; at most 1048576",
         ),
         ({"extras": ("-a",)}, "extra '-a'; allowed"),
-        ({"extras": ("a b",)}, "extra 'a b'"),
         ({"extras": ("",)}, "extra ''"),
         ({"ports": ("1a",)}, "port name '1a'"),
         ({"ports": ("a" * 65,)}, "port name"),

@@ -59,7 +59,6 @@ def test_options(words: list[str], config: ExecutorMainConfig) -> None:
         (["--explain", "--step", "*"], "--step: '*' is not a regular expression: nothing to repeat"),
         (["--step", "stats"], "--step stats goes with --explain only; --run_only says which steps to run"),
         (["--dryrun"], "unrecognized arguments: --dryrun; did you mean --dry_run?"),
-        (["--dry-run"], "did you mean --dry_run?"),
         (["--config_path", "/nowhere.yaml"], "--config_path: cannot read it: [Errno 2] No such file or directory"),
         (["--max_concurent=3"], "did you mean --max_concurrent?"),
         (["--nothing-like-it"], "options: --prefix, "),

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -22,6 +24,7 @@ SCREENSHOTS_VARIABLE: Final = "PAGES_SCREENSHOTS"
 #: Width and colour scheme of each screenshot.
 VIEWS: Final = tuple((width, scheme) for width in (1280, 400) for scheme in ("light", "dark"))
 _SERIOUS: Final = ("serious", "critical")
+_AXE: Final = Path(__file__).parents[4] / "vendored" / "axe.min.js"
 
 
 def chromium_path() -> str | None:
@@ -45,6 +48,23 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    from playwright.sync_api import expect
+
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(30_000)
+    expect.set_options(timeout=30_000)
+    yield context.new_page()
+    context.close()
+
+
 @dataclass
 class Watched:
     """Errors on a page's console, exceptions of its scripts, and requests to other servers."""
@@ -66,10 +86,10 @@ def watch(page: Page, origin: str) -> Watched:
     return watched
 
 
-def serious_findings(page: Page, axe: Path) -> list[str]:
+def serious_findings(page: Page) -> list[str]:
     """Return what `axe.min.js` finds wrong in a page, the serious things."""
     # Not by a script element, which the page's policy would refuse.
-    page.evaluate(axe.read_text(encoding="utf-8") + "; undefined")
+    page.evaluate(_AXE.read_text(encoding="utf-8") + "; undefined")
     found = page.evaluate("async () => (await axe.run()).violations")
     return [
         f"{item['id']} ({item['impact']}): {item['help']}: {[node['html'][:200] for node in item['nodes'][:3]]}"
