@@ -67,10 +67,3 @@ def test_a_fan_out_of_jobs_that_submit_jobs(
     assert written == {folder: value + 1 for folder, value in squares.items()}
     assert f'"sum": {sums["sum"]}' in run(FAN_OUT), "the second run finds it done"
     assert outputs(tmp_path / "prefix") == found
-
-
-def test_a_sweep_is_shared_out(run_here: Callable[[str], Path]) -> None:
-    found = outputs(run_here("experiments.tutorials.sweep"))
-    losses = [json.loads(found[path])["loss"] for path in found if path.endswith("/result.json")]
-    assert len(losses) == 9
-    assert min(losses) == 0

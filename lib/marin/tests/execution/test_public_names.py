@@ -1,6 +1,5 @@
 """Every name that experiments import is where they import it from, with the parameters that they use."""
 
-import dataclasses
 import importlib
 import inspect
 from typing import Any
@@ -100,15 +99,11 @@ def test_its_parameters(path: str, parameters: str) -> None:
 def test_options_and_attributes() -> None:
     from marin.execution import Executor, ExecutorMainConfig
 
-    defaults = {field.name: field.default for field in dataclasses.fields(ExecutorMainConfig)}
-    assert list(defaults.items())[:6] == [
-        ("prefix", None),
-        ("executor_info_base_path", None),
-        ("dry_run", False),
-        ("force_run_failed", True),
-        ("run_only", None),
-        ("max_concurrent", None),
-    ]
+    assert ExecutorMainConfig(None, None, False, True, None, None) == ExecutorMainConfig()
+    found = ExecutorMainConfig("/p", "/i", True, False, ["^a$"], 3)
+    assert (found.prefix, found.executor_info_base_path, found.run_only, found.max_concurrent) == (
+        "/p", "/i", ["^a$"], 3,
+    )  # fmt: skip
     executor = Executor("/p", "/p/experiments")
     names = """
         configs dependencies versions is_pseudo_dep version_strs version_str_to_step hashed_versions output_paths steps

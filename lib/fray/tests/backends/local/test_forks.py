@@ -61,16 +61,6 @@ def server_of(client: LocalClient, flag: Flag) -> int:
     return int(flag.text())
 
 
-def test_callables_do_not_wait_for_an_interpreter_each_and_their_server_ends_with_its_client(flag: Flag) -> None:
-    client = LocalClient(processes=True)
-    (server,) = {server_of(client, flag) for _ in range(3)}
-    assert server != os.getpid()
-    job = client.submit(call(tell_server, flag))
-    client.shutdown()
-    assert job.wait(0) is JobStatus.SUCCEEDED
-    eventually(lambda: not is_running(server), "the server is gone")
-
-
 def test_a_callable_has_nothing_open_that_is_not_its_own(client: LocalClient, tmp_path: Path) -> None:
     go_on = Flag(str(tmp_path / "go-on"))
     other = client.submit(call(go_on.wait, name="other"))
@@ -176,9 +166,12 @@ finally:
     assert done.stdout == "succeeded succeeded\n", done.stderr
 
 
-def test_the_server_ends_with_its_client_though_a_fork_of_that_lives(flag: Flag, tmp_path: Path) -> None:
+def test_callables_share_a_server_which_ends_with_its_client_though_a_fork_of_that_lives(
+    flag: Flag, tmp_path: Path
+) -> None:
     client = LocalClient(processes=True)
-    server = server_of(client, flag)
+    (server,) = {server_of(client, flag) for _ in range(3)}
+    assert server != os.getpid()
     begun, go_on = Flag(str(tmp_path / "begun")), Flag(str(tmp_path / "go-on"))
 
     def work() -> None:
@@ -194,8 +187,8 @@ def test_the_server_ends_with_its_client_though_a_fork_of_that_lives(flag: Flag,
         os._exit(0)
     try:
         go_on.set()
-        job.wait(LONG)
         client.shutdown()
+        assert job.wait(0) is JobStatus.SUCCEEDED
         eventually(lambda: not is_running(server), "the server is gone")
     finally:
         os.close(ours)
