@@ -31,8 +31,8 @@ class BackendCapabilities:
     """Promises that not all backends make. A backend sets those it makes to True; `DIFFERENCES` explains each."""
 
     separate_processes: bool = _promise(
-        "a callable runs in a process of its own, with its variables and workspace; terminate() interrupts it",
-        "callables share the client's process: variables are not applied, terminate() ends the job, not the callable",
+        "a callable has its own process, variables and workspace; terminate() interrupts it",
+        "callables share the client's process: no variables; terminate() ends the job, not the callable",
     )
     crash_codes: bool = _promise(
         "the exit code of a crashed callable is known",
@@ -40,15 +40,15 @@ class BackendCapabilities:
     )
     callable_logs: bool = _promise(
         "logs() has the output of callables",
-        "logs() of a callable is empty; it prints to the client's output",
+        "callables print to the client's output",
     )
     raises_own_exceptions: bool = _promise(
         "wait() raises the callable's own exception",
-        "wait() raises JobFailed with its type, text and traceback, caused by the exception if it can be pickled",
+        "wait() raises JobFailed with its traceback, caused by the exception if it can be pickled",
     )
     installs_packages: bool = _promise(
         "pip packages and extras are installed for the job",
-        "missing packages and extras are named in a warning",
+        "a warning names missing packages and extras",
     )
     enforces_resources: bool = _promise(
         "a job waits for its processors; an impossible request is refused with the reason",
@@ -67,12 +67,12 @@ class BackendCapabilities:
         "names have 1 to 128 of A-Z a-z 0-9 _ . @ + = - and are not all digits",
     )
     shared_names: bool = _promise(
-        "a job's name belongs to the cluster: another client adopts the live job",
-        "a name belongs to its client",
+        "names belong to the cluster: another client adopts the live job",
+        "names belong to a client",
     )
     children_end_with_parent: bool = _promise(
         "children end with their parent job",
-        "children continue after a successful parent, and may continue after others",
+        "children may continue",
     )
     jobs_outlive_client: bool = _promise(
         "jobs continue after the client's shutdown",
@@ -80,7 +80,7 @@ class BackendCapabilities:
     )
     forked_client: bool = _promise(
         "current_client() works in a forked child",
-        "current_client() in a forked child is refused: start a new process",
+        "it is refused: start a new process",
     )
     actors: bool = _promise(
         "actors and actor groups are supported",
@@ -91,8 +91,8 @@ class BackendCapabilities:
         "host_actor creates a process on the same machine",
     )
     actor_restarts: bool = _promise(
-        "an actor whose process died restarts up to max_restarts times",
-        "an actor cannot die apart from its client; max_restarts is not used",
+        "dead actors restart up to max_restarts times",
+        "actors die only with their client",
     )
 
 

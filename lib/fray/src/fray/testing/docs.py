@@ -27,14 +27,15 @@ def declared() -> dict[str, BackendCapabilities]:
 
 
 def table(backends: Mapping[str, BackendCapabilities]) -> str:
-    """Return a Markdown table with a line for each difference and a column for each backend."""
+    """Return a Markdown table: a line for each promise that not all backends make, a column for each backend."""
     lines = [
         f"| what holds | {' | '.join(backends)} | where it does not |",
         "|---|" + "---|" * len(backends) + "---|",
     ]
     for name, difference in DIFFERENCES.items():
         cells = ["yes" if getattr(capabilities, name) else "–" for capabilities in backends.values()]
-        lines.append(f"| {difference.promise} | {' | '.join(cells)} | {difference.instead} |")
+        if "–" in cells:
+            lines.append(f"| {difference.promise} | {' | '.join(cells)} | {difference.instead} |")
     return "\n".join(lines)
 
 
