@@ -95,3 +95,9 @@ def test_leases_and_garbage_of_a_bucket_are_found_and_removed(root: str, marin: 
     left = objects(root)
     assert not [name for name in left if "gone" in name]
     assert [name for name in left if "/used-" in name and name.endswith("/.executor_status")]
+    day = CliContext(now=lambda: time.time() + 90_000)
+    [aged] = marin("gc", "--older-than", "0s", "--runs-older-than", "1d", "--json", context=day).json
+    assert aged["added"] == []
+    [run] = marin("runs", "--json").json
+    assert marin("rm", run["run"], "--yes", "--json").json["deleted"] == [aged["path"]]
+    assert objects(root) == set()
