@@ -1,5 +1,3 @@
-"""Users' callbacks: in their order, in a thread of their own."""
-
 import logging
 import os
 import threading

@@ -1,5 +1,3 @@
-"""Calls of other people's functions: coroutines, generators, forks, exit codes."""
-
 import asyncio
 import contextlib
 import functools

@@ -1,5 +1,3 @@
-"""The commit that is checked out, by the checkout's files or by git; and what it lacks of the code."""
-
 import os
 import random
 import shutil

@@ -1,5 +1,3 @@
-"""The limits that control groups of versions 1 and 2 put on a process."""
-
 from pathlib import Path
 
 import pytest

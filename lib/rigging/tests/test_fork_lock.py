@@ -1,5 +1,3 @@
-"""A lock that is free in a forked child, also when a thread of the parent had it."""
-
 import os
 import signal
 import threading

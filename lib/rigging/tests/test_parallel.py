@@ -1,5 +1,3 @@
-"""Calls in threads: in order, bounded, and the first failure is raised."""
-
 import threading
 
 import pytest

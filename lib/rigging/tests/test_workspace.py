@@ -1,5 +1,3 @@
-"""Which files of a folder go along with a job: what is left out, limits at their edges, and what the user is told."""
-
 import os
 import socket
 import subprocess

@@ -1,5 +1,3 @@
-"""`iris doctor`: what it says of a cluster that answers, of one that does not, and of none."""
-
 import dataclasses
 import json
 from pathlib import Path

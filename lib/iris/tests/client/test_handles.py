@@ -1,5 +1,3 @@
-"""Handles of jobs and tasks: what they ask of their client, and what printing a job's output does with errors."""
-
 import io
 import threading
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Devices that are held while a job lives: by its own tasks, or by jobs below it."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Source lines in a job's error, from what the client has loaded."""
-
 import linecache
 import os
 import sys

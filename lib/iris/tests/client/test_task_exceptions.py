@@ -1,5 +1,3 @@
-"""Exceptions of callables: how they are pickled in the task, and made again by the client that waits."""
-
 import os
 import pickle
 import sys

@@ -1,5 +1,3 @@
-"""What a host of a scale group offers to constraints and to requests."""
-
 import pytest
 
 from iris.domain.resources import Device

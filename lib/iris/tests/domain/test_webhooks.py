@@ -1,5 +1,3 @@
-"""Addresses that are told of ends: what may be one, what is shown of it, whom a controller may speak to."""
-
 import ipaddress
 
 import pytest

@@ -1,5 +1,3 @@
-"""Serving and restoring a state directory by itself: what is told and refused, and certificates that tokens pin."""
-
 import asyncio
 import os
 import shutil

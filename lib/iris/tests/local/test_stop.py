@@ -1,5 +1,3 @@
-"""Ending a local cluster: in order, by signal where that does not help, and nobody else's processes."""
-
 import fcntl
 import os
 import signal

@@ -1,5 +1,3 @@
-"""A worker that does not start is tried again, ever more slowly, and what it said is told."""
-
 import contextlib
 import fcntl
 import os

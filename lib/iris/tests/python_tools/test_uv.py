@@ -1,5 +1,3 @@
-"""Of all that uv says the cause is shown, on one line."""
-
 import pytest
 
 from iris.python_tools.uv import cause_of

@@ -1,5 +1,3 @@
-"""What jobs, tasks and budgets are, between the wire and the domain: each field where it belongs, none left out."""
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Chosen lines: by text, level, time; whole lines, also where they come in pieces; notes always."""
-
 import re
 import string
 

@@ -1,5 +1,3 @@
-"""What is free on a host during a round, and that a pool finds a host exactly where there is one."""
-
 import random
 
 import pytest

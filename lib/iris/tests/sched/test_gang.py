@@ -1,5 +1,3 @@
-"""Gangs: whole, on hosts of their own, in the order of a slice's workers, over one slice or several."""
-
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp

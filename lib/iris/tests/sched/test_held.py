@@ -1,5 +1,3 @@
-"""Accelerators that a reservation holds are for the other jobs of its tree."""
-
 from iris.domain.events import LendCpu
 from iris.domain.ids import AttemptId
 from iris.domain.resources import Device

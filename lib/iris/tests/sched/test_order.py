@@ -1,5 +1,3 @@
-"""The order of service: bands, users in turn, each user's oldest first, gangs that have waited, users over budget."""
-
 from iris.core.state.usage import HALF_LIFE_MS
 from iris.domain.entities import UserBudget
 from iris.domain.events import BudgetSet

@@ -1,5 +1,3 @@
-"""Preemption: only downward, only what helps, the cheapest, gangs whole."""
-
 from typing import Any
 
 import pytest

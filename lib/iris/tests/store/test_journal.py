@@ -1,5 +1,3 @@
-"""The journal: numbers without gaps, in the commit's own transaction, kept until it is off the machine."""
-
 import sqlite3
 
 from iris.store.db import schema_version

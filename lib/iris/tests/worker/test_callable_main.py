@@ -1,5 +1,3 @@
-"""The script that runs a callable: errors, versions, payloads, results, and the forks of a warm interpreter."""
-
 import os
 import pickle
 import socket

@@ -1,5 +1,3 @@
-"""Functions whose results are kept."""
-
 import asyncio
 import functools
 import subprocess

@@ -1,5 +1,3 @@
-"""Scripts are read, and what will not work in them is told by line."""
-
 import os
 import sys
 from pathlib import Path

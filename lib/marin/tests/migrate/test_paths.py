@@ -1,5 +1,3 @@
-"""The steps of a script against an existing bucket."""
-
 import json
 import os
 import sys

@@ -1,5 +1,3 @@
-"""Where buckets are: what a name says, what is asked once, and what is not asked again for a while."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Whether bytes cross regions, who pays for it, and where buckets of other stores are."""
-
 import pytest
 
 from rigging.filesystem import region_check

@@ -1,5 +1,3 @@
-"""Which paths the mirror takes, and where its regions come from."""
-
 import os
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Reading through the mirror: what is here is read here, what is elsewhere is copied once, whole, and charged."""
-
 import errno
 import io
 import itertools

@@ -1,5 +1,3 @@
-"""Removing what another region has: it is gone for every reader here, and kept there."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Writing through the mirror: into the local prefix, and nowhere else."""
-
 import contextlib
 import errno
 import resource

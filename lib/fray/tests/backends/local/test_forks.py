@@ -1,5 +1,3 @@
-"""Callables of `LocalClient(processes=True)` are forked from a process that has what they need."""
-
 import atexit
 import contextlib
 import os

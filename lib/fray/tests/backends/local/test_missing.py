@@ -1,5 +1,3 @@
-"""Which packages are missing is told; what is there is not."""
-
 import logging
 from pathlib import Path
 

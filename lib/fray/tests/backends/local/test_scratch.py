@@ -1,5 +1,3 @@
-"""The scratch folders of local clients, of those that were killed in particular."""
-
 import os
 import subprocess
 import sys

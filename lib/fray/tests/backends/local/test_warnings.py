@@ -1,5 +1,3 @@
-"""Warnings of the local backend about variables that it does not apply."""
-
 import logging
 import os
 from collections.abc import Callable

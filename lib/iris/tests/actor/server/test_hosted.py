@@ -1,5 +1,3 @@
-"""An actor in its process: which calls run, how each ends, and when it is idle; and calls from the process itself."""
-
 import contextvars
 import sys
 import threading

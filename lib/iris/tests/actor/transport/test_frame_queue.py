@@ -1,5 +1,3 @@
-"""What waits to be sent: in its order, in messages of bounded size, large pickles in turns."""
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Messages with blobs are protobuf messages like any other, only read without copies."""
-
 import pytest
 
 from iris.actor.transport.wire import Envelope, next_blob, pack, unpack_client, unpack_server

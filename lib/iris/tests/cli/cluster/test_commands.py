@@ -1,5 +1,3 @@
-"""`iris cluster start|status|stop`: what they ask of the local cluster, and what they say of one."""
-
 import json
 import os
 from collections.abc import Mapping

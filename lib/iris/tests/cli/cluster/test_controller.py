@@ -1,5 +1,3 @@
-"""`iris cluster controller ...`: what is handed on, and what is said of what was done."""
-
 import json
 import time
 from dataclasses import replace

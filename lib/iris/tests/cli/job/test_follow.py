@@ -1,5 +1,3 @@
-"""Following a job: how often it is asked for, what is told of it, what signals do, and with which code it ends."""
-
 import contextlib
 import os
 import re

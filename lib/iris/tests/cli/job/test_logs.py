@@ -1,5 +1,3 @@
-"""`iris job logs`: what is asked for of the client, and how lines of several attempts are told apart."""
-
 import time
 from datetime import datetime
 from typing import Any

@@ -1,5 +1,3 @@
-"""`iris job run`: each option reaches the cluster as it was typed, and what happens after the submission."""
-
 import contextlib
 import os
 from collections.abc import Iterator

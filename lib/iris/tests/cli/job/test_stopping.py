@@ -1,5 +1,3 @@
-"""What `iris job stop` and Ctrl-C say of attempts that nobody can reach."""
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""`iris task top`: what running tasks use, the busiest first."""
-
 import contextlib
 import io
 import json

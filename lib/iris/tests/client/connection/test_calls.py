@@ -1,5 +1,3 @@
-"""Which calls go by themselves and which through a session, and what is done where there are none."""
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""What each call of a client asks of the cluster, and what it makes of the answer."""
-
 from typing import Any
 
 import grpc

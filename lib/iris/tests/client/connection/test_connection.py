@@ -1,5 +1,3 @@
-"""One connection: who is asked where the controller is, how long it may be away, and what is said of that."""
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Waiting for jobs: how long each call waits, which answers are put together, and what is said when time is up."""
-
 from typing import Any
 
 import pytest

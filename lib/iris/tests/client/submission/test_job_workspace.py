@@ -1,5 +1,3 @@
-"""The workspace of a client's jobs: sent once, told once, and the same for every job until the client ends."""
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Locking a project in a scratch copy: what uv is given, what is kept, and what is said when it fails."""
-
 import dataclasses
 import os
 import stat

@@ -1,5 +1,3 @@
-"""Which Python and which packages a job gets, for every kind of workspace and submitter."""
-
 import os
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Submissions: units, limits and policies; and blobs that the cluster has lost since."""
-
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,5 +1,3 @@
-"""Join tokens and credentials: what they are good for, until when, and what is kept of them."""
-
 import hashlib
 from collections.abc import Sequence
 

@@ -1,5 +1,3 @@
-"""The controller's socket: who is served, in which order, and how a stream ends."""
-
 import asyncio
 import contextlib
 import os

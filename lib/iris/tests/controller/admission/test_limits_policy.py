@@ -1,5 +1,3 @@
-"""Whose choice of limits holds."""
-
 from dataclasses import replace
 
 import pytest

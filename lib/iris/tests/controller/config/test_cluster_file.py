@@ -1,5 +1,3 @@
-"""A cluster's config file: what it gives a controller, and how a mistake in it is told."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""What the controller counts of itself."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""What is told while the disk refuses a batch, and when it is tried again."""
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,5 +1,3 @@
-"""Caps, full disks and damage in the controller's log files: what is gone is counted, what is there is read."""
-
 import errno
 import os
 import random

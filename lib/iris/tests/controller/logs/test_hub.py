@@ -1,5 +1,3 @@
-"""Which jobs' logs a reader hears of, and which attempts' bytes are taken."""
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""Packed pieces of logs: what goes in comes out, block by block, and damage stays where it is."""
-
 import random
 
 import pytest

@@ -1,5 +1,3 @@
-"""Pieces of logs in the remote state are found again after the loss of the disk that had the notes of them."""
-
 import shutil
 from pathlib import Path
 

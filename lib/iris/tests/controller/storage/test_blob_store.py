@@ -1,5 +1,3 @@
-"""The blob store by itself: marks of use, damage, uploads that end early, and what nobody asks for."""
-
 import hashlib
 import os
 import time

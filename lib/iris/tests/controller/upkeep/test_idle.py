@@ -1,5 +1,3 @@
-"""A controller that nobody uses leaves."""
-
 import asyncio
 
 import pytest

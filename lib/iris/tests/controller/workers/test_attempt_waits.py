@@ -1,5 +1,3 @@
-"""What attempts wait for on their workers."""
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""What running attempts have used is known at once, and what is known outlives worker and controller."""
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,3 @@
-"""Which attempts nobody can be told of as stopped: those on workers that are not heard, or in trouble."""
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,5 +1,3 @@
-"""What follows from a worker's silence, and when."""
-
 import pytest
 
 from iris.core.rules.contact import ContactRules, Contacts

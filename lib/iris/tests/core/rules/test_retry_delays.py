@@ -1,5 +1,3 @@
-"""A task that failed waits for its retry; one that was preempted does not."""
-
 import pytest
 
 from iris.core.rules.reduce import expired, next_deadline

@@ -1,5 +1,3 @@
-"""Workers that are late, lost, or known to be gone; what an exclusive job and a gang on accelerators make of it."""
-
 from collections.abc import Iterable
 
 import pytest

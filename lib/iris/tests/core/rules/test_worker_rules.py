@@ -1,5 +1,3 @@
-"""Workers that come, go silent, restart and are lost; and the cpu that waiting parents lend."""
-
 import pytest
 
 from iris.core.state import invariants

@@ -1,5 +1,3 @@
-"""Endpoints are found by id, by attempt, by name and below a prefix, and nowhere any more once removed."""
-
 from iris.core.state.endpoint_table import EndpointTable
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.ids import AttemptId

@@ -1,5 +1,3 @@
-"""Taking over a state directory: which of the two states is the newer, and what must go to the remote one first."""
-
 import sqlite3
 from pathlib import Path
 from typing import cast

@@ -1,5 +1,3 @@
-"""What restoring does beside what is there already, and after a power failure; what the journal must not leave out."""
-
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Where an attempt begins, what it sees there, and what is left of it, by each way of keeping attempts apart."""
-
 import asyncio
 import os
 import stat

@@ -1,5 +1,3 @@
-"""Which of those that were prefilled begins, which go back and why, and what the controller is to hear when."""
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

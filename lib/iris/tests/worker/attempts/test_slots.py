@@ -1,5 +1,3 @@
-"""Directories are used again only where an attempt left them as they were, however it touched them."""
-
 import os
 import time
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""What attempts have in common is one object, so that the guardian is told it once; what they have not is their own."""
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

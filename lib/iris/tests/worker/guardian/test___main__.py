@@ -1,5 +1,3 @@
-"""The guardian's process: what it takes hold of when it begins, how long it stays, and what a defect costs."""
-
 import fcntl
 import gc
 import os

@@ -1,5 +1,3 @@
-"""How a worker comes to its guardian: whom it takes, whom it leaves, and what it says of one that it cannot have."""
-
 import asyncio
 import os
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""The worker's side of its guardian: what it asks, and what each piece of news becomes."""
-
 import asyncio
 import base64
 from typing import Any

@@ -1,5 +1,3 @@
-"""A log has every byte of the output, or a note of how much is lost and why."""
-
 import errno
 import os
 import random

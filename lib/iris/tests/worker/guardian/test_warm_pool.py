@@ -1,5 +1,3 @@
-"""Which starts get a warm interpreter, what it is told, and when it goes."""
-
 import os
 import signal
 import socket

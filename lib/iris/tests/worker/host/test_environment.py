@@ -1,5 +1,3 @@
-"""What controllers and workers keep of the environment they were started in."""
-
 import json
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Which files of which groups hold an attempt to its limits."""
-
 import pytest
 
 from iris.domain.resources import Resources

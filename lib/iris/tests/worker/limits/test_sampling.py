@@ -1,5 +1,3 @@
-"""What a look at an attempt means, and when the next is due."""
-
 import pytest
 
 from iris.domain.usage import NO_USAGE, Usage

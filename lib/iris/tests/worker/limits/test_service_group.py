@@ -1,5 +1,3 @@
-"""A worker that is a service leaves the group that systemd gave it, and its tasks get groups below."""
-
 import os
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What is compiled of a directory: each source once, for the Python that compiles, and only when all of it is there."""
-
 import importlib.util
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""When a directory is compiled, by what, and from when on tasks get it."""
-
 import asyncio
 import os
 from collections.abc import Mapping

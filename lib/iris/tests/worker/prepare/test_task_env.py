@@ -1,5 +1,3 @@
-"""What a task is told of the host that it runs on."""
-
 import ipaddress
 import socket
 from collections.abc import Mapping

@@ -1,5 +1,3 @@
-"""What a bundle's pyproject files say, and the site by which its members count as installed."""
-
 import importlib.metadata
 import os
 import re

@@ -1,5 +1,3 @@
-"""What is told to the controller: the last observation of each attempt, behind the last bytes of its log."""
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

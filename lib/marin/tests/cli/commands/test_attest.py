@@ -1,5 +1,3 @@
-"""`marin attest` and `marin verify`: attest a run, then rerun its steps."""
-
 import hashlib
 import json
 import os

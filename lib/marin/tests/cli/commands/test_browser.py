@@ -1,5 +1,3 @@
-"""`marin browser` as a program: it says where it is, lets in who has the link, and stops when it is told to."""
-
 import os
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-"""Completion of names in a shell, and help that stays quick."""
-
 import os
 import subprocess
 import sys

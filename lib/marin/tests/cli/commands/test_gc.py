@@ -1,5 +1,3 @@
-"""`marin gc` and `marin rm`: only what surely nobody refers to is listed, and only what was agreed to is deleted."""
-
 import json
 import os
 import time

@@ -1,5 +1,3 @@
-"""`marin graph` and `marin diff`: what they print."""
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,3 @@
-"""`marin lint`: values that do not count, and values bound to a region."""
-
 import os
 from collections.abc import Callable
 from pathlib import Path

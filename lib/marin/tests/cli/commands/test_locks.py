@@ -1,5 +1,3 @@
-"""`marin locks`: who holds what, and what may be cleared."""
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""`marin runs`, `show` and `logs`: what they print, and what they say of files that cannot be read."""
-
 import json
 import logging
 import os

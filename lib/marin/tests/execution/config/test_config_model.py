@@ -1,5 +1,3 @@
-"""pydantic models with placeholders in typed fields."""
-
 from typing import Any
 
 import pydantic

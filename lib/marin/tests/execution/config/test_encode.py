@@ -1,5 +1,3 @@
-"""The JSON form of versioned values, value by value; and texts made of shared pieces."""
-
 import dataclasses
 import datetime
 import decimal

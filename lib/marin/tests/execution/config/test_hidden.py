@@ -1,5 +1,3 @@
-"""Looking into objects: what is found, where it is said to be, and what is not looked at."""
-
 import collections
 import dataclasses
 import enum

@@ -1,5 +1,3 @@
-"""Configs of every kind of container: each wrapper counts and is replaced, or the config is refused."""
-
 from __future__ import annotations
 
 import collections

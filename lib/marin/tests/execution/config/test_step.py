@@ -1,5 +1,3 @@
-"""Steps and the references between them."""
-
 import pickle
 
 import pytest

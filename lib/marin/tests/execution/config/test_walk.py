@@ -1,5 +1,3 @@
-"""The walk through a config."""
-
 import pytest
 
 from marin.execution import (

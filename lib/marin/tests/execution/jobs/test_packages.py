@@ -1,5 +1,3 @@
-"""Telling extras from packages."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Which functions become jobs, and jobs that a run waits for and stops."""
-
 from collections.abc import Callable
 from typing import Any, cast
 

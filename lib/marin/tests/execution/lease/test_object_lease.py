@@ -1,5 +1,3 @@
-"""A step's lease on an object store, request by request: who has it, what the last word is, and what is taken back."""
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,3 @@
-"""What a run adds to the log that its job's process writes."""
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

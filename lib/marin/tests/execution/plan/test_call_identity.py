@@ -1,5 +1,3 @@
-"""Digests of calls: values that differ have different ones, values that are equal the same, in every process."""
-
 import collections
 import dataclasses
 import datetime

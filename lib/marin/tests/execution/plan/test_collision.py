@@ -1,5 +1,3 @@
-"""Two versions with one output path, against what is in storage; and versions that name a region."""
-
 import json
 from pathlib import Path
 from typing import Any

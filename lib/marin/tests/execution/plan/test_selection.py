@@ -1,5 +1,3 @@
-"""Which steps are meant: by a list, by patterns of their names, and by what they need."""
-
 from typing import Any
 
 import pytest

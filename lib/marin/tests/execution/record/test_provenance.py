@@ -1,5 +1,3 @@
-"""A cache hit says with which other unversioned values, or by which other code, its output was made."""
-
 import contextlib
 import functools
 import hashlib

@@ -1,5 +1,3 @@
-"""What is shown of an error: the frames of the step's own code, those of its job once, and none of the executor's."""
-
 import linecache
 import logging
 import sys

@@ -1,5 +1,3 @@
-"""The report of a run's failures, the command that runs a step again, and the summary of a run."""
-
 import contextlib
 import io
 import logging

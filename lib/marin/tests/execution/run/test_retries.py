@@ -1,5 +1,3 @@
-"""Steps that are tried again, and steps that take too long."""
-
 import dataclasses
 import subprocess
 import threading

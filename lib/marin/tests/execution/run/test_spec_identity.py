@@ -1,5 +1,3 @@
-"""Bare specs that have one path and would not make the same output."""
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

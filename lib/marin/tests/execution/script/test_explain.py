@@ -1,5 +1,3 @@
-"""Saying which steps would run, and why."""
-
 import os
 import subprocess
 import sys

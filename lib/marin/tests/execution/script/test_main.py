@@ -1,5 +1,3 @@
-"""The command line of an experiment script, and the summary at its end."""
-
 import os
 import re
 import signal

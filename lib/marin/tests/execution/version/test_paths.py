@@ -1,5 +1,3 @@
-"""Output paths from versions, prefixes and overrides."""
-
 import logging
 
 import pytest

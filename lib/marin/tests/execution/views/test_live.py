@@ -1,5 +1,3 @@
-"""The live view of a run."""
-
 import io
 import sys
 from typing import Any

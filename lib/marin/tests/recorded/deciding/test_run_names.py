@@ -1,5 +1,3 @@
-"""Which files are runs, and which run a word means."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

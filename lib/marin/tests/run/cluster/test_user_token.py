@@ -1,5 +1,3 @@
-"""The token of a cluster in the user's token file."""
-
 from pathlib import Path
 
 import click

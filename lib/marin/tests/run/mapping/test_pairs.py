@@ -1,5 +1,3 @@
-"""Which inputs and outputs `map_files` takes."""
-
 import os
 from pathlib import Path
 

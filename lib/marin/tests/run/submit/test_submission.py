@@ -1,5 +1,3 @@
-"""What is sent: the working directory, the request, and the lines that are shown of it without secrets."""
-
 import io
 import json
 import os

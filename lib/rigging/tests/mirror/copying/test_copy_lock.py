@@ -1,5 +1,3 @@
-"""One copier of a file in a process: others wait, and a forked child waits only for its own threads."""
-
 import os
 import threading
 from collections.abc import Callable

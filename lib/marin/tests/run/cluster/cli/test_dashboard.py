@@ -1,5 +1,3 @@
-"""The connection to a dashboard: it is said to have ended when nobody answers any more, and not before."""
-
 import contextlib
 import os
 import signal
