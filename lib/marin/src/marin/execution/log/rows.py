@@ -34,8 +34,8 @@ class Rows:
         if len(self.texts) == 1 and not self.bars[0] and not self._overwrites and not _MOVES.search(text):
             # Most output, in a tenth of the time.
             plain = (self.texts[0] + text).split("\n")
-            self.texts[0] = plain.pop()
-            return plain if all(plain[-1:]) and not self._blanks else self._with_blanks(plain)
+            left = self.texts[0] = plain.pop()
+            return self._with_blanks(plain) if self._blanks or (plain and not (left or plain[-1])) else plain
         whole: list[str] = []
         for match in _PIECES.finditer(text):
             piece = match[0]
