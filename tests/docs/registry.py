@@ -103,10 +103,7 @@ RULES: dict[str, list[Rule]] = {
     "docs/contributing/tests.md": [none("takes an hour", begins="uv run --group dev python -m tools.mutation")],
     "docs/datasets.md": [by("test_datasets.py::test_the_experiment_of_the_page", language="python")],
     "docs/durability.md": [by("test_parts.py::test_the_files_of_a_remote_state", "text")],
-    "docs/executor.md": [
-        by(EXECUTOR, language="python"),
-        by(f"{PARTS}::test_explain_says_what_the_page_shows", language="console"),
-    ],
+    "docs/executor.md": [by(EXECUTOR, language="python")],
     "docs/experiments.md": [
         by(f"{PAGES}::test_the_experiment_of_the_conventions", language="python"),
         by(f"{PAGES}::test_the_experiment_of_the_conventions", language="bash"),

@@ -193,25 +193,6 @@ def test_the_files_of_a_remote_state() -> None:
         assert re.fullmatch(pattern, name), (pattern, name)
 
 
-@pytest.mark.process
-def test_explain_says_what_the_page_shows(tmp_path: Path) -> None:
-    (shown,) = [block for block in blocks_of("docs/executor.md") if block.language == "console"]
-    script = tmp_path / "experiment.py"
-    code = python_of("docs/executor.md")[0]
-    env = {**os.environ, "MARIN_PREFIX": str(tmp_path / "storage")}
-    script.write_text(code)
-    run_program([sys.executable, str(script)], tmp_path, env)
-    script.write_text(code.replace("versioned(100)", "versioned(200)"))
-    command, *expected = shown.text.splitlines()
-    told = run_program([sys.executable, *command.removeprefix("$ python ").split()], tmp_path, env).stdout
-    assert masked(told.replace(str(tmp_path / "storage"), "/tmp/marin")) == masked("\n".join(expected))
-
-
-def masked(text: str) -> list[str]:
-    """Lines without the hashes of paths."""
-    return [re.sub(r"-[0-9a-f]{6}\b", "-HASH", line) for line in text.strip().splitlines()]
-
-
 @pytest.mark.soak
 def test_python_of_the_ray_page(local_client: LocalClient, tmp_path: Path) -> None:
     import ray

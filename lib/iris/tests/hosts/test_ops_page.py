@@ -23,7 +23,7 @@ def section(heading: str, language: str = "bash") -> list[str]:
 
 
 def test_every_line_that_is_explained_is_in_the_source() -> None:
-    rows = re.findall(r"^\| `(.+?)` \|", PAGE.read_text(), re.M)
+    rows = re.findall(r"^- `(.+?)`: ", PAGE.read_text(), re.M)
     assert len(rows) > 15
     source = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
     assert [line for line in rows if line not in source] == []
