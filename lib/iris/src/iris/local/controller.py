@@ -1,4 +1,4 @@
-"""Serving as the controller of a local cluster: the same controller as everywhere, told to others by cluster.json."""
+"""Runs the controller of a local cluster: the normal controller, with its address in cluster.json."""
 
 import asyncio
 import contextlib
@@ -47,18 +47,19 @@ def serve_local(
     look_seconds: float = LOOK_SECONDS,
     save_again_seconds: float = SAVE_AGAIN_SECONDS,
 ) -> None:
-    """Serve until the controller leaves.
+    """Run until the controller leaves.
 
     Args:
         paths: The files of the local cluster.
-        idle_exit_seconds: Leave after so long without jobs and clients; 0: never.
-        first_worker: The worker's process that was started besides; None: the cluster has slices instead of one worker.
-        start_worker: Starts another worker's process when the one there is has ended.
-        on_listening: Called when cluster.json tells where the controller is.
+        idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
+        first_worker: The process of the worker started along with it; None if the cluster has slices instead of one
+            worker.
+        start_worker: Starts a new worker process when the current one has ended.
+        on_listening: Called when cluster.json contains the controller's address.
         on_ready: Called when the worker has joined, too.
-        on_trouble: Called with the reason when the worker does not start.
-        look_seconds: So often it looks whether cluster.json is there.
-        save_again_seconds: So long after a failure to write cluster.json it tries again.
+        on_trouble: Called with the reason if the worker does not start.
+        look_seconds: Interval of checks that cluster.json exists.
+        save_again_seconds: Delay before retrying a failed write of cluster.json.
 
     Raises:
         MarinError: The state directory is damaged or no port is free.
@@ -112,7 +113,7 @@ class _Run:
         self.listened = False
 
     async def serve(self, port: int) -> None:
-        """One try, on one port (0: any)."""
+        """Try once, on one port (0 for any)."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         stop_on_signals(loop, stop, lambda: "the worker and its tasks run on; `iris cluster stop --force` ends them")
@@ -152,7 +153,7 @@ class _Run:
             keeper.close()
 
     def _tell(self, address: Address) -> None:
-        """Called by the controller once it answers."""
+        """Called by the controller when it answers."""
         self.listened = True
         secret = load_or_create_secret(self._paths.root / "secret")
         record = ClusterRecord(
@@ -172,13 +173,13 @@ class _Run:
         self._on_listening()
 
     def _ready(self) -> None:
-        """Called when the worker has joined, again too."""
+        """Called when the worker has joined, also again."""
         if self._record is not None and not self._record.ready:
             self._record = dataclasses.replace(self._record, ready=True)
             self._save()
 
     def _trouble(self, trouble: str) -> None:
-        """Called when the worker does not start, and with "" when it has joined."""
+        """Called if the worker does not start, and with "" when it has joined."""
         log = self._paths.worker_log if self._worker is not None else self._paths.hosts / "NAME" / "worker.log"
         trouble = f"{trouble} (its log: {log})" if trouble else ""
         if self._record is not None and self._record.worker_trouble != trouble:
@@ -188,7 +189,7 @@ class _Run:
             self._on_trouble(trouble)
 
     def _look(self) -> None:
-        """Write the record again when it was damaged or removed: without it clients do not find this controller."""
+        """Rewrite the record if it was damaged or removed, because clients need it to find this controller."""
         asyncio.get_running_loop().call_later(self._look_seconds, self._look)
         with contextlib.suppress(Unavailable):
             if read_record(self._paths) == self._record:
@@ -196,7 +197,7 @@ class _Run:
         self._save()
 
     def _save(self) -> None:
-        """Tell others what has changed; on a full disk as soon as there is room again."""
+        """Write the changed record; on a full disk, as soon as there is room again."""
         if self._record is None:
             return
         try:
@@ -213,12 +214,12 @@ class _Run:
 
 
 def local_config(paths: LocalPaths, port: int = 0, idle_exit_seconds: float = 0) -> ControllerConfig:
-    """Return the local controller's configuration, as `iris cluster start --local` was told last.
+    """Return the local controller's configuration, as set by the last `iris cluster start --local`.
 
     Args:
         paths: The files of the local cluster.
-        port: To listen on; 0: any.
-        idle_exit_seconds: As of `serve_local`.
+        port: The port to listen on; 0 for any.
+        idle_exit_seconds: As in `serve_local`.
 
     Raises:
         InvalidRequest: The settings are damaged.

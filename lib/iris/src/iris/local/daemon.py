@@ -1,7 +1,7 @@
 """The processes of a local cluster: `python -m iris.local.daemon controller|worker|host`, for `iris.local.start`.
 
-The controller starts the worker as a process of its own session, so that its tasks live on when the controller dies;
-the next controller finds that worker again.
+The controller starts the worker in a session of its own, so that its tasks survive when the controller dies; the next
+controller finds that worker.
 """
 
 import argparse
@@ -26,15 +26,15 @@ _LOCK_PATIENCE: Final = 2.0
 
 
 class OwnProcess:
-    """Steps that a process of the cluster takes on itself when it begins."""
+    """Setup steps that a process of the cluster performs on itself."""
 
     def prepare(self, is_controller: bool) -> None:
-        """Set up memory and threads, and hide the variables that no task may read."""
+        """Set up memory and threads, and hide the variables that tasks may not read."""
         tune_process()
         hide_own_environment(storage=is_controller)
 
     def detach(self) -> None:
-        """Go on in the background."""
+        """Continue in the background."""
         if os.fork():
             # The caller waits for this process only; the one that stays has no parent that could miss it.
             os._exit(0)
@@ -45,7 +45,7 @@ class OwnProcess:
 
 
 def main(argv: Sequence[str] | None = None, own: OwnProcess | None = None) -> int:
-    """Run one of the processes until it ends; returns its exit code."""
+    """Run one of the processes until it ends; return its exit code."""
     own = own or OwnProcess()
     options = _parser().parse_args(argv)
     paths = LocalPaths(options.state_dir)
@@ -78,7 +78,7 @@ _STILL: Final = "the worker was told to end, and ends its tasks; `iris cluster s
 
 
 class Pipe:
-    """The writing end of a pipe on which one line is said, once."""
+    """Writing end of a pipe for a single line."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -86,7 +86,7 @@ class Pipe:
             os.set_inheritable(descriptor, False)
 
     def say(self, line: str) -> None:
-        """Say the line and close; does nothing the second time, or when there is no reader any more."""
+        """Write the line and close; no effect the second time, or if there is no reader any more."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -102,12 +102,12 @@ StartWorker = Callable[[LocalPaths], tuple[Pipe, "subprocess.Popen[bytes]", Work
 
 
 def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
-    """Be the worker of the local cluster. Imports first, then waits for the controller to listen.
+    """Run the worker of the local cluster. Imports first, then waits for the controller to listen.
 
     Args:
         paths: The files of the local cluster.
-        go_fd: Where a line comes when the controller listens; -1: it does already.
-        words: Where it says why it ends when that is no end in order.
+        go_fd: A line is sent on it when the controller listens; -1 if it listens already.
+        words: The pipe for the reason of an abnormal end.
     """
     import logging
 
@@ -154,15 +154,15 @@ def run_controller_process(
     start_worker: StartWorker | None = None,
     lock_patience: float = _LOCK_PATIENCE,
 ) -> int:
-    """Be the controller of the local cluster, and start its worker; return the exit code.
+    """Run the controller of the local cluster, and start its worker; return the exit code.
 
     Args:
         paths: The files of the local cluster.
-        ready_fd: Where it says that it is ready, or why not.
-        idle_exit_seconds: Leave after so long without jobs and clients; 0: never.
-        foreground: It stays in the terminal, and its worker leaves with it.
-        start_worker: Starts a worker's process, which waits for a line on the pipe; None: `start_worker_process`.
-        lock_patience: Seconds to wait for a controller that is ending.
+        ready_fd: Descriptor for the message that it is ready, or why not.
+        idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
+        foreground: Stay in the terminal; the worker leaves with it.
+        start_worker: Starts a worker process that waits for a line on the pipe; None for `start_worker_process`.
+        lock_patience: How long to wait for a controller that is ending, in seconds.
     """
     start = start_worker or start_worker_process
     ready = Pipe(ready_fd)
@@ -204,7 +204,7 @@ def _restart_worker(paths: LocalPaths, start: StartWorker) -> WorkerStart:
 
 
 def start_worker_process(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]", WorkerStart]:
-    """Start the worker's process; it waits for a line on the returned pipe before it connects."""
+    """Start the worker process; it waits for a line on the returned pipe before it connects."""
     reader, writer = os.pipe()
     words, words_writer = os.pipe()
     with open_log(paths.worker_log) as log:

@@ -1,4 +1,4 @@
-"""Accelerators that a worker's command line says its host has, and what gangs find such hosts by. Pure."""
+"""Accelerators declared on a worker's command line, and the attributes by which gangs find such hosts. Pure."""
 
 import re
 from typing import Final
@@ -14,14 +14,14 @@ _MOST_GPUS: Final = 1024
 
 
 def declared_device(tpu: str | None, gpu: str | None) -> Device | None:
-    """Return the accelerators of a host; None: it has none.
+    """Return the accelerators of a host; None if it has none.
 
     Args:
-        tpu: Type of the slice that the host is of, e.g. "v5p-8"; None: no TPU.
-        gpu: "TYPE:N", e.g. "H100:8"; None: no GPUs.
+        tpu: Type of the host's slice, e.g. "v5p-8"; None for no TPU.
+        gpu: "TYPE:N", e.g. "H100:8"; None for no GPUs.
 
     Raises:
-        InvalidRequest: Both are given, the type is unknown, or the text is no type with a count.
+        InvalidRequest: Both are given, the type is unknown, or the text is not a type with a count.
     """
     if tpu is not None and gpu is not None:
         raise InvalidRequest(f"a worker offers --tpu {tpu} or --gpu {gpu}, not both")
@@ -43,16 +43,16 @@ def declared_device(tpu: str | None, gpu: str | None) -> Device | None:
 def device_attributes(
     device: Device | None, slice_name: str | None, slice_index: int | None, worker_id: str
 ) -> dict[str, str]:
-    """Return the attributes that hosts of a cluster file's slices have, for a host that was declared.
+    """Return the attributes of a declared host, like those of hosts of a cluster file's slices.
 
     Args:
-        device: Of the host.
-        slice_name: The hosts that a gang gets together; None: this host is alone.
-        slice_index: The host's number in its slice, by which tasks of a gang are numbered; None: by its name.
-        worker_id: Name of a slice of one host that was not given any.
+        device: The host's accelerators.
+        slice_name: Name of the hosts that a gang uses together; None if this host is alone.
+        slice_index: The host's number in its slice, by which tasks of a gang are numbered; None to use its name.
+        worker_id: Slice name of a single-host slice without an explicit one.
 
     Raises:
-        InvalidRequest: The type has more hosts a slice, and no slice was named; or the index is beyond them.
+        InvalidRequest: The type has several hosts per slice and no slice was named, or the index is out of range.
     """
     if slice_index is not None and slice_name is None:
         raise InvalidRequest(f"--slice-index {slice_index} needs --slice NAME")

@@ -1,4 +1,4 @@
-"""A state directory of a controller that never served: nothing half-made is left of it."""
+"""The state directory of a controller that never served: incomplete state is removed."""
 
 import contextlib
 import os
@@ -12,14 +12,13 @@ from rigging.errors import MarinError
 
 @contextlib.contextmanager
 def left_as_found(state_dir: Path, has_served: Callable[[], bool]) -> Iterator[None]:
-    """Remove what was made in a state directory when the body fails before the controller served.
+    """Context manager: remove what was created in a state directory if the body fails before the controller served.
 
-    Only where the directory was empty, or not there, and no other controller has come to use it since: what was there
-    before stays.
+    Only if the directory was empty or missing, and no other controller has used it since; existing files are kept.
 
     Args:
         state_dir: The directory.
-        has_served: Whether clients may know the controller already.
+        has_served: Returns whether clients may know the controller already.
     """
     was_there = state_dir.is_dir()
     is_ours = not was_there or not any(state_dir.iterdir())

@@ -1,4 +1,4 @@
-"""Ctrl-C in the terminal of a cluster's process: the first ends it in order and says so, a second leaves at once."""
+"""Ctrl-C in the terminal of a cluster's process: the first ends it gracefully, a second leaves at once."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, still:
 
     Args:
         loop: The loop of the process.
-        stop: Ends it in order.
-        still: Says what goes on when it leaves at once.
+        stop: Ends it gracefully.
+        still: Returns what continues after leaving at once.
     """
 
     def interrupted() -> None:
@@ -33,7 +33,7 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, still:
 
 @contextlib.contextmanager
 def leaving_at_interrupt(still: str) -> Iterator[None]:
-    """Context manager: Ctrl-C leaves at once, and says what goes on."""
+    """Context manager: Ctrl-C leaves at once, and reports what continues."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         del number, frame
@@ -47,10 +47,10 @@ def leaving_at_interrupt(still: str) -> Iterator[None]:
 
 
 def leave_at_once(still: str) -> NoReturn:
-    """End this process as it is.
+    """End this process without cleanup.
 
     Args:
-        still: What goes on.
+        still: What continues.
     """
     _say(f"left at once: {still}")
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""systemd units that run a controller or a worker on this host: their text, and writing it where systemd looks."""
+"""systemd units that run a controller or a worker on this host: their text and installation."""
 
 import os
 import re
@@ -31,8 +31,8 @@ _HAS_SUBGROUPS: Final = 254
 class Delegation(StrEnum):
     """How a service gets a control group that it may divide among its tasks.
 
-    NONE: it does not. OWN: with version 1, where each tree has groups of its own. LEAF: with version 2, and the service
-    moves itself into a group below its own (systemd before 254). SUBGROUP: systemd starts it there.
+    NONE: it gets none. OWN: with version 1, where each tree has its own groups. LEAF: with version 2; the service moves
+    itself into a group below its own (systemd before 254). SUBGROUP: systemd starts it in such a group.
     """
 
     NONE = "none"
@@ -42,16 +42,17 @@ class Delegation(StrEnum):
 
 
 def task_users_of(given: str | None, controller: str, work_dir: Path | None, *, as_user: bool) -> str | None:
-    """Return the range of uids that a worker's service gets for tasks; None: they run as its user.
+    """Return the uid range for tasks of a worker's service; None if they run as its user.
 
     Args:
-        given: A range, "off", or None: a new host of a cluster beyond loopback gets the usual range, others none.
+        given: A range, "off", or None for the default: the usual range for a new host of a cluster beyond loopback,
+            else none.
         controller: "host:port".
-        work_dir: The worker's; None: not known.
-        as_user: The service is of a user's own systemd.
+        work_dir: The worker's directory; None if unknown.
+        as_user: Whether the service belongs to a user's own systemd.
 
     Raises:
-        InvalidRequest: The range is none; or it is the usual one, and this host is not fit for it.
+        InvalidRequest: The range is invalid, or it is the usual one and this host does not support it.
     """
     if given is not None:
         return None if given == "off" else str(parse_uid_range(given))
@@ -72,8 +73,8 @@ def delegation_of(systemd_version: int, *, is_unified: bool) -> Delegation:
     """Return how a worker's service gets its control group on a host.
 
     Args:
-        systemd_version: Of the host; 0: not known, which counts as an old one.
-        is_unified: The host has control groups of version 2 only.
+        systemd_version: The host's version; 0 if unknown, which counts as old.
+        is_unified: Whether the host has control groups of version 2 only.
     """
     if systemd_version >= _HAS_SUBGROUPS:
         return Delegation.SUBGROUP
@@ -86,7 +87,7 @@ def host_delegation() -> Delegation:
 
 
 def systemd_version() -> int:
-    """Return the version of this host's systemd; 0: there is none, or it does not say."""
+    """Return the version of this host's systemd; 0 if there is none or it is unknown."""
     program = shutil.which("systemctl")
     if program is None:
         return 0
@@ -103,16 +104,17 @@ def unit_text(
     leaves_tasks: bool,
     delegation: Delegation = Delegation.NONE,
 ) -> str:
-    """Return a unit that runs a command from start to end of the machine, and again when it ends by itself.
+    """Return a unit that runs a command while the machine is up and restarts it if it ends by itself.
 
     Args:
-        description: One line for people.
-        argv: The command, its program with an absolute path. No secrets: units can be read by everybody.
-        as_user: The unit is of a user's own systemd.
-        leaves_tasks: Processes that the command has started are not its own: systemd ends only the command itself,
-            which ends its tasks first when it is stopped, and leaves them running when it fails. With LEAF systemd
-            ends them, too, when the command has ended: it starts a service in the service's own group, which cannot
-            be while groups below that have controllers.
+        description: One readable line.
+        argv: The command, its program with an absolute path. It may not contain secrets, because everybody can read
+            units.
+        as_user: Whether the unit belongs to a user's own systemd.
+        leaves_tasks: Whether processes started by the command survive it: systemd ends only the command itself, which
+            ends its tasks first when it is stopped, and leaves them running when it fails. With LEAF systemd ends them,
+            too, when the command has ended: it starts a service in the service's own group, which is not possible while
+            groups below it have controllers.
         delegation: How the service gets a control group to divide.
     """
     kill = "KillMode=process" if leaves_tasks and delegation is not Delegation.LEAF else "KillMode=mixed"
@@ -147,15 +149,15 @@ def iris_command(*words: str) -> list[str]:
 
 
 def unit_path(name: str, *, as_user: bool, environ: Mapping[str, str]) -> Path:
-    """Return where systemd looks for the unit NAME.service.
+    """Return the path at which systemd expects the unit NAME.service.
 
     Args:
-        name: Of the unit.
-        as_user: It is of a user's own systemd.
-        environ: Says where a user's configuration is.
+        name: The unit's name.
+        as_user: Whether it belongs to a user's own systemd.
+        environ: The environment, which determines the user's configuration directory.
 
     Raises:
-        InvalidRequest: It cannot be a unit's name.
+        InvalidRequest: It is not a valid unit name.
     """
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"the service name {name!r} must be letters, digits and _ . -, at most 64")
@@ -167,14 +169,14 @@ def unit_path(name: str, *, as_user: bool, environ: Mapping[str, str]) -> Path:
 
 
 def install_unit(place: Path, text: str) -> str:
-    """Write a unit, unless another is there; returns what systemd says against it, empty when nothing or not there.
+    """Write a unit unless a different one exists; return systemd's warnings, empty if none or without systemd.
 
     Args:
         place: The unit's file.
         text: Its content.
 
     Raises:
-        Conflict: A file of another content is there.
+        Conflict: A file with other content exists.
         InvalidRequest: It cannot be written.
     """
     try:
@@ -190,7 +192,7 @@ def install_unit(place: Path, text: str) -> str:
 
 
 def verify_unit(place: Path) -> str:
-    """Return what `systemd-analyze verify` says against a unit; empty: nothing, or there is no such program."""
+    """Return the warnings of `systemd-analyze verify` for a unit; empty if there are none or no such program."""
     program = shutil.which("systemd-analyze")
     if program is None:
         return ""
@@ -209,7 +211,7 @@ def start_hint(place: Path, *, as_user: bool) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word of ExecStart, in systemd's quoting."""
+    """Return a word of ExecStart in systemd's quoting."""
     if "\n" in word or "\r" in word:
         raise InvalidRequest(f"{word!r} has a line break, which no unit can have")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')

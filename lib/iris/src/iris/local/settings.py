@@ -1,4 +1,4 @@
-"""Settings of the local cluster's state from `iris cluster start --local`; they hold for later starts, too."""
+"""Settings of the local cluster's state from `iris cluster start --local`, which also apply to later starts."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,12 +11,12 @@ from rigging.filesystem import write_bytes_atomic
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """The remote place of the state, and the durability of an acknowledged submit; see docs/durability.md.
+    """The remote state directory, and the durability of an acknowledged submit; see docs/durability.md.
 
     Args:
         config: The cluster file.
-        max_hosts: Instead of one worker there are the slices of the file's scale groups, of so many hosts in all at
-            most; 0: it is the embedded cluster.
+        max_hosts: Maximum number of hosts of the file's slices, which replace the single worker; 0 for the embedded
+            cluster.
     """
 
     config: str = ""
@@ -26,7 +26,9 @@ class LocalSettings:
 
 
 def read_settings(paths: LocalPaths) -> LocalSettings:
-    """The settings of a local cluster; the defaults when none were given. Raises MarinError when they are damaged."""
+    """Return the settings of a local cluster; the defaults if none were stored. Raises MarinError if they are
+    damaged.
+    """
     place = _place(paths)
     try:
         return LocalSettings(**json.loads(place.read_text()))
@@ -37,7 +39,7 @@ def read_settings(paths: LocalPaths) -> LocalSettings:
 
 
 def write_settings(paths: LocalPaths, settings: LocalSettings) -> None:
-    """Keep settings for this and later starts."""
+    """Store settings for this and later starts."""
     write_bytes_atomic(str(_place(paths)), json.dumps(asdict(settings)).encode())
 
 

@@ -1,4 +1,4 @@
-"""A controller on this machine that is not the user's local cluster: serving as it, and restoring its state."""
+"""A controller on this machine other than the user's local cluster: running it, and restoring its state."""
 
 import asyncio
 import errno
@@ -36,10 +36,10 @@ class Restored:
     """Result of `restore_state`.
 
     Args:
-        state_dir: The state.
-        remote_state_dir: Where it came from.
-        sequence: Its last commit.
-        moved_to: Where the former content of `state_dir` is now.
+        state_dir: The state directory.
+        remote_state_dir: The remote state it came from.
+        sequence: The number of its last commit.
+        moved_to: The new path of the previous content of `state_dir`.
     """
 
     state_dir: Path
@@ -60,22 +60,23 @@ def serve_standalone(
     partition_patience_s: int | None = None,
     on_ready: Callable[[str, Path], None],
 ) -> None:
-    """Be a controller until SIGTERM or SIGINT. Settings that are None are as the config file says.
+    """Run a controller until SIGTERM or SIGINT. Settings that are None are taken from the config file.
 
     Args:
         config_path: The config file.
-        state_dir: Where its state is.
-        port: To listen on.
-        remote_state_dir: Where its state is copied to.
-        durability: What an acknowledged submit has survived: "local" or "remote".
-        host: To listen on; None: as the config file says, else loopback. Beyond loopback connections are encrypted.
-        insecure: They are not.
-        partition_patience_s: As of `ControllerConfig`.
-        on_ready: Called with the address and the file that holds this user's token.
+        state_dir: The state directory.
+        port: The port to listen on.
+        remote_state_dir: Where its state is replicated.
+        durability: What an acknowledged submit survives: "local" or "remote".
+        host: Address to listen on; None for that of the config file, else loopback. Connections beyond loopback are
+            encrypted.
+        insecure: Do not encrypt them.
+        partition_patience_s: As in `ControllerConfig`.
+        on_ready: Called with the address and the file with this user's token.
 
     Raises:
-        InvalidRequest: The settings are wrong.
-        Conflict: Another controller uses the state, here or off the machine.
+        InvalidRequest: The settings are invalid.
+        Conflict: Another controller uses the state, here or remotely.
     """
     given = Given(
         state_dir,
@@ -142,14 +143,14 @@ def _with_tls(config: ControllerConfig, insecure: bool) -> ControllerConfig:
 def controller_certificates(
     config_path: Path | None, *, state_dir: Path | None, make: bool, renew: bool
 ) -> tuple[Path, ServerIdentity]:
-    """Return the directory of a controller's certificates, and what is there; of a CA that is there, what is missing
-    or runs out is made.
+    """Return the directory of a controller's certificates, and its content; with a CA, missing or expiring certificates
+    are created.
 
     Args:
         config_path: The config file.
-        state_dir: Where the controller's state is; None: as the config file says.
-        make: Make a CA where there is none.
-        renew: Make a new server certificate although there is one.
+        state_dir: The controller's state directory; None for that of the config file.
+        make: Create a CA if there is none.
+        renew: Create a new server certificate even if there is one.
 
     Raises:
         NotFound: There is no CA.
@@ -168,7 +169,7 @@ def controller_certificates(
 
 
 def _make(state_dir: Path) -> None:
-    """Make the directory if need be. Raises InvalidRequest where that cannot be."""
+    """Create the directory if necessary. Raises InvalidRequest if that is not possible."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(state_dir, os.W_OK | os.X_OK):
@@ -180,18 +181,18 @@ def _make(state_dir: Path) -> None:
 def restore_state(
     config_path: Path | None, *, state_dir: Path | None, remote_state_dir: str | None, at_ms: int | None
 ) -> Restored:
-    """Make a controller's state from its remote state.
+    """Create a controller's state from its remote state.
 
     Args:
         config_path: The config file.
-        state_dir: Where the state is to be. Without a config file and a directory it is the local cluster's.
-        remote_state_dir: The remote state; None: as the config file says.
-        at_ms: As of this Unix time in ms; None: the latest.
+        state_dir: The new state directory. Without a config file and a directory it is the local cluster's.
+        remote_state_dir: The remote state; None for that of the config file.
+        at_ms: Point in time (Unix ms) to restore; None for the latest.
 
     Raises:
         InvalidRequest: No directory or no remote state is known.
-        Conflict: As of `rewind`.
-        NotFound: As of `rewind`.
+        Conflict: As in `rewind`.
+        NotFound: As in `rewind`.
     """
     if config_path is None and state_dir is None:
         local = local_config(LocalCluster().paths)

@@ -1,4 +1,4 @@
-"""Starting a worker of a cluster on this host: its name, its credential, what it offers."""
+"""Starting a worker of a cluster on this host: its name, its credential, its resources."""
 
 import logging
 import os
@@ -45,23 +45,23 @@ _FOR_EVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """The options of a worker's command line; None: found out by itself.
+    """The options of a worker's command line; None for values determined automatically.
 
     Args:
         controller: "host:port".
-        work_dir: Everything that it keeps, its credential included.
-        join_token_file: Needed at the first start only.
-        name: Its name in the cluster; None: that of the last start, else the host's.
-        attributes: For constraints, beside those that it finds.
-        slice_name: The group of hosts that a gang gets together, as an attribute.
+        work_dir: The worker's data, including its credential.
+        join_token_file: Required at the first start only.
+        name: Its name in the cluster; None for that of the last start, else the host's.
+        attributes: Attributes for constraints, in addition to those that it finds.
+        slice_name: The group of hosts that a gang uses together, as an attribute.
         slice_index: The host's number in it.
-        tpu: Type of the TPU slice that the host is of; nobody looks whether the chips are there.
-        gpu: Likewise "TYPE:N".
-        port_range: First and last port that tasks get.
-        limits: How tasks are held to what they asked for.
-        max_processes: Processes and threads that a task may have; 0: most of what the host allows.
-        insecure: Tokens may go in the clear beyond loopback.
-        task_users: Uids for tasks, one for each user: "FIRST-LAST"; "off": tasks run as the worker's user.
+        tpu: Type of the host's TPU slice; the chips are not checked.
+        gpu: "TYPE:N", also not checked.
+        port_range: First and last port for tasks.
+        limits: How the limits of tasks are enforced.
+        max_processes: Maximum number of processes and threads of a task; 0 for most of what the host allows.
+        insecure: Allow unencrypted tokens beyond loopback.
+        task_users: Uids for tasks, one per user: "FIRST-LAST"; "off" to run tasks as the worker's user.
     """
 
     controller: str
@@ -84,18 +84,18 @@ class WorkerOptions:
 
 
 def start_worker(options: WorkerOptions) -> int:
-    """Be a worker in this process until a signal or the controller ends it; join the cluster first if need be.
+    """Run a worker in this process until a signal or the controller ends it; join the cluster first if necessary.
 
     Args:
-        options: As the command line says.
+        options: The command line options.
 
     Returns:
         The exit code.
 
     Raises:
         Denied: The controller refuses it, or is not the one that its token pins.
-        Conflict: Its name or work directory is another worker's.
-        InvalidRequest: An option or file cannot be.
+        Conflict: Its name or work directory belongs to another worker.
+        InvalidRequest: An option or file is invalid.
     """
     hide_own_environment()
     if options.limits == LimitsMode.AUTO:
@@ -139,16 +139,16 @@ def start_worker(options: WorkerOptions) -> int:
 
 
 def default_work_dir(environ: Mapping[str, str]) -> Path:
-    """Where a worker keeps what it needs: iris/worker in XDG_STATE_HOME or ~/.local/state."""
+    """Return the default work directory: iris/worker in XDG_STATE_HOME or ~/.local/state."""
     base = environ.get("XDG_STATE_HOME", "")
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.local/state")) / "iris" / "worker"
 
 
 def parse_port_range(text: str) -> tuple[int, int]:
-    """Return first and last port of "A-B".
+    """Return the first and last port of "A-B".
 
     Raises:
-        InvalidRequest: It is no range of ports.
+        InvalidRequest: It is not a range of ports.
     """
     match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -161,7 +161,7 @@ def parse_attributes(words: tuple[str, ...]) -> dict[str, str]:
     """Return the attributes of "key=value" words.
 
     Raises:
-        InvalidRequest: One has no key, or a key comes twice.
+        InvalidRequest: A word has no key, or a key occurs twice.
     """
     found: dict[str, str] = {}
     for word in words:
@@ -175,7 +175,7 @@ def parse_attributes(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def _credential(options: WorkerOptions) -> Credential:
-    """The worker's credential, accepted by the controller; it joins if it has not."""
+    """Return the worker's credential, accepted by the controller; join if it is not."""
     found = read_credential(options.work_dir)
     if found is not None and found.joined:
         check_owner(found, options.name or "", options.work_dir)
@@ -274,8 +274,8 @@ def overcommitments(options: WorkerOptions, found: Resources) -> list[str]:
     """Return a warning for each option that offers more than the host has. Pure.
 
     Args:
-        options: As the command line says.
-        found: What the host has.
+        options: The command line options.
+        found: The host's resources.
     """
     offers = (
         ("--memory", options.memory_bytes, found.memory_bytes, "tasks that use what they asked for may be killed"),

@@ -1,4 +1,4 @@
-"""Finding this user's local cluster, and starting one when there is none; two commands at once start one."""
+"""Finding this user's local cluster, or starting one; concurrent commands start only one."""
 
 import os
 import select
@@ -43,7 +43,7 @@ Command = Callable[[LocalPaths, int, float], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A running local cluster, and whether it was started for this call."""
+    """A running local cluster, and whether this call started it."""
 
     record: ClusterRecord
     started: bool
@@ -53,12 +53,12 @@ class LocalCluster:
     """This user's cluster on this machine.
 
     Args:
-        paths: Its state directory; None: the user's (see `local_paths`).
-        idle_exit_seconds: When it has to be started: leave after so long without work; 0: never.
-        on_event: Called with one line when something takes time.
-        command: Makes the command line of the controller's process (state, descriptor for "ready", idle seconds).
-        start_timeout: Seconds until it must be ready.
-        leaving_timeout: Seconds that a former controller which does not answer is given to be gone.
+        paths: Its state directory; None for the user's (see `local_paths`).
+        idle_exit_seconds: If it has to be started: leave after this long without work; 0 for never.
+        on_event: Called with one line if something takes time.
+        command: Returns the command line of the controller's process (state, descriptor for "ready", idle seconds).
+        start_timeout: Maximum time until it is ready, in seconds.
+        leaving_timeout: How long to wait for an unresponsive earlier controller to end, in seconds.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class LocalCluster:
         self._leaving_timeout = leaving_timeout
 
     def find(self) -> ClusterRecord | None:
-        """The controller that answers; None when there is none, or only what a dead one left behind.
+        """Return the controller that answers; None if there is none, or only the record of a dead one.
 
-        Its record says whether it can run jobs (`ready`), and why not.
+        Its record tells whether it can run jobs (`ready`), and why not.
 
         Raises:
-            Conflict: It runs, but speaks another version of the protocol.
+            Conflict: It runs, but uses another version of the protocol.
         """
         record = read_record(self.paths)
         if record is None or not is_locked(self.paths.controller_lock):
@@ -98,12 +98,12 @@ class LocalCluster:
         return record if _listens(record.address) else None
 
     def ensure(self) -> Found:
-        """The running cluster; one is started when there is none. Returns when it is known whether it can take jobs.
+        """Return the running cluster, started if there is none, when it is known whether it can accept jobs.
 
         Raises:
-            Unavailable: It did not start (with what its controller or worker said), or one that holds the directory
-                does not answer. One that ran before and whose worker does not start now is returned, with
-                `worker_trouble` in its record.
+            Unavailable: It did not start (with the message of its controller or worker), or a controller that holds the
+                directory does not answer. A cluster that ran before and whose worker does not start now is returned,
+                with `worker_trouble` in its record.
             Conflict: See `find`.
         """
         record = self.find()
@@ -123,7 +123,7 @@ class LocalCluster:
         return Found(record, started=False)
 
     def _settled(self, record: ClusterRecord) -> ClusterRecord:
-        """Wait until the worker of a controller that answers has joined, or cannot."""
+        """Wait until the worker of a controller that answers has joined, or has failed to."""
         deadline = time.monotonic() + self._start_timeout
         latest: ClusterRecord | None = record
         while latest is not None and not latest.is_settled:
@@ -212,12 +212,12 @@ class LocalCluster:
 
 
 def controller_command(paths: LocalPaths, ready_fd: int, idle_exit_seconds: float) -> list[str]:
-    """Return the command line of a controller that runs in the background.
+    """Return the command line of a controller in the background.
 
     Args:
         paths: The files of the local cluster.
-        ready_fd: Where it says that it is ready, or why not.
-        idle_exit_seconds: Leave after so long without jobs and clients; 0: never.
+        ready_fd: Descriptor for the message that it is ready, or why not.
+        idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
     """
     return [
         *(sys.executable, "-m", "iris.local.daemon", "controller", "--state-dir", str(paths.root)),
@@ -226,7 +226,7 @@ def controller_command(paths: LocalPaths, ready_fd: int, idle_exit_seconds: floa
 
 
 def foreground_command(paths: LocalPaths, idle_exit_seconds: float) -> list[str]:
-    """The command line of a controller that stays in the terminal."""
+    """Return the command line of a controller that stays in the terminal."""
     return [
         *(sys.executable, "-m", "iris.local.daemon", "controller", "--state-dir", str(paths.root)),
         *("--idle-exit", str(idle_exit_seconds), "--foreground"),
@@ -234,12 +234,12 @@ def foreground_command(paths: LocalPaths, idle_exit_seconds: float) -> list[str]
 
 
 def daemon_environment(environ: Mapping[str, str], paths: LocalPaths, *, storage: bool = False) -> dict[str, str]:
-    """Return the variables that the processes of a local cluster keep of those of the command that starts them.
+    """Return the variables that the processes of a local cluster keep from the command that starts them.
 
     Args:
         environ: The environment of that command.
         paths: The files of the local cluster.
-        storage: Also what reaches the remote state directory, for a controller that has one.
+        storage: Also keep the variables for the remote state directory, for a controller that has one.
     """
     # IRIS_* belongs to the job from which a command may have been run.
     kept = host_environment(environ, storage=storage)
@@ -249,20 +249,22 @@ def daemon_environment(environ: Mapping[str, str], paths: LocalPaths, *, storage
 
 
 def controller_environment(environ: Mapping[str, str], paths: LocalPaths) -> dict[str, str]:
-    """The environment of the controller; it hides what reaches its remote state from other processes at once."""
+    """Return the environment of the controller, which hides its variables for remote state from other processes at
+    once.
+    """
     settings = read_settings(paths)
     return daemon_environment(environ, paths, storage=bool(settings.remote_state_dir or settings.config))
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a log to append to; a large one becomes `<name>.old` first."""
+    """Open a log to append to; a large log is renamed to `<name>.old` first."""
     if log_size(path) > _LOG_LIMIT_BYTES:
         os.replace(path, path.with_name(path.name + ".old"))
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
 def log_size(path: Path) -> int:
-    """Bytes of a log; 0: there is none."""
+    """Return the size of a log; 0 if there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -279,7 +281,7 @@ def _listens(address: str) -> bool:
 
 
 def _read_line(descriptor: int, timeout: float) -> str | None:
-    """Return the text before the newline or the end; None when neither came in time."""
+    """Return the text up to a newline or the end; None if neither came in time."""
     deadline = time.monotonic() + timeout
     poller = select.poll()  # not select.select, which fails for descriptors above 1023
     poller.register(descriptor, select.POLLIN | select.POLLHUP)

@@ -37,7 +37,7 @@ class LocalPaths:
 
     @property
     def controller_lock(self) -> Path:
-        """Locked while a controller lives; holds its pid."""
+        """Locked while a controller is alive; contains its pid."""
         return self.root / "controller.lock"
 
     @property
@@ -47,7 +47,7 @@ class LocalPaths:
 
     @property
     def socket(self) -> Path:
-        """The controller's socket for processes of this machine; not there with an older controller."""
+        """The controller's socket for processes of this machine; missing with older controllers."""
         return self.root / SOCKET_NAME
 
     @property
@@ -64,33 +64,33 @@ class LocalPaths:
 
     @property
     def worker_lock(self) -> Path:
-        """Locked while a worker lives; holds its pid."""
+        """Locked while a worker is alive; contains its pid."""
         return self.worker_dir / "worker.lock"
 
     @property
     def guardian_lock(self) -> Path:
-        """Locked while the worker's guardian lives, which holds its tasks; holds its pid."""
+        """Locked while the worker's guardian, which holds its tasks, is alive; contains its pid."""
         return self.worker_dir / "guardian.lock"
 
     @property
     def hosts(self) -> Path:
-        """The directories of the hosts of slices, by name; the embedded cluster has none."""
+        """The directories of the hosts of slices, by name; empty for the embedded cluster."""
         return self.root / "hosts"
 
     def host(self, name: str) -> "HostPaths":
-        """The files of one host of a slice."""
+        """Return the files of one host of a slice."""
         return HostPaths(self.hosts / name)
 
     def known_hosts(self) -> "list[HostPaths]":
-        """Hosts of slices that were started here, running or not."""
+        """Return the hosts of slices that were started here, running or not."""
         return [HostPaths(path) for path in sorted(self.hosts.iterdir())] if self.hosts.is_dir() else []
 
     def make(self) -> None:
-        """Make the directory, for this user alone.
+        """Create the directory, for this user alone.
 
         Raises:
             Denied: It belongs to another user.
-            InvalidRequest: It cannot be made there.
+            InvalidRequest: It cannot be created there.
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ class LocalPaths:
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """The files of one host of a slice: of a worker that stands for a machine of its own."""
+    """The files of one host of a slice: of a worker that simulates a separate machine."""
 
     worker_dir: Path
 
@@ -119,7 +119,7 @@ class HostPaths:
 
     @property
     def description(self) -> Path:
-        """The resources and attributes that its worker offers; there as long as the host is wanted."""
+        """The resources and attributes of its worker; exists as long as the host is wanted."""
         return self.worker_dir / "host.json"
 
     @property
@@ -128,26 +128,26 @@ class HostPaths:
 
     @property
     def worker_lock(self) -> Path:
-        """Locked while its worker lives; holds its pid."""
+        """Locked while its worker is alive; contains its pid."""
         return self.worker_dir / "worker.lock"
 
     @property
     def guardian_lock(self) -> Path:
-        """Locked while the worker's guardian lives; holds its pid."""
+        """Locked while the worker's guardian is alive; contains its pid."""
         return self.worker_dir / "guardian.lock"
 
 
 def host_worker_id(name: str) -> str:
-    """Return the worker's id of a host of a slice of a local cluster."""
+    """Return the worker id of a host of a slice of a local cluster."""
     return name + _HOST_SUFFIX
 
 
 def local_root(worker_id: str, work_dir: str) -> Path | None:
-    """Return the state directory of the local cluster to which a worker belongs; None: it belongs to none.
+    """Return the state directory of a worker's local cluster; None if it belongs to none.
 
     Args:
         worker_id: The worker's id.
-        work_dir: Its directory, as its tasks know it.
+        work_dir: Its directory, as seen by its tasks.
     """
     if not work_dir:
         return None
@@ -157,14 +157,14 @@ def local_root(worker_id: str, work_dir: str) -> Path | None:
 
 
 def is_local_worker(worker_id: str) -> bool:
-    """True if a worker's id is that of a local cluster's worker, which sees the files of its user's machine."""
+    """Return whether a worker id is that of a local cluster's worker, which sees the files of its user's machine."""
     return worker_id == WORKER_ID or worker_id.endswith(_HOST_SUFFIX)
 
 
 def named_paths(environ: Mapping[str, str], name: str) -> LocalPaths:
-    """The files of the local cluster that runs the cluster file `name`: beside those of the embedded one.
+    """Return the files of the local cluster that runs the cluster file `name`, next to those of the embedded one.
 
-    Raises InvalidRequest for a name that cannot be a directory's.
+    Raises InvalidRequest for a name that is not a valid directory name.
     """
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"cluster name {name!r}; allowed are letters, digits and . _ - after a letter or digit")
@@ -173,7 +173,7 @@ def named_paths(environ: Mapping[str, str], name: str) -> LocalPaths:
 
 
 def local_paths(environ: Mapping[str, str]) -> LocalPaths:
-    """The state directory: IRIS_STATE_DIR, else iris/local below XDG_STATE_HOME or ~/.local/state."""
+    """Return the state directory: IRIS_STATE_DIR, else iris/local below XDG_STATE_HOME or ~/.local/state."""
     explicit = environ.get(STATE_DIR_ENV)
     if explicit:
         return LocalPaths(Path(explicit).expanduser().absolute())
@@ -186,14 +186,14 @@ def local_paths(environ: Mapping[str, str]) -> LocalPaths:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """Address and tokens of a local controller; only its user may read the file.
+    """Address and tokens of a local controller; only its user can read the file.
 
     Args:
-        ready: A worker has joined, so the cluster can judge and run jobs.
-        worker_trouble: Why its worker does not start, while that is so; it is tried again and again.
-        token: This user's, as an admin.
-        worker_token: The local worker's.
-        idle_exit_seconds: 0: it never leaves by itself.
+        ready: A worker has joined, so that the cluster can run jobs.
+        worker_trouble: Why its worker does not start, as long as that is the case; it is retried.
+        token: The user's admin token.
+        worker_token: The local worker's token.
+        idle_exit_seconds: 0 if it never leaves by itself.
     """
 
     pid: int
@@ -209,7 +209,7 @@ class ClusterRecord:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known if the cluster runs jobs, either way."""
+        """Whether it is known if the cluster can run jobs."""
         return self.ready or bool(self.worker_trouble)
 
     def __repr__(self) -> str:
@@ -217,15 +217,15 @@ class ClusterRecord:
 
 
 def write_record(paths: LocalPaths, record: ClusterRecord) -> None:
-    """Replace the record at once: a reader sees the old one or the new one."""
+    """Replace the record atomically."""
     write_private(paths.record, json.dumps(asdict(record), indent=1).encode())
 
 
 def read_record(paths: LocalPaths) -> ClusterRecord | None:
-    """The record, or None when there is none or it is damaged (it is then as good as stale).
+    """Return the record; None if there is none or it is damaged, which counts as outdated.
 
     Raises:
-        Denied: Another user could have written it: jobs and tokens would go to his controller.
+        Denied: Another user could have written it, and jobs and tokens would go to that user's controller.
         Unavailable: It cannot be read.
     """
     try:
@@ -246,7 +246,7 @@ def read_record(paths: LocalPaths) -> ClusterRecord | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock. The test takes it for a moment, so others must try more than once."""
+    """Return whether a process holds the lock. The test acquires it for a moment, so others must try more than once."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -258,7 +258,7 @@ def is_locked(path: Path) -> bool:
 
 
 def lock_holder(path: Path) -> int | None:
-    """The pid that a lock's holder wrote into it; None when unlocked or unknown."""
+    """Return the pid that a lock's holder wrote to it; None if unlocked or unknown."""
     if not is_locked(path):
         return None
     text = path.read_text().strip()
@@ -267,7 +267,7 @@ def lock_holder(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
-    """Hold a lock, with this process's pid in it; the system frees it when the process ends.
+    """Context manager: hold a lock that contains this process's pid; the system releases it when the process ends.
 
     Raises:
         Unavailable: Another process held it for `timeout` seconds, or it cannot be written (a full disk).
@@ -291,7 +291,7 @@ def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
 
 
 def wait_unlocked(path: Path, *, timeout: float) -> bool:
-    """Wait until the lock is free; False when that took longer than `timeout` seconds."""
+    """Wait until the lock is free; return False if that took longer than `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while is_locked(path):
         if time.monotonic() >= deadline:

@@ -1,4 +1,4 @@
-"""Ending a local cluster: politely through its controller, or by signal when that does not answer."""
+"""Ending a local cluster: through its controller, or by signal if that does not answer."""
 
 import contextlib
 import os
@@ -28,12 +28,12 @@ def wait_stopped(
 
     Args:
         paths: The files of the local cluster.
-        timeout: Seconds for each.
+        timeout: In seconds, for each process.
         quiet: Seconds after which `on_wait` is called.
         on_wait: Called with one line for each process that takes longer.
 
     Raises:
-        Unavailable: One is still there.
+        Unavailable: A process is still running.
     """
     for what, lock in locks_of(paths).items():
         if wait_unlocked(lock, timeout=min(quiet, timeout)):
@@ -48,7 +48,7 @@ def wait_stopped(
 
 
 def locks_of(paths: LocalPaths) -> dict[str, Path]:
-    """The lock that each process of the cluster holds while it lives, in the order in which they end."""
+    """Return the lock of each process of the cluster, in the order in which they end."""
     own = {"controller": paths.controller_lock, "worker": paths.worker_lock, "guardian": paths.guardian_lock}
     hosts = paths.known_hosts()
     workers = {f"worker {host.name}": host.worker_lock for host in hosts}
@@ -66,7 +66,7 @@ class ClusterProcesses:
     paths: LocalPaths
 
     def holders(self) -> dict[str, int]:
-        """The pid of each process that runs, by its part in the cluster."""
+        """Return the pid of each running process, by its role in the cluster."""
         found = {what: lock_holder(lock) for what, lock in locks_of(self.paths).items()}
         return {what: pid for what, pid in found.items() if pid is not None}
 
@@ -84,7 +84,7 @@ class ClusterProcesses:
 
 
 def wake(paths: LocalPaths) -> list[str]:
-    """Let its processes go on that were suspended (SIGSTOP, Ctrl-Z), so that they can end in order; names them."""
+    """Resume suspended processes (SIGSTOP, Ctrl-Z), so that they can end gracefully; return their names."""
     woken = []
     for what, lock in locks_of(paths).items():
         pid = lock_holder(lock)
@@ -106,7 +106,7 @@ def _is_suspended(pid: int) -> bool:
 
 
 def kill_cluster(paths: LocalPaths, term_seconds: float = TERM_SECONDS) -> list[int]:
-    """End what still runs of the cluster by signal, the tasks of its worker with it; return the pids signalled."""
+    """Kill what still runs of the cluster, including the tasks of its worker; return the signalled pids."""
     locks = locks_of(paths)
     # The controller first, then what it has just started: a worker that takes its lock only now would outlive them all.
     first = _end(locks.pop("controller"), term_seconds)
@@ -117,7 +117,7 @@ def kill_cluster(paths: LocalPaths, term_seconds: float = TERM_SECONDS) -> list[
 
 
 def _end_starting(paths: LocalPaths) -> list[int]:
-    """Kill workers of this cluster that have no lock yet, and so nothing that runs; return their pids."""
+    """Kill workers of this cluster that have no lock yet, and so no tasks; return their pids."""
     holders = {lock_holder(lock) for lock in locks_of(paths).values()}
     ended = []
     for place in Path("/proc").iterdir():
@@ -140,20 +140,20 @@ def _starts_for(process: Path, paths: LocalPaths) -> bool:
 
 
 def stop_worker(paths: LocalPaths) -> bool:
-    """Make the workers end and stop what they run; says whether there was one."""
+    """Make the workers end and stop their tasks; return whether there was one."""
     locks = [lock for what, lock in locks_of(paths).items() if what != "controller"]
     ended = [lock for lock in locks if _end(lock, TERM_SECONDS) is not None]
     return bool(ended)
 
 
 def stop_host(host: HostPaths) -> None:
-    """Make the worker of one host end, and stop what it runs."""
+    """Make the worker of one host end and stop its tasks."""
     for lock in (host.worker_lock, host.guardian_lock):
         _end(lock, TERM_SECONDS)
 
 
 def _end_leftovers(paths: LocalPaths) -> None:
-    """End tasks whose guardian died before them."""
+    """Kill tasks whose guardian died before them."""
     from iris.worker.strays.leftovers import end_leftovers
 
     hosts = [(host.worker_dir, host.guardian_lock) for host in paths.known_hosts()]
@@ -180,7 +180,7 @@ def _end(lock: Path, term_seconds: float) -> int | None:
 
 
 def _is_ours(pid: int) -> bool:
-    """Guard against a pid that the system gave to another process meanwhile."""
+    """Return whether a pid still belongs to the cluster: the system may have reused it."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

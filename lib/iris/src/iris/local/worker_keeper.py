@@ -1,4 +1,4 @@
-"""Keeps a local cluster's one worker there: when its process ends while the controller lives, another is started."""
+"""Keeps a local cluster's worker running: if its process ends while the controller is alive, another is started."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ STEADY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """A worker's process that was just started.
+    """A newly started worker process.
 
     Args:
-        words: Reading end of a pipe on which it says why it cannot be a worker; it ends with the process.
-        log_start: How long its log was before.
+        words: Reading end of a pipe with the reason of a failure to start; it closes with the process.
+        log_start: Size of its log before the start.
     """
 
     words: int
@@ -34,7 +34,7 @@ class WorkerStart:
 
 
 class WorkerFiles(Protocol):
-    """The files by which a worker is known, as `LocalPaths` and `HostPaths` have them."""
+    """The files that identify a worker, as in `LocalPaths` and `HostPaths`."""
 
     @property
     def worker_lock(self) -> Path: ...
@@ -44,15 +44,15 @@ class WorkerFiles(Protocol):
 
 
 class WorkerKeeper:
-    """Watches the worker's process, by event: from its start, or as the holder of the worker's lock.
+    """Watches the worker's process by events: from its start, or as the holder of the worker's lock.
 
-    Lives in the controller's loop.
+    Runs in the controller's loop.
 
     Args:
         paths: The files of the worker.
-        start_worker: Starts a worker's process; may take a moment, and is called in a thread.
-        on_trouble: Called with the reason when a worker does not start (again), and with "" when one has joined.
-        steady_seconds: One that lived so long is replaced soon; others after growing pauses.
+        start_worker: Starts a worker process; may block, and is called in a thread.
+        on_trouble: Called with the reason if a worker does not start (again), and with "" when one has joined.
+        steady_seconds: A worker that lived this long is replaced soon; others after increasing delays.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class WorkerKeeper:
         self._closed = False
 
     def start(self) -> None:
-        """Start a worker's process, unless there is one, which is watched then."""
+        """Start a worker process unless there is one, which is then watched."""
         if not self._watch_holder():
             self._start()
 
     def watch_start(self, start: WorkerStart) -> None:
-        """Watch a process that was started until a worker has joined."""
+        """Watch a started process until a worker has joined."""
         self._unwatch()
         if self._closed:
             os.close(start.words)
@@ -92,16 +92,16 @@ class WorkerKeeper:
 
     @property
     def is_starting(self) -> bool:
-        """Whether a process was started that has neither joined nor ended."""
+        """Return whether a started process has neither joined nor ended."""
         return self._starting is not None
 
     def on_worker(self) -> None:
-        """A worker has connected: watch its process from now on."""
+        """Handle a connected worker: watch its process from now on."""
         self._on_trouble("")
         self._watch_holder()
 
     def _watch_holder(self) -> bool:
-        """Watch the process that is the worker now; whether there is one."""
+        """Watch the process of the current worker; return whether there is one."""
         pid = lock_holder(self._paths.worker_lock)
         if pid is None or self._closed:
             return False
@@ -116,7 +116,7 @@ class WorkerKeeper:
         return True
 
     def close(self) -> None:
-        """The controller leaves: a worker that ends now is not replaced."""
+        """Stop replacing a worker that ends, because the controller leaves."""
         self._closed = True
         self._unwatch()
         if self._pending is not None:
@@ -130,7 +130,7 @@ class WorkerKeeper:
             self._starting = None
 
     def _listen(self) -> None:
-        """The process that was started says something, or has ended without becoming a worker that joined."""
+        """Handle a message of the started process, or its end before it has joined."""
         said = os.read(self._descriptor, 4096)
         self._words += said
         if said:

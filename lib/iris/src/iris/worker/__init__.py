@@ -1,4 +1,4 @@
-"""The agent on one host: it starts what the controller desires and reports what happened.
+"""The agent on one host: starts the attempts that the controller wants and reports their outcome.
 
-One folder a subject. The worker starts no task itself: that is `guardian`.
+One folder per subject. The worker does not start tasks itself: `guardian` does.
 """

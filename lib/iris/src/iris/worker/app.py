@@ -1,4 +1,4 @@
-"""The worker process: the only place that puts its concrete parts together."""
+"""The worker process: the only place that assembles the concrete parts."""
 
 import asyncio
 import contextlib
@@ -59,22 +59,23 @@ class WorkerConfig:
     """Settings of a worker process.
 
     Args:
-        work_dir: Everything the worker keeps; one worker at a time.
-        capacity: Resources that it offers; None: what `probe` finds.
+        work_dir: The worker's data; used by one worker at a time.
+        capacity: Resources that it offers; None for what `probe` finds.
         attributes: Added to those that `probe` finds.
-        orphan_timeout_s: Exit when no controller was reached for so long and no task runs.
-        stop_grace_s: Time between SIGTERM and SIGKILL for tasks when the worker itself must go.
-        platform: The platform of the host; one that tells when it takes the host away makes the worker leave at once,
-            and its attempts count as preempted.
-        isolation: The best way of keeping tasks from changing what others share that is tried.
-        log_limit_bytes: So much of an attempt's log may wait on this host's disk for the controller.
-        limits: How attempts are held to the limits that they asked for.
-        max_processes: Processes and threads that an attempt may have; 0: most of what the host allows.
+        orphan_timeout_s: Exit when no controller was reached for this long and no task runs.
+        stop_grace_s: Time between SIGTERM and SIGKILL for tasks when the worker itself must leave.
+        platform: The platform of the host. If it announces that it reclaims the host, the worker leaves at once, and
+            its attempts count as preempted.
+        isolation: The strongest isolation between tasks to try.
+        log_limit_bytes: Maximum number of bytes of an attempt's log that may wait on this host's disk for the
+            controller.
+        limits: How the limits of attempts are enforced.
+        max_processes: Maximum number of processes and threads of an attempt; 0 for most of what the host allows.
         guardian_linger_s: How long a guardian without worker and tasks waits for a worker to report their ends to.
-        port_range: First and last port that tasks get; None: any free one.
-        task_variables: How tasks reach the cluster, beside its address and their token.
-        key: What it proves in each session; None: its token is enough (embedded).
-        task_users: Who tasks are on this host; None: who the worker is. Needs root.
+        port_range: First and last port for tasks; None for any free port.
+        task_variables: How tasks reach the cluster, apart from its address and their token.
+        key: The key that it proves in each session; None if its token is enough (embedded).
+        task_users: The uids of tasks on this host; None to run them as the worker's user. Needs root.
         leave_s: Time for a controller to take the last reports.
     """
 
@@ -98,15 +99,15 @@ class WorkerConfig:
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
-    """Be a worker until the controller, a signal (SIGTERM, SIGINT), the platform or loneliness ends it.
+    """Run a worker until the controller, a signal (SIGTERM, SIGINT), the platform or the orphan timeout ends it.
 
     Returns the exit code.
 
-    A worker process that is killed leaves its tasks to its guardian, and the next one takes them up. The process must
-    be the worker's own: its signals and its environment are taken over.
+    If the worker process is killed, its tasks stay with the guardian, and the next worker process adopts them. Call
+    this in the worker's own process: it takes over the signals and the environment.
 
     Raises:
-        Denied: Others could put files into the work directory, such as a socket in place of the guardian's.
+        Denied: Others could write to the work directory, for example put a socket in place of the guardian's.
     """
     hide_own_environment()
     if config.task_users is not None:
@@ -147,7 +148,7 @@ async def _serve_guardian(
     termination: TerminationSignals,
     guardian: GuardianClient,
 ) -> int | None:
-    """Be the worker of one guardian; the exit code, or None when the guardian is gone."""
+    """Serve as the worker of one guardian; return the exit code, or None when the guardian is gone."""
     held = guardian.held()
     kept = [(attempt.owner, str(attempt.note.get("job", ""))) for attempt in held]
     for own in (paths, *_paths_of_users(config, paths)):
@@ -241,7 +242,7 @@ async def _end_attempts(
     grace_ms: int,
     preempted: bool,
 ) -> None:
-    """Stop all attempts; return when they are gone, the guardian is, or somebody will not wait for it."""
+    """Stop all attempts; return when they are gone, the guardian is gone, or the user interrupts again."""
     ending = asyncio.create_task(supervisor.stop_all(reason, grace_ms, preempted))
     again = asyncio.create_task(termination.interrupted_again.wait())
     await asyncio.wait((ending, again, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
@@ -251,7 +252,7 @@ async def _end_attempts(
 
 
 def _leave_at_once(names: Sequence[str], guardian: GuardianClient) -> int:
-    """Say what is still there; return the exit code."""
+    """Report what is still running; return the exit code."""
     if names:
         logger.warning(
             "left at once; still there: %s. Their guardian (process %d) was told to stop them, and keeps what they "
@@ -289,7 +290,7 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> Worke
 
 
 def work_dir_holder(work_dir: Path) -> str:
-    """Return the pid of the worker that runs in a work directory; empty: none does."""
+    """Return the pid of the worker that uses a work directory; empty if there is none."""
     place = WorkPaths(work_dir.absolute()).lock
     if not place.exists():
         return ""
@@ -299,7 +300,7 @@ def work_dir_holder(work_dir: Path) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[str]:
-    """Hold the lock of a work directory; yields "" when it was got, else the pid of its holder."""
+    """Hold the lock of a work directory; yields "" if it was acquired, else the pid of its holder."""
     descriptor = open_lock_file(path)
     try:
         if not try_lock(descriptor):

@@ -1,7 +1,7 @@
 """Runs one pickled call in the task's own interpreter: `python -P callable_main.py PAYLOAD`.
 
-A script of its own, because it runs in the job's environment, where iris need not exist: it needs the standard
-library and cloudpickle, and takes the cloudpickle beside the worker (IRIS_CLOUDPICKLE) where the environment has none.
+A separate script, because it runs in the job's environment, where iris may not be installed: it needs the standard
+library and cloudpickle, and uses the worker's cloudpickle (IRIS_CLOUDPICKLE) if the environment has none.
 """
 
 import os
@@ -21,7 +21,7 @@ _NOT_RETURNED = b"! it ended by sys.exit(0), before its function returned\n"
 
 
 def ensure_cloudpickle(fallback: str) -> None:
-    """Make `import cloudpickle` work, from the package directory `fallback` if need be."""
+    """Make `import cloudpickle` work, from the package directory `fallback` if necessary."""
     import importlib.util
 
     if importlib.util.find_spec("cloudpickle") is not None or not fallback:
@@ -37,7 +37,7 @@ def ensure_cloudpickle(fallback: str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """One line "Type: message" and the innermost frames with their source: what `iris job run` shows of a failure."""
+    """Return one line "Type: message" and the innermost frames with their source, as `iris job run` shows a failure."""
     lines = ["".join(traceback.format_exception_only(error)).strip()]
     for frame in traceback.extract_tb(error.__traceback__)[-_FRAMES:]:
         lines.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}')
@@ -47,7 +47,7 @@ def describe(error: BaseException) -> str:
 
 
 class _Bounded:
-    """A file in memory of bounded size."""
+    """A file in memory with a maximum size."""
 
     def __init__(self, limit: int) -> None:
         self.pieces: list[bytes] = []
@@ -63,9 +63,10 @@ class _Bounded:
 
 
 def pickle_exception(error: BaseException) -> bytes:
-    """Python's version and a pickle of the exception, for `iris.client.task_ends`; empty if it cannot be sent.
+    """Return Python's version and a pickle of the exception, for `iris.client.task_ends`; empty if it cannot be
+    pickled.
 
-    One that is not the same when it is made again (its constructor takes other arguments) is sent in parts.
+    An exception that unpickling does not restore (its constructor takes other arguments) is sent in parts.
     """
     try:
         import cloudpickle
@@ -105,7 +106,7 @@ def _parts(error: BaseException, is_remade: "Callable[[BaseException], bool]") -
 
 
 def write_error(text: str, exception: bytes = b"") -> None:
-    """Leave `text` for the worker, which reports it as the attempt's error; behind a NUL the exception itself."""
+    """Write `text` for the worker, which reports it as the attempt's error; the exception itself follows a NUL."""
     path = os.environ.get("IRIS_ERROR_FILE")
     if not path:
         return
@@ -119,9 +120,10 @@ def write_error(text: str, exception: bytes = b"") -> None:
 
 
 def pack_result(value: object) -> bytes:
-    """Python's version and a pickle of what the callable returned, or a line with the reason why there is none.
+    """Return Python's version and a pickle of the callable's return value, or a line with the reason why there is none.
 
-    As rigging.results, which need not exist here, and which is needed for a large value alone: that goes by storage.
+    The same format as rigging.results, which may not be installed here; it is required only for a large value, which
+    goes to storage.
     """
     kind = type(value).__name__
     file = _Bounded(_RESULT_BYTES)
@@ -146,7 +148,9 @@ def pack_result(value: object) -> bytes:
 
 
 def write_result(packed: bytes) -> None:
-    """Leave what the callable returned for the worker, packed; nothing for None. Without it, none has returned."""
+    """Write the callable's packed return value for the worker; nothing for None. Without the file, no callable has
+    returned.
+    """
     path = os.environ.get("IRIS_ERROR_FILE")
     if not path:
         return
@@ -160,7 +164,7 @@ def write_result(packed: bytes) -> None:
 
 
 def wrong_python(pickled_by: str) -> str:
-    """Return why this interpreter cannot read what Python `pickled_by` ("3.12") pickled; empty when it can."""
+    """Return why this interpreter cannot read a pickle of Python `pickled_by` ("3.12"); empty if it can."""
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not pickled_by or pickled_by == own:
         return ""
@@ -168,9 +172,9 @@ def wrong_python(pickled_by: str) -> str:
 
 
 def announce_progress() -> None:
-    """Where the job has a stall timeout: have this process write its threads before it is ended for hanging.
+    """If the job has a stall timeout, make this process able to dump its threads before it is ended for a stall.
 
-    The line and the signal are those of `iris.progress`, which the job's environment may not have.
+    The line and the signal are those of `iris.progress`, which may not be installed in the job's environment.
     """
     path = os.environ.get("IRIS_PROGRESS_FILE")
     if not path:
@@ -188,7 +192,9 @@ def announce_progress() -> None:
 
 
 def finish(function: "Callable[..., object]", value: object) -> object:
-    """Await what an `async def` function returned; refuse a generator. As `rigging.process.calls`, not always here."""
+    """Await the result of an `async def` function; refuse a generator. Like `rigging.process.calls`, which may not be
+    installed here.
+    """
     from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
     if isinstance(value, (GeneratorType, AsyncGeneratorType)):
@@ -218,7 +224,7 @@ async def _awaited(coroutine: "Awaitable[object]", process: int) -> object:
 
 
 def main(payload_path: str) -> int:
-    """Load and call the payload; 0 when it returned, 1 when it raised."""
+    """Load and call the payload; return 0 if it returned, 1 if it raised."""
     import pickle
 
     process = os.getpid()
@@ -257,11 +263,11 @@ def main(payload_path: str) -> int:
 
 
 def serve(descriptor: int) -> str:
-    """Fork for every request that comes over the socket; returns, in each fork, the path of its payload.
+    """Fork for every request on the socket; in each fork, return the path of its payload.
 
-    A request is the length of its body, with descriptors (gate, stdout, stderr, and perhaps the mount namespace that
-    the fork is to enter), and the body: payload, directory and variables, with NUL between them. The answer is the
-    fork's pid, which goes on when it reads "g" from the gate.
+    A request is the length of its body, with descriptors (gate, stdout, stderr, and optionally the mount namespace that
+    the fork enters), and the body: payload, directory and variables, separated by NUL. The answer is the pid of the
+    fork, which continues when it reads "g" from the gate.
     """
     import gc
     import importlib.util
@@ -300,7 +306,7 @@ def serve(descriptor: int) -> str:
 
 
 def _fork_twice() -> int:
-    """As os.fork(), but whose child is an orphan: the worker above, a subreaper, becomes its parent."""
+    """Like os.fork(), but the child is orphaned, so that the worker above, a subreaper, becomes its parent."""
     read_end, write_end = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -318,13 +324,14 @@ def _fork_twice() -> int:
 
 
 def _sibling_fork() -> "Callable[[], int] | None":
-    """Return an os.fork() whose child is its parent's child; None where that cannot be.
+    """Return an os.fork() that creates a sibling of the caller instead of a child; None if that is not possible.
 
-    A start takes 1.3 ms of processor time this way, 2.7 ms by `_fork_twice`, and holds up the helper for 0.4 instead of
-    1.8 ms (measured with cloudpickle imported), where a whole warm start takes about 3 ms.
+    A start takes 1.3 ms of processor time this way, 2.7 ms with `_fork_twice`, and blocks the helper for 0.4 instead of
+    1.8 ms (measured with cloudpickle imported); a whole warm start takes about 3 ms.
 
-    Only the kernel offers it (CLONE_PARENT), so the rest of what os.fork() and glibc's fork() do is done here: Python's
-    own handlers, and the thread's id in glibc's memory, by which mutexes know their owner. This process has one thread.
+    Only the kernel offers this (CLONE_PARENT), so the remaining work of os.fork() and glibc's fork() is done here:
+    Python's own handlers, and the thread's id in glibc's memory, which identifies the owners of mutexes. This process
+    has one thread.
     """
     import struct
 
@@ -367,7 +374,7 @@ def _sibling_fork() -> "Callable[[], int] | None":
 
 
 def _become(body: bytes, descriptors: "list[int]") -> str:
-    """Take on the variables, directory and output of an attempt, once the worker says so; the path of its payload."""
+    """Set the variables, directory and output of an attempt when the worker says so; return the path of its payload."""
     gate, out, err, *namespace = descriptors
     if os.read(gate, 1) != b"g":
         os._exit(75)
@@ -388,7 +395,7 @@ def _become(body: bytes, descriptors: "list[int]") -> str:
 
 
 def _join(body: bytes) -> None:
-    """Enter the attempt's control groups, if it has some: a process moves itself much faster than others."""
+    """Enter the attempt's control groups, if any: a process can move itself much faster than others."""
     for variable in body.split(b"\0")[2:]:
         name, _, paths = variable.partition(b"=")
         for path in paths.split(b"\n") if name == b"IRIS_JOIN_GROUPS" else ():
@@ -401,7 +408,7 @@ def _join(body: bytes) -> None:
 
 
 def _enter(namespace: "list[int]") -> None:
-    """Go into a mount namespace, if there is one, and give up the capabilities that this took."""
+    """Enter a mount namespace, if there is one, and drop the capabilities that this required."""
     is_root = os.geteuid() == 0
     if is_root and not namespace:
         return
@@ -422,7 +429,9 @@ def _enter(namespace: "list[int]") -> None:
 
 
 def leave(code: object) -> None:
-    """End a fork as `sys.exit(code)` would, but leave the interpreter whole: its memory is shared with the helper."""
+    """End a fork as `sys.exit(code)` would, but without tearing down the interpreter, whose memory is shared with the
+    helper.
+    """
     import atexit
     import contextlib
     import threading
@@ -440,7 +449,7 @@ def leave(code: object) -> None:
 
 
 def main_forked(payload_path: str) -> None:
-    """`main` in a fork of `serve`."""
+    """Run `main` in a fork of `serve`."""
     try:
         code: object = main(payload_path)
     except SystemExit as exit:

@@ -1,4 +1,4 @@
-"""The files of a worker: everything is below one work directory, which one worker at a time owns."""
+"""The files of a worker, below one work directory used by one worker at a time."""
 
 import hashlib
 import os
@@ -18,13 +18,13 @@ _RESULT: Final = ".value"
 
 
 class WorkPaths:
-    """Names of files and directories below `root`.
+    """Paths of files and directories below `root`.
 
     Args:
         root: The work directory.
-        uid: Whose tasks have a part of it for themselves: their caches below `caches`, which tasks see read-only, and
-            all else but logs below `users`. Both are root's; what tasks write is in directories in them that are
-            theirs, and which none can replace. 0: the part of tasks that run as the worker's user.
+        uid: The uid of the tasks that have a separate part: their caches below `caches`, read-only for tasks, and
+            everything else but logs below `users`. Root owns both; tasks write to directories in them that they own and
+            that no task can replace. 0 for the part of tasks that run as the worker's user.
     """
 
     def __init__(self, root: Path, uid: int = 0) -> None:
@@ -52,7 +52,9 @@ class WorkPaths:
         self._errors = str(self.errors)
 
     def make(self) -> None:
-        """Make the directories, readable by their owner only; also mends what a task has removed or closed."""
+        """Create the directories, readable by their owner only; also repairs what a task has removed or made
+        inaccessible.
+        """
         if self.uid:
             self._make_for_user()
             return
@@ -79,10 +81,10 @@ class WorkPaths:
             os.chown(directory, self.uid, self.uid)
 
     def clear_attempts(self, kept: Iterable[tuple[str, str]]) -> None:
-        """Remove what attempts of a former worker left, except for those that go on.
+        """Remove the files of attempts of an earlier worker, except for those that are still running.
 
         Args:
-            kept: Their ids, and their jobs'.
+            kept: The ids of these attempts and their jobs.
         """
         from iris.worker.host.removal import remove_tree
 
@@ -94,7 +96,7 @@ class WorkPaths:
                     remove_tree(str(path))
 
     def layer(self, attempt_id: str) -> str:
-        """Its changes to its bundle and environment, or its copies of them."""
+        """Return the directory of an attempt's changes to its bundle and environment, or its copies of them."""
         return f"{self.layers}/{short_name(attempt_id)}"
 
     # These are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
@@ -106,20 +108,20 @@ class WorkPaths:
         return f"{self._errors}/{safe_name(attempt_id)}"
 
     def result(self, attempt_id: str) -> str:
-        """Where its callable leaves what it returned (`callable_main.write_result`)."""
+        """Return the file for a callable's return value (`callable_main.write_result`)."""
         return self.error(attempt_id) + _RESULT
 
     def bundle_of(self, path: Path) -> Path:
-        """The directory of the whole bundle that `path` is in."""
+        """Return the directory of the whole bundle that contains `path`."""
         return self.bundles / path.relative_to(self.bundles).parts[0]
 
     def token(self, holder: str) -> str:
-        """Of an attempt, or of a job whose attempts share it."""
+        """Return the token file of an attempt, or of a job whose attempts share it."""
         return f"{self._tokens}/{safe_name(holder)}"
 
 
 def safe_name(identifier: str) -> str:
-    """A file name for an id, one to one; long ones end in a digest."""
+    """Return a unique file name for an id; long ones end in a digest."""
     # Id parts hold neither "~" nor ":", so no two ids meet.
     name = identifier.strip("/").replace("/", "~").replace(":", "~~")
     if len(name) <= _LONGEST_NAME:
@@ -128,5 +130,5 @@ def safe_name(identifier: str) -> str:
 
 
 def short_name(identifier: str) -> str:
-    """Ten letters for an id; no two of those in use at a time have the same."""
+    """Return ten letters for an id, different from those of other ids in use."""
     return hashlib.blake2b(identifier.encode(), digest_size=5).hexdigest()

@@ -31,10 +31,10 @@ class StartFailure(StrEnum):
 
 
 class StartFailed(MarinError, RuntimeError):
-    """The command could not be started; the message names it and where it was looked for.
+    """The command could not be started; the message names it and where it was searched.
 
     Args:
-        exit_code: What a shell would have exited with.
+        exit_code: The exit code that a shell would return.
     """
 
     def __init__(self, message: str, exit_code: int = NOT_EXECUTABLE, why: StartFailure = StartFailure.COMMAND) -> None:
@@ -91,7 +91,7 @@ class ProcessSpec:
     """The common part: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
 
     def whole(self) -> "ProcessSpec":
-        """The same without `common`."""
+        """Return the spec with `common` merged into it."""
         common = self.common
         if common is None:
             return self
@@ -115,7 +115,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a process: by `code`, or by signal number `signal` (then `code` is 0)."""
+    """The end of a process: by exit code `code`, or by signal number `signal` (then `code` is 0)."""
 
     code: int
     signal: int
@@ -140,7 +140,7 @@ class Exit:
         return self.code == 0 and self.signal == 0
 
     def text(self) -> str:
-        """For people: "exit code 3", "killed by SIGKILL"."""
+        """Return a readable text: "exit code 3", "killed by SIGKILL"."""
         if not self.signal:
             return f"exit code {self.code}"
         try:
@@ -150,43 +150,45 @@ class Exit:
 
 
 class Listener(Protocol):
-    """Hears of one process, on the loop's thread: `on_started` or `on_refused`, and after the former `on_exit`."""
+    """Receives the events of one process, on the loop's thread: `on_started` or `on_refused`, and after the former
+    `on_exit`.
+    """
 
     def on_started(self, pid: int) -> None: ...
 
     def on_refused(self, error: StartFailed) -> None:
-        """It was not started, and never will be."""
+        """Called if it was not started and will not be."""
         ...
 
     def on_log(self, size: int) -> None:
-        """Its log has grown to `size` bytes."""
+        """Called when its log has grown to `size` bytes."""
         ...
 
     def on_usage(self, usage: Usage) -> None:
-        """It was seen to use this; once more before its end."""
+        """Called with its usage; once more before its end."""
         ...
 
     def on_exit(self, exit: Exit) -> None:
-        """The process and all its descendants are gone, and all their output is in the log."""
+        """Called when the process and all its descendants are gone and all their output is in the log."""
         ...
 
 
 class RunningCommand(Protocol):
-    """One command that was handed over to be run."""
+    """One command passed to the runtime."""
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
-        """Send SIGTERM now and SIGKILL after a while to its process group; a command that has not started never starts.
+        """Send SIGTERM now and SIGKILL later to its process group; a command that has not started never starts.
 
         Args:
-            grace_ms: Time between the two.
-            note: Replaces the one of its spec.
+            grace_ms: Time between the two signals.
+            note: Replaces the note of its spec.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InheritedAttempt:
-    """An attempt that a former worker process handed over, and the present one is to take up."""
+    """An attempt of an earlier worker process that the current one should adopt."""
 
     owner: str
     pid: int
@@ -198,43 +200,43 @@ class InheritedAttempt:
 
 
 class Runtime(Protocol):
-    """Starts commands: what the supervisor needs of the guardian."""
+    """Starts commands: the supervisor's view of the guardian."""
 
     @property
     def live_count(self) -> int:
-        """Commands that were handed over and have not ended."""
+        """The number of commands that have not ended."""
         ...
 
     @property
     def isolation(self) -> IsolationMode:
-        """The way in which it keeps tasks apart."""
+        """How it isolates tasks."""
         ...
 
     @property
     def most_live(self) -> int:
-        """Number of commands that it can hold at a time."""
+        """The maximum number of commands at a time."""
         ...
 
     def start(self, spec: ProcessSpec, listener: Listener) -> RunningCommand:
-        """Hand `spec` over to be run, as leader of its own session."""
+        """Run `spec` as leader of its own session."""
         ...
 
     def held(self) -> list[InheritedAttempt]:
-        """Attempts that were there when this worker process came."""
+        """Return the attempts that existed when this worker process started."""
         ...
 
     def take_up(self, owner: str, listener: Listener) -> RunningCommand:
-        """Listen to one of `held` from now on; what became of it meanwhile is told at once."""
+        """Listen to one of `held` from now on; its past events are delivered at once."""
         ...
 
     def trouble(self) -> str:
-        """Return why nothing can be started at present; empty: nothing is known to speak against it."""
+        """Return why nothing can be started at present; empty if no reason is known."""
         ...
 
     def contact(self, sent_ms: int) -> None:
-        """The controller acknowledged a beat that was sent at this moment (`guardian.protocol.boot_ms`)."""
+        """Record that the controller acknowledged a heartbeat sent at this time (`guardian.protocol.boot_ms`)."""
         ...
 
     def forget(self, owner: str) -> None:
-        """Its end is known to all who need it: remove its log and what is held of it."""
+        """Remove its log and state, because its end has been reported."""
         ...

@@ -1,4 +1,4 @@
-"""The worker's own words for what it is asked to run and what it saw."""
+"""The worker's own types for requests and observations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from rigging.errors import MarinError
 
 
 class PreparationFailed(MarinError, RuntimeError):
-    """An attempt could not be made ready to start; `kind` says whose fault that is.
+    """An attempt could not be prepared; `kind` tells who is at fault.
 
     Args:
-        kind: Whose fault it is.
-        message: The reason, for everybody who asks for the attempt's error.
-        output: All that the program which failed has said; it belongs into the attempt's log alone.
+        kind: Who is at fault.
+        message: The reason, visible to everybody who can see the attempt's error.
+        output: The complete output of the program that failed, for the attempt's log only.
     """
 
     def __init__(self, kind: FailureKind, message: str, output: str = "") -> None:
@@ -68,7 +68,7 @@ class StartRequest:
     """One attempt to run.
 
     Args:
-        prefilled: It begins in the place of an attempt that ends here, or when it is asked for again without this.
+        prefilled: Whether it starts when another attempt ends here, or when it is requested again without this flag.
     """
 
     attempt_id: str
@@ -99,7 +99,7 @@ class DesiredChange:
 
 
 class TaskResult(NamedTuple):
-    """A return value as it is reported: itself, packed, or the blob that has it; both are empty when it is None."""
+    """A reported return value: the packed value, or the blob that contains it; both are empty for None."""
 
     packed: bytes = b""
     digest: str = ""

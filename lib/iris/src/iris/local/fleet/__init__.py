@@ -1,4 +1,4 @@
-"""The slices of a cluster file on this machine: one worker process for each host, started on demand.
+"""The slices of a cluster file on this machine: one worker process per host, started on demand.
 
 `slices` and `demand` decide (pure), `keeper` acts.
 """

@@ -1,4 +1,4 @@
-"""Which slices to start for jobs that wait, and which to let go: pure decisions over the controller's view."""
+"""Decides which slices to start for pending jobs and which to release, from the controller's view. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ _MOST_TASKS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SliceChoice:
-    """The answer of `slices_wanted`.
+    """The result of `slices_wanted`.
 
     Args:
         start: Slices to start, in the order of the jobs that need them.
-        refused: For each job that needs more than may be started: why.
+        refused: For each job that needs more than may be started, the reason.
     """
 
     start: tuple[Slice, ...] = ()
@@ -34,16 +34,16 @@ class SliceChoice:
 def slices_wanted(
     view: ClusterView, groups: Sequence[ScaleGroup], present: Sequence[Slice], leaving: Sequence[Slice], max_hosts: int
 ) -> SliceChoice:
-    """Choose slices for jobs that no connected worker has room for, in the scheduler's order.
+    """Choose slices for jobs that do not fit on connected workers, in the scheduler's order.
 
-    A slice that starts already serves the jobs that were first. Gangs get all that they need, or nothing.
+    Starting slices are assigned to the first jobs. A gang gets all that it needs, or nothing.
 
     Args:
         view: After a scheduling round; never modified.
-        groups: What may be started.
-        present: Slices that run or start.
-        leaving: Slices that end; their names are taken until they have.
-        max_hosts: Hosts of all slices together.
+        groups: The groups that may be started.
+        present: Running or starting slices.
+        leaving: Slices that are ending; their names stay reserved until they have ended.
+        max_hosts: Maximum number of hosts of all slices.
     """
     search = _Search(view, groups, present, leaving, max_hosts)
     for _, _, job_id in view.queue[:_MOST_JOBS]:
@@ -53,7 +53,7 @@ def slices_wanted(
 
 
 def is_unused(view: ClusterView, item: Slice) -> bool:
-    """True if nothing is booked on any host of a slice, all of which are connected."""
+    """Return whether all hosts of a slice are connected and nothing is assigned to them."""
     return all(
         host.worker_id in view.workers
         and view.workers[host.worker_id].connected
@@ -63,7 +63,7 @@ def is_unused(view: ClusterView, item: Slice) -> bool:
 
 
 class _Search:
-    """One look at what waits; `_free` holds what is left of hosts that start."""
+    """One pass over the pending jobs; `_free` is the remaining capacity of starting hosts."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Search:
                 return
 
     def _serve_task(self, job_id: JobId, spec: JobSpec) -> bool:
-        """Find a place for one more task; False: for this one, and those after it, there is nothing to be done."""
+        """Find a place for one more task; return False if there is none for it and the following ones."""
         if any(spec.resources.fits(item.group.host) and _meets(item, spec) for item in self._idle):
             return False  # it waits for something else than room
         for item in self._starting:
@@ -147,7 +147,7 @@ class _Search:
                 self._free[host.name] = Resources()  # a gang shares its hosts with no other
 
     def _room(self, item: Slice, key: str, spec: JobSpec) -> int:
-        """Tasks of a gang for which an unused slice has room."""
+        """Return how many tasks of a gang an unused slice has room for."""
         if not all(key in dict(host.attributes) for host in item.hosts):
             return 0
         fitting = [host for host in item.hosts if evaluate(spec.constraints, dict(host.attributes))]
@@ -155,7 +155,7 @@ class _Search:
         return item.group.tasks_per_slice(spec.resources) if len(whole) == len(item.hosts) else 0
 
     def _matching(self, spec: JobSpec) -> list[ScaleGroup]:
-        """Groups whose hosts can run a task; first those that are wished for, then the plainest."""
+        """Return groups whose hosts can run a task; preferred ones first, then the simplest."""
 
         def rank(group: ScaleGroup) -> tuple[int, bool, int]:
             plain = spec.resources.accelerator is None and group.host.accelerator is not None
@@ -169,7 +169,7 @@ class _Search:
         return sorted(fitting, key=rank)
 
     def _add(self, group: ScaleGroup) -> Slice | None:
-        """Start another slice of a group; None where that may not be."""
+        """Add a slice of a group; return None if that is not allowed."""
         of_group = sum(item.group.name == group.name for item in self._there)
         hosts = sum(item.group.hosts_per_slice for item in self._there)
         if of_group >= group.max_slices or hosts + group.hosts_per_slice > self._max_hosts:
@@ -184,7 +184,7 @@ class _Search:
         return item
 
     def _forget(self, mark: int) -> None:
-        """Take back what was added for a gang that does not get all."""
+        """Undo the additions for a gang that does not get all that it needs."""
         for item in self.start[mark:]:
             self._taken.discard(item.name)
             self._there.remove(item)

@@ -1,4 +1,4 @@
-"""A cluster file and its local run: is it one that has slices, what will be there, and the file in our own words."""
+"""Running a cluster file locally: whether it has slices, which hosts will exist, and its conversion to iris terms."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,11 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """A cluster file in our own words.
+    """A cluster file in iris terms.
 
     Args:
         text: YAML.
-        left_out: For each key that means nothing here: file, line and key, and why.
+        left_out: For each key without meaning here: file, line and key, and the reason.
     """
 
     text: str
@@ -26,24 +26,25 @@ class ImportedFile:
 
 
 def has_slices(path: Path) -> bool:
-    """True if a cluster file names scale groups: its local run has slices. Raises InvalidRequest."""
+    """Return whether a cluster file names scale groups, so that its local run has slices. Raises InvalidRequest."""
     return bool(read_cluster_config(path).scale_groups)
 
 
 def prepare_run(
     paths: LocalPaths, file: Path, max_hosts: int, remote_state_dir: str = "", durability: str = ""
 ) -> FleetPlan:
-    """Check a cluster file and keep it as the one that a local cluster runs; return what will be there.
+    """Check a cluster file and store it as the file of a local cluster; return the planned hosts.
 
     Args:
         paths: The files of the local cluster.
         file: The cluster file.
-        max_hosts: Hosts that may run at a time.
-        remote_state_dir: Where its state is kept, too; the file's is the real cluster's, and not used.
-        durability: "local" or "remote"; empty: "local".
+        max_hosts: Maximum number of running hosts.
+        remote_state_dir: Where its state is replicated; the file's own directory belongs to the real cluster and is not
+            used.
+        durability: "local" or "remote"; empty for "local".
 
     Raises:
-        InvalidRequest: The file is wrong, or no slice of it can run here.
+        InvalidRequest: The file is invalid, or none of its slices can run here.
     """
     config = read_cluster_config(file)
     if config.address:
@@ -66,7 +67,7 @@ def prepare_run(
 
 
 def import_file(path: Path) -> ImportedFile:
-    """Put a cluster file into our own words. Raises InvalidRequest."""
+    """Convert a cluster file to iris terms. Raises InvalidRequest."""
     import yaml
 
     found = translate(read_document(path))

@@ -1,4 +1,4 @@
-"""The process of one host of a slice, and what its worker is told in a file."""
+"""The process of one host of a slice, and the file that describes its worker."""
 
 import json
 import logging
@@ -22,14 +22,14 @@ _PRIVATE: Final = 0o700
 
 
 def describe_host(paths: HostPaths, host: FakeHost) -> None:
-    """Write what the worker of a host offers."""
+    """Write the resources and attributes of a host's worker."""
     paths.worker_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     content = {"capacity": asdict(host.capacity), "attributes": dict(host.attributes)}
     write_bytes_atomic(str(paths.description), json.dumps(content).encode())
 
 
 def read_host(paths: HostPaths) -> FakeHost | None:
-    """Read what `describe_host` wrote; None: the host is not wanted, or the file is damaged."""
+    """Read the file written by `describe_host`; None if the host is not wanted or the file is damaged."""
     try:
         content = json.loads(paths.description.read_text())
         fields = dict(content["capacity"])
@@ -42,7 +42,7 @@ def read_host(paths: HostPaths) -> FakeHost | None:
 
 
 def start_host_process(paths: LocalPaths, host: FakeHost) -> WorkerStart:
-    """Start the process of a host, in a session of its own: it outlives the controller."""
+    """Start the process of a host in a session of its own, so that it outlives the controller."""
     files = paths.host(host.name)
     describe_host(files, host)
     words, writer = os.pipe()
@@ -69,12 +69,12 @@ def start_host_process(paths: LocalPaths, host: FakeHost) -> WorkerStart:
 
 
 def run_host_process(paths: LocalPaths, name: str, say: Callable[[str], None]) -> int:
-    """Be the worker of one host until the controller or a signal ends it; return the exit code.
+    """Run the worker of one host until the controller or a signal ends it; return the exit code.
 
     Args:
         paths: The files of the local cluster.
         name: The host.
-        say: Called with the reason when it ends otherwise than in order.
+        say: Called with the reason of an abnormal end.
     """
     from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
     from iris.rpc.controller_address import ControllerAddress

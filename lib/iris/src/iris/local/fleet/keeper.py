@@ -1,4 +1,4 @@
-"""Keeps the slices of a local cluster there: starts them for jobs that wait, lets go of those that nobody uses."""
+"""Keeps the slices of a local cluster running: starts them for pending jobs, releases unused ones."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ _GOES: Final = "its slice is idle and goes"
 
 @dataclass(slots=True)
 class _Running:
-    """A slice that was started."""
+    """A started slice."""
 
     item: Slice
     used_at: float
@@ -39,15 +39,15 @@ class _Running:
 
 
 class FleetKeeper:
-    """The slices of one controller; lives in its loop.
+    """The slices of one controller; runs in its loop.
 
     Args:
         paths: The files of the local cluster.
-        plan: What there may be.
-        on_ready: Called once when the slices to start with have joined.
-        on_trouble: Called with the reason why something that is wanted is not there, and with "" when all is.
+        plan: The possible slices.
+        on_ready: Called once when the initial slices have joined.
+        on_trouble: Called with the reason if something wanted is missing, and with "" when all is there.
         idle_seconds, crowded_seconds: See `IDLE_SECONDS` and `CROWDED_SECONDS`.
-        look_seconds: Pause between two looks while there are slices to let go of.
+        look_seconds: Interval of checks while there are slices to release.
         start_host, end_host: Start and end the process of a host; called in a thread.
     """
 
@@ -81,12 +81,12 @@ class FleetKeeper:
         self._is_open = self._is_ready = False
 
     def attach(self, controller: Controller) -> None:
-        """Learn the controller whose jobs are to be served."""
+        """Set the controller whose jobs are to be served."""
         self._controller = controller
         controller.engine.listen(self._on_effects)
 
     def begin(self) -> None:
-        """Start what is to be there; called when the controller listens."""
+        """Start the initial slices; called when the controller listens."""
         self._is_open = True
         for item in (*self._former(), *self._plan.first):
             if item.name not in self._running:
@@ -94,7 +94,7 @@ class FleetKeeper:
         self._look()
 
     def _former(self) -> list[Slice]:
-        """Slices that a controller before this one has started; the hosts of others, which it was ending, end."""
+        """Return slices started by an earlier controller; hosts of other slices, which it was ending, end."""
         groups = {group.name: group for group in self._plan.groups}
         found: dict[str, Slice] = {}
         for files in self._paths.known_hosts():
@@ -110,7 +110,7 @@ class FleetKeeper:
         return list(found.values())
 
     def on_worker(self, worker_id: str) -> None:
-        """A host has joined, or joined again."""
+        """Handle a host that has joined, or joined again."""
         for running in self._running.values():
             for host in running.item.hosts:
                 if host.worker_id == worker_id:
@@ -120,18 +120,18 @@ class FleetKeeper:
         self._look_soon()
 
     def _use_again(self, host: FakeHost) -> None:
-        """Use a host that a former controller was about to let go."""
+        """Reuse a host that an earlier controller was about to release."""
         worker = self._controller.view.workers.get(host.worker_id) if self._controller is not None else None
         if self._controller is not None and worker is not None and worker.cordon_reason == _GOES:
             self._in_background(self._controller.uncordon(host.worker_id))
 
     @property
     def trouble(self) -> str:
-        """Why something that is wanted is not there; "" when all is."""
+        """Return why something wanted is missing; "" if all is there."""
         return "; ".join(filter(None, (*self._troubles.values(), self._crowded)))
 
     def close(self) -> None:
-        """The controller leaves: hosts that end now are not replaced."""
+        """Stop replacing hosts that end, because the controller leaves."""
         self._is_open = False
         if self._look_due is not None:
             self._look_due.cancel()
@@ -194,7 +194,7 @@ class FleetKeeper:
         return all(name in workers and workers[name].connected for name in hosts)
 
     def _let_go(self, controller: Controller, *, crowded: bool) -> None:
-        """Release slices beyond the minimum that nobody uses."""
+        """Release unused slices beyond the minimum."""
         now = time.monotonic()
         patience = min(self._idle_seconds, self._crowded_seconds) if crowded else self._idle_seconds
         counts: dict[str, int] = {}
@@ -229,7 +229,7 @@ class FleetKeeper:
             logger.warning("%s", error)
 
     def _forget_strays(self, controller: Controller) -> None:
-        """Forget workers of slices that are gone, so that their names can be used again."""
+        """Remove workers of slices that are gone, so that their names can be reused."""
         if self._chores:
             return
         wanted = {host.worker_id for running in self._running.values() for host in running.item.hosts}
@@ -239,7 +239,7 @@ class FleetKeeper:
                 self._in_background(controller.remove_worker(worker_id, "its slice has gone"))
 
     async def _end(self, controller: Controller, item: Slice) -> None:
-        """End the hosts of a slice; whatever was assigned there meanwhile goes elsewhere at no charge."""
+        """End the hosts of a slice; tasks assigned there meanwhile are moved without being charged a retry."""
         try:
             for host in item.hosts:
                 await controller.cordon(host.worker_id, _GOES, drain=True)

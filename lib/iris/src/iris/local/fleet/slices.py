@@ -1,4 +1,4 @@
-"""The slices that stand for a cluster file's scale groups, and which of them can be started on this machine."""
+"""The slices for a cluster file's scale groups, and which of them can be started on this machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ SLICE_ATTRIBUTE: Final = "slice"
 
 @dataclass(frozen=True, slots=True)
 class FakeHost:
-    """One host of a slice: a worker process of this machine that offers what the file says of the host.
+    """One host of a slice: a worker process on this machine that offers what the file says about the host.
 
     Args:
-        name: Unique in the cluster, and the name of its directory.
-        capacity: What it offers to jobs, whatever this machine has.
-        attributes: For constraints; besides, there are those that the worker finds by itself.
+        name: Unique in the cluster; also the name of its directory.
+        capacity: Resources offered to jobs, regardless of this machine's.
+        attributes: Attributes for constraints, in addition to those that the worker finds.
     """
 
     name: str
@@ -36,14 +36,14 @@ class FakeHost:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One slice of a scale group; its hosts come and go together."""
+    """One slice of a scale group; its hosts start and end together."""
 
     group: ScaleGroup
     index: int
 
     @property
     def name(self) -> str:
-        """The group's name and its number in it."""
+        """The group's name and the slice's number in it."""
         return f"{self.group.name}-{self.index}"
 
     @property
@@ -64,13 +64,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """The slices that a local run of a cluster file may have.
+    """The slices that a local run of a cluster file may start.
 
     Args:
-        groups: The scale groups of which slices can be started.
-        max_hosts: So many hosts run at a time at most.
-        first: Slices to start with.
-        left_out: For each scale group that is not, or not wholly, there from the start: its name and why.
+        groups: The scale groups whose slices can be started.
+        max_hosts: Maximum number of running hosts.
+        first: The initial slices.
+        left_out: For each scale group that is not completely started at first: its name and the reason.
     """
 
     groups: tuple[ScaleGroup, ...]
@@ -80,11 +80,11 @@ class FleetPlan:
 
 
 def plan_fleet(groups: Sequence[ScaleGroup], max_hosts: int) -> FleetPlan:
-    """Choose the slices to start with: `min_slices` of each group, in the file's order, as far as hosts are allowed.
+    """Choose the initial slices: `min_slices` of each group, in the file's order, within the maximum number of hosts.
 
     Args:
         groups: Of the cluster file.
-        max_hosts: Hosts that may run at a time.
+        max_hosts: Maximum number of running hosts.
     """
     usable, first, left_out = [], [], []
     free = max_hosts

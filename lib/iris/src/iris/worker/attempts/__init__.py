@@ -1,4 +1,4 @@
-"""Attempts of tasks: admit, prepare, start, observe, end, forget.
+"""Attempts of tasks: accept, prepare, start, observe, end, forget.
 
 `machine` decides (pure), `supervisor` acts.
 """

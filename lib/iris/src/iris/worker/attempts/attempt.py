@@ -1,4 +1,4 @@
-"""One attempt on this worker: what was asked, how far it is, and the handles of what runs for it."""
+"""One attempt on this worker: the request, its state, and the handles of its process."""
 
 import asyncio
 from dataclasses import replace
@@ -16,7 +16,7 @@ from iris.worker.watch.rules import NOT_WATCHED, WatchRules
 
 
 class AttemptListener(Protocol):
-    """Hears what an attempt's process does."""
+    """Receives the events of an attempt's process."""
 
     def started(self, attempt: "Attempt", pid: int) -> None: ...
 
@@ -34,9 +34,9 @@ class Attempt:
 
     Args:
         request: As the controller sent it.
-        log_path: Its log's file.
-        listener: Told of what its process does.
-        room: Names the files that it shares with others: its uid, or 0 (see `rooms`).
+        log_path: Its log file.
+        listener: Receives the events of its process.
+        room: The room that it shares files with: its uid, or 0 (see `rooms`).
     """
 
     __slots__ = (
@@ -99,7 +99,9 @@ class Attempt:
         )
 
     def inventory_observation(self) -> Observation:
-        """The first observation of a new session: an end is told only once its log is; until then it goes on."""
+        """Return the first observation of a new session: an attempt is reported as running until its log is
+        complete.
+        """
         if not self.ended or self.log.acked == self.log.size:
             return self.observation()
         state = TaskState.RUNNING if self.state.pid else TaskState.BUILDING
@@ -126,7 +128,7 @@ class Attempt:
             self.report_timer.cancel()
 
     def note(self) -> dict[str, Any]:
-        """State for the next worker process: see `adopted`."""
+        """Return the state for the next worker process: see `adopted`."""
         launch = self.request.launch
         note: dict[str, Any] = {
             "task": self.request.task_id,
@@ -155,7 +157,7 @@ class Attempt:
 
 
 def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
-    """An attempt that another worker process of this host has started."""
+    """Return the attempt that an earlier worker process of this host started."""
     note = held.note
     launch = Launch(
         job_id=str(note.get("job", "")),

@@ -1,4 +1,4 @@
-"""The directories of attempts: each has its own, and nothing is left of them once it has ended."""
+"""The directories of attempts: each attempt has its own, and they are removed when it has ended."""
 
 import asyncio
 import contextlib
@@ -27,14 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 class AttemptDirectories:
-    """A working directory and a TMPDIR for every attempt, and what it has of its bundle and environment for itself.
+    """A working directory and a TMPDIR for every attempt, and its private parts of the bundle and the environment.
 
-    An attempt with a workspace begins in its own view of the bundle, in the bundle's place; others in an empty one.
+    An attempt with a workspace starts in its own view of the bundle, at the path of the bundle; others start in an
+    empty directory.
 
     Args:
-        mode: How attempts are kept apart.
-        run_later: Runs a function outside of the loop: removing what a task has left can take minutes.
-        compiled: Finds what was compiled of a directory for a `python`; empty: nothing.
+        mode: How attempts are isolated.
+        run_later: Runs a function outside the loop: removing the files of a task can take minutes.
+        compiled: Returns the directory with the compiled files of a directory for a `python`; empty if there is none.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class AttemptDirectories:
         self._own_environment = worker_environment().virtual_env
 
     def needs_copy(self, prepared: PreparedEnvironment) -> bool:
-        """Whether `copy` must come before an attempt can start there."""
+        """Return whether `copy` must be called before an attempt can start there."""
         return self._mode is not IsolationMode.OVERLAY and prepared.bundle_dir is not None
 
     async def copy(self, attempt_id: str, prepared: PreparedEnvironment) -> PreparedEnvironment:
-        """Copy the bundle for one attempt; return the environment with that copy in its place. Raises OSError."""
+        """Copy the bundle for one attempt; return the environment with the copy in its place. Raises OSError."""
         if prepared.bundle_dir is None or not self.needs_copy(prepared):
             return prepared
         bundle = self._paths.bundle_of(prepared.bundle_dir)
@@ -75,7 +76,7 @@ class AttemptDirectories:
         return _moved(prepared, str(bundle), private_copy(directory))
 
     def mounts(self, attempt_id: str, prepared: PreparedEnvironment) -> tuple[Mount, ...]:
-        """The attempt's mounts in place of shared directories; `make` comes before. Raises OSError."""
+        """Return the attempt's mounts over shared directories; call `make` first. Raises OSError."""
         if self._mode is IsolationMode.COPY:
             if prepared.bundle_dir is None:
                 self._plain.add(attempt_id)
@@ -100,16 +101,17 @@ class AttemptDirectories:
         return self._compiled(Path(tree), f"{prepared.bin_dirs[0]}/python") if is_ours and prepared.bin_dirs else ""
 
     def make(self, attempt_id: str, prepared: PreparedEnvironment, relative: str = "") -> str:
-        """Make the attempt's directories and return the one in which it begins, as its mounts will show it.
+        """Create the attempt's directories and return the one in which it starts, as seen through its mounts.
 
         Args:
             attempt_id: The attempt.
             prepared: The environment that it runs in.
-            relative: Its working directory in the workspace. One that is missing is made: empty ones are not sent.
+            relative: Its working directory in the workspace. It is created if missing, because bundles contain no empty
+                directories.
 
         Raises:
             StartFailed: `relative` is a file.
-            OSError: The host cannot make them.
+            OSError: The host cannot create them.
         """
         place = os.path.join(prepared.bundle_dir, relative) if prepared.bundle_dir is not None else ""
         try:
@@ -130,7 +132,7 @@ class AttemptDirectories:
         return place or slot.working
 
     def _make_own(self, attempt_id: str, prepared: PreparedEnvironment, path: str) -> None:
-        """Make a directory of the bundle in what the attempt has of it for itself. Raises StartFailed, OSError."""
+        """Create a directory of the bundle in the attempt's private part of it. Raises StartFailed, OSError."""
         own = private_copy(self._paths.layer(attempt_id))
         bundle = own if self._mode is IsolationMode.COPY else str(self._paths.bundle_of(prepared.bundle_dir or Path()))
         relative = os.path.relpath(path, os.path.realpath(bundle))
@@ -145,7 +147,7 @@ class AttemptDirectories:
         make_below(own, relative, self._paths.uid)
 
     def remove(self, attempt_id: str) -> None:
-        """Put them out of reach, whatever modes the task gave them, and remove them soon."""
+        """Move the attempt's directories away, whatever modes the task gave them, and remove them soon."""
         slot = self._taken.pop(attempt_id, None)
         key = self._keys.pop(attempt_id, ("", ""))
         if slot is not None:
@@ -156,24 +158,24 @@ class AttemptDirectories:
             self._throw_away(layers)
 
     def temporary(self, attempt_id: str) -> str:
-        """The TMPDIR that was made for an attempt."""
+        """Return the TMPDIR that was created for an attempt."""
         return self._taken[attempt_id].temporary
 
     def slot(self, attempt_id: str) -> str:
-        """Return the directory of the attempt's slot, for the next worker process: see `adopt`."""
+        """Return the directory of the attempt's slot, to pass to `adopt` in the next worker process."""
         return self._taken[attempt_id].path
 
     def places(self, attempt_id: str) -> tuple[str, ...]:
-        """The directories that have all that the attempt writes in its workspace and TMPDIR."""
+        """Return the directories that hold all that the attempt writes to its workspace and TMPDIR."""
         slot = self._taken[attempt_id].path
         return (slot,) if self._mode is IsolationMode.OVERLAY else (slot, self._paths.layer(attempt_id))
 
     def adopt(self, attempt_id: str, slot: str) -> None:
-        """An attempt that goes on has this slot, as a former worker process noted it."""
+        """Assign this slot, recorded by an earlier worker process, to an attempt that is still running."""
         self._taken[attempt_id] = Slot(slot, has_own=True, owner=self._paths.uid)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
-        """Remove what no attempt of these has: a former worker left it."""
+        """Remove the directories that an earlier worker left and that belong to none of these attempts."""
         self._slots.keep_only(self._taken.values())
         kept = set(map(short_name, attempt_ids))
         for name in os.listdir(self._paths.layers):
@@ -198,17 +200,17 @@ class AttemptDirectories:
 
 
 def _key(prepared: PreparedEnvironment) -> tuple[str, str]:
-    """Identifies the bundle and environment that an attempt's layers belong to."""
+    """Return the key of the bundle and environment that an attempt's layers belong to."""
     return ("" if prepared.bundle_dir is None else str(prepared.bundle_dir), prepared.virtual_env)
 
 
 def make_below(directory: str, relative: str, owner: int) -> None:
-    """Make directories in one that another process may write to: no link is followed. Raises OSError.
+    """Create directories below one that another process may write to, without following links. Raises OSError.
 
     Args:
-        directory: It is there.
-        relative: Below it; what is there already stays.
-        owner: The uid of those that are made; 0: this process's.
+        directory: The existing directory.
+        relative: Path below it; existing directories are left alone.
+        owner: The uid of the created directories; 0 for this process's.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     at = os.open(directory, flags)
@@ -227,7 +229,7 @@ def make_below(directory: str, relative: str, owner: int) -> None:
 
 
 def _copy_unless(given_up: threading.Event, bundle: Path, directory: str, owner: int) -> None:
-    """Copy a bundle, and leave nothing of it if that was given up meanwhile. Raises OSError."""
+    """Copy a bundle, and remove the copy if the operation was cancelled. Raises OSError."""
     if not given_up.is_set():
         os.mkdir(directory, 0o700)
         copy_tree(bundle, Path(private_copy(directory)))
@@ -239,7 +241,7 @@ def _copy_unless(given_up: threading.Event, bundle: Path, directory: str, owner:
 
 
 def _moved(prepared: PreparedEnvironment, bundle: str, copy: str) -> PreparedEnvironment:
-    """The same with a copy of the bundle in the bundle's place."""
+    """Return the environment with a copy of the bundle in place of the bundle."""
 
     def moved(path: str) -> str:
         return copy + path[len(bundle) :] if path == bundle or path.startswith(f"{bundle}/") else path

@@ -1,4 +1,4 @@
-"""Carries out what the attempt machine instructs: prepares, starts, stops, and reads how attempts ended."""
+"""Executes the instructions of the attempt machine: prepares, starts and stops attempts, and reads how they ended."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,20 +44,20 @@ _REFUSALS: Final = {
 
 
 class AttemptDriver:
-    """Gives the machine of each attempt its events, and does what the machine answers.
+    """Passes events to the machine of each attempt and executes its instructions.
 
-    It listens to the processes of attempts, to the queue of starts and to the watcher; the supervisor adds what the
-    controller wants.
+    Listens to the attempts' processes, the queue of starts and the watcher; the supervisor adds the controller's
+    wishes.
 
     Args:
-        attempts: The attempts that are known here.
-        runtime: Holds what runs; attempts beyond what it can hold wait for their start.
-        rooms: Make what attempts need.
-        reports: Tell the controller.
+        attempts: The known attempts.
+        runtime: Runs the processes; attempts beyond its capacity wait for their start.
+        rooms: Create what attempts need.
+        reports: Reports attempts to the controller.
         now_ms: The clock of observations (Unix ms).
-        oom_kills: What the kernel killed for lack of memory.
-        hand_back_s: How long a prefilled attempt waits for its turn; None: the default.
-        send_blob: Sends large return values to the controller; None: they are not sent.
+        oom_kills: Counts the processes that the kernel killed for lack of memory.
+        hand_back_s: How long a prefilled attempt waits for its turn; None for the default.
+        send_blob: Sends large return values to the controller; None if they are not sent.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class AttemptDriver:
         self.prefilled = PrefillQueue(lambda attempt, why: self.advance(attempt, HandedBack(why)), hand_back_s)
 
     def begin(self, attempt: Attempt) -> None:
-        """Prepare and start an attempt: its turn has come."""
+        """Prepare and start an attempt whose turn has come."""
         is_prepared = self._preparation.is_done(attempt)
         if attempt.spec is not None and not is_prepared:
             self._starts.make_unready(attempt)  # what it was made for is gone
@@ -93,7 +93,7 @@ class AttemptDriver:
             self._reports.report(attempt)
 
     def take_up(self, attempt: Attempt) -> None:
-        """Go on with an attempt that an earlier process of this worker started."""
+        """Adopt an attempt that an earlier process of this worker started."""
         self._starts.take_up(attempt)
         if attempt.slot:
             self._attempts.room(attempt).directories.adopt(attempt.attempt_id, attempt.slot)
@@ -101,12 +101,12 @@ class AttemptDriver:
         self._watch(attempt)
 
     def advance(self, attempt: Attempt, event: Event, at_ms: int = 0) -> None:
-        """Give the attempt's machine an event, and carry out what it answers.
+        """Pass an event to the attempt's machine, and execute its instructions.
 
         Args:
             attempt: The attempt.
-            event: What happened, or what is wanted.
-            at_ms: When (Unix ms); 0: now.
+            event: What happened or was requested.
+            at_ms: Time of the event (Unix ms); 0 for now.
         """
         before = attempt.state.task_state
         attempt.state, instructions = advance(attempt.state, event)

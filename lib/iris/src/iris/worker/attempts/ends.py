@@ -1,4 +1,4 @@
-"""Reads how an attempt ended: by its exit, by what it wrote about itself, and what its callable returned."""
+"""Determines how an attempt ended: from its exit, its error file, and the return value of its callable."""
 
 import asyncio
 import os
@@ -22,13 +22,13 @@ _NOT_RETURNED: Final = "its process ended with exit code 0 before its function r
 
 
 class EndReader:
-    """Reads how attempts ended.
+    """Determines how attempts ended.
 
     Args:
-        rooms: Have the files that attempts leave.
-        oom_kills: Tells what the kernel killed for lack of memory.
-        send_blob: Sends large return values to the controller; None: they are not sent.
-        tell: Called with an attempt, its end and when that was (Unix ms), once its return value is there.
+        rooms: Hold the files of attempts.
+        oom_kills: Counts the processes that the kernel killed for lack of memory.
+        send_blob: Sends large return values to the controller; None if they are not sent.
+        tell: Called with an attempt, its end and the time of the end (Unix ms), once its return value is available.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class EndReader:
         self._sending: set[asyncio.Task[None]] = set()
 
     def read(self, attempt: Attempt, exit: Exit) -> None:
-        """Tell the end of an attempt, now or as soon as its return value has been sent."""
+        """Report the end of an attempt, now or as soon as its return value has been sent."""
         paths = self._rooms.at(attempt.room).paths
         event, path = self._event(attempt, exit), paths.result(attempt.attempt_id)
         if exit.succeeded and attempt.request.launch.payload_digest and not os.path.lexists(path):

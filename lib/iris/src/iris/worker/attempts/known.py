@@ -1,4 +1,4 @@
-"""Which attempts this worker knows: those that have not ended, and those whose end the controller may not have yet."""
+"""The attempts that this worker knows: running ones, and ended ones whose end the controller may not have received."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from iris.worker.reports.result_file import remove
 
 
 class KnownAttempts:
-    """The attempts of this worker, in the order in which they came.
+    """The attempts of this worker, in order of arrival.
 
     Args:
         rooms: Hold the files and tokens of attempts.
@@ -26,7 +26,7 @@ class KnownAttempts:
         return iter(self._all.values())
 
     def get(self, attempt_id: str) -> Attempt | None:
-        """Return the attempt with this id, or None."""
+        """Return the attempt with this id; None if there is none."""
         return self._all.get(attempt_id)
 
     @property
@@ -36,7 +36,7 @@ class KnownAttempts:
 
     @property
     def live_count(self) -> int:
-        """How many attempts have not ended."""
+        """Return the number of attempts that have not ended."""
         return len(self._live)
 
     @property
@@ -45,24 +45,24 @@ class KnownAttempts:
         return list(self._live)
 
     def room(self, attempt: Attempt) -> Room:
-        """Return the room in which the attempt's files are."""
+        """Return the room that holds the attempt's files."""
         return self._rooms.at(attempt.room)
 
     def add(self, attempt: Attempt) -> None:
-        """Know an attempt that has not ended, and hold its token."""
+        """Add an attempt that has not ended, and hold its token."""
         self._all[attempt.attempt_id] = self._live[attempt.attempt_id] = attempt
         self.room(attempt).tokens.hold(attempt.request)
         self._idle.clear()
 
     def end(self, attempt: Attempt) -> bool:
-        """Note that the attempt has ended; return False if that was noted before."""
+        """Record that the attempt has ended; return False if that was recorded before."""
         was_live = self._live.pop(attempt.attempt_id, None) is not None
         if not self._live:
             self._idle.set()
         return was_live
 
     def forget(self, attempt: Attempt) -> None:
-        """Drop an attempt that has ended, with its files and its token."""
+        """Remove an attempt that has ended, with its files and its token."""
         del self._all[attempt.attempt_id]
         room = self.room(attempt)
         remove(room.paths.error(attempt.attempt_id))

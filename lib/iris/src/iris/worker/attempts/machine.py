@@ -1,11 +1,11 @@
-"""The life of one attempt as a pure machine: events in, a new state and instructions out.
+"""The life of one attempt as a pure state machine: an event yields a new state and instructions.
 
     NEW -> BUILDING -> STARTING -> RUNNING -> ENDED       (BUILDING is left out when there is nothing to prepare)
 
-One that was prefilled waits as NEW for its turn. One that is handed back ends as PENDING: it never began.
+A prefilled attempt waits in phase NEW for its turn. One that is handed back ends as PENDING: it never started.
 
-An attempt that was asked to stop ends KILLED whatever its command does then; one whose worker leaves ends
-WORKER_FAILED, so that it is tried elsewhere and never booked as the user's failure.
+An attempt that was asked to stop ends as KILLED, whatever its command does then. One whose worker leaves ends as
+WORKER_FAILED, so that it is retried elsewhere and is not counted as the user's failure.
 """
 
 import re
@@ -22,7 +22,7 @@ _BY_FILES: Final = frozenset({FailureKind.WORKER, FailureKind.ENVIRONMENT})
 
 
 class AttemptPhase(StrEnum):
-    """Stages of an attempt on this worker."""
+    """Phases of an attempt on this worker."""
 
     NEW = "new"
     BUILDING = "building"
@@ -32,7 +32,7 @@ class AttemptPhase(StrEnum):
 
 
 class IllegalEvent(MarinError, RuntimeError):
-    """An event that cannot happen in this phase: a defect of the worker."""
+    """An event that cannot happen in this phase: a bug in the worker."""
 
 
 # --- events ---
@@ -40,7 +40,7 @@ class IllegalEvent(MarinError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The controller wants the attempt; `prepare` says whether anything must be fetched or built first."""
+    """The controller wants the attempt to run; `prepare` tells whether anything must be fetched or built first."""
 
     prepare: bool
 
@@ -52,7 +52,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PrepareFailed:
-    """Something that the command needs cannot be had; `kind` says whose fault that is."""
+    """Something that the command needs is not available; `kind` tells who is at fault."""
 
     kind: FailureKind
     error: str
@@ -81,7 +81,7 @@ class SpawnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The command and its descendants are gone; `error` and `failure` describe the end when it is not a success."""
+    """The command and its descendants are gone; `error` and `failure` describe the end if it is not a success."""
 
     code: int
     signal: int
@@ -100,7 +100,7 @@ class StopAsked:
     """The attempt is to end: SIGTERM now, SIGKILL after `grace_ms`.
 
     Args:
-        leaving: The worker itself goes away. preempted: Because the platform takes the host.
+        leaving: The worker itself is leaving. preempted: Because the platform reclaims the host.
     """
 
     reason: str
@@ -111,7 +111,7 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class Unhealthy:
-    """The command is to end because it does not do its work; that counts as a failure of the user's side."""
+    """The command is to end because it is unhealthy or stalled; that counts as a failure of the user."""
 
     reason: str
     grace_ms: int
@@ -119,7 +119,7 @@ class Unhealthy:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The attempt has not begun, and never will: its turn did not come in time, or another one has the task."""
+    """The attempt has not started and will not: its turn did not come in time, or another attempt has the task."""
 
     reason: str
 
@@ -132,7 +132,7 @@ Event = (
 
 
 class Act(StrEnum):
-    """Instructions for the edge, in order."""
+    """Instructions for the caller, in order."""
 
     PREPARE = "prepare"
     CANCEL_PREPARE = "cancel_prepare"
@@ -142,7 +142,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ask the command to end, and kill it after this time."""
+    """Terminate the command, and kill it after this time."""
 
     grace_ms: int
 
@@ -152,7 +152,7 @@ Instruction = Act | Terminate
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
-    """The stage of an attempt, and what there is to report of it."""
+    """The phase of an attempt, and what to report of it."""
 
     phase: AttemptPhase = AttemptPhase.NEW
     task_state: TaskState = TaskState.ASSIGNED
@@ -173,7 +173,7 @@ Step = tuple[AttemptState, tuple[Instruction, ...]]
 
 
 def advance(state: AttemptState, event: Event) -> Step:
-    """Apply one event. Raises IllegalEvent for one that cannot happen now; repeated stops are harmless."""
+    """Apply one event. Raises IllegalEvent for one that cannot happen now; repeated stops have no effect."""
     match event:
         case Exited():
             if state.phase is AttemptPhase.RUNNING:

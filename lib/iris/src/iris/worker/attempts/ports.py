@@ -1,4 +1,4 @@
-"""Ports for tasks: any that is free, or one of the range that a firewall lets through."""
+"""Ports for tasks: any free ports, or those of a range that a firewall allows."""
 
 import contextlib
 import errno
@@ -12,16 +12,16 @@ _MOST_TRIES: Final = 100
 
 
 class PortsInUse(OSError):
-    """Too few ports of the range are free, but attempts hold some: there are more once one of these has ended."""
+    """Too few ports of the range are free, but attempts hold some: more become free when one of these ends."""
 
 
 class PortChooser:
-    """Finds free ports, and remembers who has them: one that a live attempt has not opened yet is not given again.
+    """Finds free ports and remembers their owners: a port that a live attempt has not opened yet is not assigned again.
 
-    Those of a range are given out in turn, so that one just given back is not given again soon.
+    Ports of a range are assigned in rotation, so that a released port is not reused soon.
 
     Args:
-        port_range: First and last port; None: any.
+        port_range: First and last port; None for any.
     """
 
     def __init__(self, port_range: tuple[int, int] | None = None) -> None:
@@ -30,15 +30,15 @@ class PortChooser:
         self._owners: dict[int, str] = {}
 
     def free_ports(self, names: tuple[str, ...], owner: str = "") -> dict[str, int]:
-        """A free port for each name. All are held until the last is found, so that they differ.
+        """Return a free port for each name. All are held until the last is found, so that they differ.
 
         Args:
-            names: As the task calls them.
-            owner: Whose they are until `release`; what it had before is given back. "": nobody's.
+            names: The task's names for them.
+            owner: The owner until `release`; ports that it had before are released. "" for no owner.
 
         Raises:
-            PortsInUse: There will be so many when an attempt has ended.
-            OSError: There are not so many.
+            PortsInUse: Enough ports become free when an attempt has ended.
+            OSError: There are not enough ports.
         """
         self.release(owner)
         ports: dict[str, int] = {}
@@ -50,7 +50,7 @@ class PortChooser:
         return ports
 
     def release(self, owner: str) -> None:
-        """Give back what an owner has."""
+        """Release the ports of an owner."""
         if self._owners:
             self._owners = {port: other for port, other in self._owners.items() if other != owner}
 

@@ -1,4 +1,4 @@
-"""Attempts that were prefilled: each begins in the place of one that ends here, or is handed back."""
+"""Prefilled attempts: each starts when another attempt ends here, or is handed back."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,10 +13,11 @@ _HOST_FAULTS: Final = frozenset({FailureKind.WORKER, FailureKind.DEVICE, Failure
 
 
 class PrefillQueue:
-    """Attempts that wait for their turn, the first first.
+    """Attempts that wait for their turn, in order of arrival.
 
     Args:
-        hand_back: Called with one that will not begin, and why. hand_back_s: So long one waits; None: HAND_BACK_S.
+        hand_back: Called with an attempt that will not start, and the reason. hand_back_s: How long an attempt waits;
+            None for HAND_BACK_S.
     """
 
     def __init__(self, hand_back: Callable[[Attempt, str], None], hand_back_s: float | None = None) -> None:
@@ -31,17 +32,17 @@ class PrefillQueue:
         return len(self._waiting)
 
     def add(self, attempt: Attempt) -> None:
-        """Let the attempt wait."""
+        """Add an attempt to the queue."""
         attempt.is_prefilled = True
         self._waiting[attempt.attempt_id] = (attempt, self._loop.time() + self._hand_back_s)
         self._low = len(self._waiting) // 2
         self._arm()
 
     def is_news_patient(self) -> bool:
-        """Whether the controller need not hear of the latest end now: there is enough to begin until later.
+        """Return whether the report of the latest end can wait, because enough prefilled attempts are left to start.
 
-        It is to hear of it when half of what waited has begun, then of half of the rest, and so on: so it can send more
-        before all has begun.
+        The controller is told when half of the queue has started, then half of the rest, and so on, so that it can send
+        more before the queue is empty.
         """
         if len(self._waiting) > self._low:
             return True
@@ -49,19 +50,19 @@ class PrefillQueue:
         return False
 
     def remove(self, attempt: Attempt) -> None:
-        """It waits no more: it begins, or was stopped."""
+        """Remove an attempt that starts or was stopped."""
         attempt.is_prefilled = False
         del self._waiting[attempt.attempt_id]
 
     def first(self) -> Attempt | None:
-        """The one whose turn comes next."""
+        """Return the attempt whose turn is next."""
         return next((attempt for attempt, _ in self._waiting.values()), None)
 
     def follow(self, ended: Attempt) -> Attempt | None:
-        """The attempt that begins in the place of one that has ended, if any.
+        """Return the attempt that starts in the place of one that has ended, if any.
 
-        None when that was stopped, to make room for others; and none at all when the host was at fault: each would fail
-        there, one after the other.
+        None if the ended attempt was stopped to make room for others, or if the host was at fault: each further attempt
+        would fail there, too.
         """
         reached = ended.state
         if reached.failure in _HOST_FAULTS:
@@ -78,7 +79,7 @@ class PrefillQueue:
         return None
 
     def hand_back_all(self, reason: str) -> None:
-        """Nothing of this will begin here."""
+        """Hand back all attempts of the queue."""
         for attempt, _ in list(self._waiting.values()):
             self.remove(attempt)
             self._hand_back(attempt, reason)

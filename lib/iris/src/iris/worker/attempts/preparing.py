@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 
 
 class Preparation:
-    """Prepares what attempts need before they can start.
+    """Prepares what attempts need to start.
 
     Args:
-        rooms: Have what prepares.
-        write_log: Ends an attempt's log with a line for users.
+        rooms: Hold what prepares attempts.
+        write_log: Adds a line for users at the end of an attempt's log.
     """
 
     def __init__(self, rooms: Rooms, write_log: Callable[[Attempt, str], None]) -> None:
@@ -26,7 +26,7 @@ class Preparation:
         self._write_log = write_log
 
     def is_done(self, attempt: Attempt) -> bool:
-        """Whether nothing must be fetched, built or copied before the attempt can start."""
+        """Return whether nothing must be fetched, built or copied before the attempt can start."""
         launch = attempt.request.launch
         if not launch.needs_preparation:
             return True
@@ -36,7 +36,7 @@ class Preparation:
         return attempt.prepared is not None
 
     async def prepare(self, attempt: Attempt) -> Prepared | PrepareFailed:
-        """Do it, and return what came of it."""
+        """Prepare the attempt and return the result."""
         room = self._rooms.at(attempt.room)
         if room.refusal:
             return PrepareFailed(FailureKind.WORKER, room.refusal)

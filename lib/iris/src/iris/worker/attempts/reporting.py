@@ -1,4 +1,4 @@
-"""What the controller is told about the attempts of this worker: their states and their logs."""
+"""Reports to the controller about the attempts of this worker: their states and their logs."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,10 +21,10 @@ class AttemptReports:
     """Reports attempts through an outbox, from which a session takes what it sends.
 
     Args:
-        attempts: The attempts that are known here.
+        attempts: The known attempts.
         now_ms: The clock of observations (Unix ms).
-        is_patient: Whether the controller need not hear of ends at once.
-        log_limit_bytes: The most of an attempt's log on this disk; 0: the default.
+        is_patient: Returns whether the report of an end can wait.
+        log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
     """
 
     def __init__(
@@ -41,39 +41,39 @@ class AttemptReports:
         self._loop = asyncio.get_running_loop()
 
     def report(self, attempt: Attempt, at_once: bool = True) -> None:
-        """Report the attempt's state: now, or soon unless it has ended by then."""
+        """Report the attempt's state: now, or a little later unless it has ended by then."""
         if at_once:
             self.outbox.observe(attempt.observation())
         elif attempt.report_timer is None:
             attempt.report_timer = self._loop.call_later(_QUIET_BUILD_S, self._report_late, attempt)
 
     def report_unknown(self, attempt_id: str, state: TaskState, why: str) -> None:
-        """Report an attempt of which nothing is here, which frees what the controller holds for it."""
+        """Report an attempt that this worker does not know, so that the controller releases what it holds for it."""
         self.outbox.observe(Observation(attempt_id, state, self._now_ms(), error=why))
 
     def used(self, attempt: Attempt) -> None:
-        """Report what the attempt has used."""
+        """Report the attempt's usage."""
         self.outbox.used(attempt.attempt_id, attempt.usage)
 
     def log_grew(self, attempt: Attempt, size: int) -> None:
-        """Ship the log of an attempt, which has this many bytes now."""
+        """Ship the log of an attempt, which has grown to this many bytes."""
         if attempt.log.grew(size):
             self.outbox.log_grew(attempt.attempt_id)
 
     def add_note(self, attempt: Attempt, text: str, at_ms: int) -> None:
-        """Ship a line of iris behind the log of an attempt that has exited."""
+        """Ship a line of iris at the end of the log of an attempt that has exited."""
         attempt.log.append_words(encode(True, at_ms, text.encode(), note=True))
         self.outbox.log_grew(attempt.attempt_id)
 
     def write_log(self, attempt: Attempt, text: str) -> None:
-        """End the log of an attempt that never came to its guardian with a line of iris."""
+        """End the log of an attempt that never reached its guardian with a line of iris."""
         writer = LogWriter(attempt.log_path, self._log_limit)
         writer.feed(True, f"{text}\n".encode(errors="replace"), self._now_ms())
         writer.finish(self._now_ms())
         self.log_grew(attempt, writer.size)
 
     def resume(self, offsets: dict[str, int]) -> None:
-        """Ship every log from the offset that the controller has, as a session has begun."""
+        """Ship every log from the controller's offset at the start of a session."""
         for attempt in self._attempts:
             if attempt.ended and attempt.log.acked < attempt.log.size:
                 self.report(attempt)  # held back from the inventory
@@ -81,7 +81,7 @@ class AttemptReports:
             self._ship_rest(attempt)
 
     def acknowledge(self, attempt_id: str, offset: int) -> None:
-        """Note that the controller has an attempt's log up to this offset."""
+        """Record that the controller has an attempt's log up to this offset."""
         attempt = self._attempts.get(attempt_id)
         if attempt is not None:
             attempt.log.acknowledge(offset)

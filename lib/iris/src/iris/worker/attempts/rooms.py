@@ -1,4 +1,4 @@
-"""What a worker keeps for the attempts of one identity: with `--task-users` each user has a room of its own."""
+"""The worker's files for the attempts of one identity: with `--task-users` each user has a separate room."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from iris.worker.users.uids import TaskUsers
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The files of attempts that are one identity, and what makes them.
+    """The files of the attempts of one identity, and what creates them.
 
     Args:
-        identity: Who the attempts are; None: who the worker is.
-        refusal: Not empty: nothing can be started in it, and why.
+        identity: The identity of the attempts; None for the worker's.
+        refusal: If not empty, no attempt can start in it; the reason.
     """
 
     paths: WorkPaths
@@ -47,18 +47,18 @@ def furnish(
     identity: TaskIdentity | None = None,
     refusal: str = "",
 ) -> Room:
-    """Return a room of the running loop.
+    """Create a room of the running loop.
 
     Args:
         paths: Its files.
-        isolation: How attempts are kept apart.
-        preparer: Makes bundles and environments.
-        environment: Makes variables.
-        controller_address: Where tasks find the controller now; asked at every start.
-        log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
-        ports: Finds the ports that tasks ask for; None: any that are free.
-        identity: As of `Room`.
-        refusal: As of `Room`.
+        isolation: How attempts are isolated.
+        preparer: Creates bundles and environments.
+        environment: Creates variables.
+        controller_address: Returns the current address of the controller for tasks; called at every start.
+        log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
+        ports: Finds the ports that tasks ask for; None for any free port.
+        identity: As in `Room`.
+        refusal: As in `Room`.
     """
     loop = asyncio.get_running_loop()
     directories = AttemptDirectories(paths, isolation, lambda work: loop.run_in_executor(None, work), preparer.compiled)
@@ -70,11 +70,11 @@ def furnish(
 
 
 class Rooms:
-    """The rooms of one worker, each made when it is needed first.
+    """The rooms of one worker, each created on first use.
 
     Args:
-        make: Makes the room of an identity and its user's name, or the worker's own (None, ""), with a refusal.
-        users: Who tasks are; None: who the worker is.
+        make: Creates the room of an identity and its user's name, or the worker's own (None, ""), with a refusal.
+        users: The uids of tasks; None to run them as the worker's user.
     """
 
     def __init__(self, make: Callable[[TaskIdentity | None, str, str], Room], users: TaskUsers | None = None) -> None:
@@ -83,7 +83,7 @@ class Rooms:
         self._made: dict[int | str, Room] = {}  # by uid; 0: the worker's own
 
     def at(self, key: int | str) -> Room:
-        """The room that `find` or `find_held` has named."""
+        """Return the room that `find` or `find_held` has named."""
         return self._made[key]
 
     def find(self, attempt_id: str) -> int | str:
@@ -97,7 +97,7 @@ class Rooms:
             return self._have(None, "", f"the worker cannot start it: {error}")
 
     def find_held(self, attempt_id: str, uid: int | str) -> int | str:
-        """Name the room in which a former worker process has started an attempt as this uid (0: its own)."""
+        """Name the room in which an earlier worker process started an attempt with this uid (0 for its own)."""
         if not uid:
             return self._have(None)
         user = user_of(attempt_id)
@@ -106,14 +106,14 @@ class Rooms:
         return self._have(known if is_same else TaskIdentity(int(uid)), user)
 
     def all(self) -> list[Room]:
-        """Those of all that had attempts here before, and the worker's own."""
+        """Return the rooms of all identities that had attempts here before, and the worker's own."""
         for user, identity in (self._users.known() if self._users is not None else {}).items():
             self._have(identity, user)
         self._have(None)
         return list(self._made.values())
 
     async def close(self) -> None:
-        """Stop what is being fetched and built."""
+        """Cancel what is being fetched and built."""
         for room in self._made.values():
             await room.preparer.close()
 

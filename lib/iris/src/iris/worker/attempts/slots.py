@@ -1,8 +1,8 @@
-"""Working directories and TMPDIRs that are used again where an attempt left them as it found them.
+"""Working directories and TMPDIRs that are reused if an attempt left them unchanged.
 
-Making and removing directories costs more than all else that a worker does for a short attempt; most leave theirs
-untouched, which two looks tell: a directory's time of change is another once an entry, its mode or an attribute of it
-was, and it cannot be set back.
+Creating and removing directories is the largest part of a worker's cost for a short attempt, and most attempts leave
+theirs unchanged. A worker detects that by comparing the directory's change time (ctime), which any change of an entry,
+the mode or an attribute updates and which cannot be set back.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ _Mark = tuple[int, int, int]
 
 
 class Watched:
-    """Directories of one attempt at a time, of which can be told whether it changed them.
+    """Directories used by one attempt at a time, with detection of changes.
 
     Args:
-        mode: Theirs, as long as it is not changed.
-        owner: Theirs, likewise.
+        mode: Their mode, unless changed.
+        owner: Their owner, unless changed.
     """
 
     __slots__ = ("_is_told_apart", "_marks", "_mode", "_owner", "_paths")
@@ -45,7 +45,7 @@ class Watched:
         self._is_told_apart = False
 
     def begins(self) -> bool:
-        """An attempt is to have them; False: they are not as they were left."""
+        """Assign them to an attempt; return False if they have been changed."""
         if self._marks is None or self._look() != self._marks:
             return False
         # What is done at the very moment of the last change would not show.
@@ -53,7 +53,7 @@ class Watched:
         return True
 
     def is_free(self) -> bool:
-        """Their attempt has ended: whether another can have them, because nothing was left in them."""
+        """Return whether another attempt can use them, because the ended one left nothing in them."""
         marks = self._look()
         if marks is None:
             return False
@@ -72,10 +72,10 @@ class Watched:
 
 
 class Layers:
-    """The layers that take an attempt's writes to its bundle and environment.
+    """The layers that receive an attempt's writes to its bundle and environment.
 
     Args:
-        directory: It has them, and nothing else.
+        directory: The directory that holds only these layers.
         owner: Of the layers.
     """
 
@@ -88,11 +88,11 @@ class Layers:
         self._names = {name for mount in mounts for name in map(os.path.basename, layer_paths(mount.layer))}
 
     def begin(self) -> bool:
-        """Another attempt is to have them; False: they are not as they were left."""
+        """Assign them to another attempt; return False if they have been changed."""
         return self._watched.begins()
 
     def are_free(self) -> bool:
-        """Their attempt has ended: whether another can have them, because it wrote nothing."""
+        """Return whether another attempt can use them, because the ended one wrote nothing."""
         try:
             # There are others where these could not be mounted.
             return self._names == set(os.listdir(self.directory)) and self._watched.is_free()
@@ -101,12 +101,13 @@ class Layers:
 
 
 class Slot:
-    """The directories of one attempt at a time.
+    """The directories used by one attempt at a time.
 
     Args:
-        path: Of both; their names are short, because programs put sockets there, whose paths must not exceed 107 bytes.
-        has_own: Whether there may be something at `own`.
-        owner: Of the two directories; 0: this process.
+        path: The parent of both. Their names are short because programs create sockets there, whose paths must not
+            exceed 107 bytes.
+        has_own: Whether `own` may exist.
+        owner: Owner of the two directories; 0 for this process's uid.
     """
 
     __slots__ = ("_watched", "has_own", "layers", "own", "owner", "path", "temporary", "working")
@@ -123,7 +124,7 @@ class Slot:
         self._watched = Watched((self.working, self.temporary), 0o700, owner or os.getuid())
 
     def make(self) -> None:
-        """Make the directories. Raises OSError; FileExistsError when the slot is there already."""
+        """Create the directories. Raises OSError; FileExistsError if the slot exists."""
         # Its owner gets through it, and cannot put others in the place of the two.
         os.mkdir(self.path, 0o755 if self.owner else 0o700)
         for path in (self.working, self.temporary):
@@ -132,11 +133,11 @@ class Slot:
                 os.chown(path, self.owner, self.owner)
 
     def begins(self) -> bool:
-        """An attempt is to have it; False: it is not as it was left."""
+        """Assign it to an attempt; return False if it has been changed."""
         return self._watched.begins()
 
     def is_free(self) -> bool:
-        """Its attempt has ended: whether another can have it, because nothing was left in it."""
+        """Return whether another attempt can use it, because the ended one left nothing in it."""
         return self._watched.is_free()
 
 
@@ -144,10 +145,10 @@ class Slots:
     """The slots of one worker.
 
     Args:
-        place: The directory that has them.
-        discard: Removes what is at a path, soon.
-        most_layered: So many free ones keep their layers.
-        owner: As of `Slot`.
+        place: The parent directory of the slots.
+        discard: Removes a path soon.
+        most_layered: Maximum number of free slots that keep their layers.
+        owner: As in `Slot`.
     """
 
     def __init__(
@@ -162,10 +163,10 @@ class Slots:
         self._layered: dict[Slot, tuple[str, str]] = {}  # free ones with layers of a bundle and an environment
 
     def take(self, wanted: tuple[str, str] | None = None) -> Slot:
-        """A slot whose directories are empty and of mode 0700. Raises OSError.
+        """Return a slot whose directories are empty and of mode 0700. Raises OSError.
 
         Args:
-            wanted: A bundle and an environment whose layers it had better have; None: it has none.
+            wanted: The preferred bundle and environment of its layers; None for a slot without layers.
         """
         while (slot := self._next(wanted)) is not None:
             if slot.begins():
@@ -180,7 +181,7 @@ class Slots:
             return slot
 
     def put_on(self, slot: Slot, mounts: tuple[Mount, ...]) -> None:
-        """The slot's attempt has these mounts, whose layers are to be in `slot.own`. Raises OSError."""
+        """Set the mounts of the slot's attempt, whose layers belong in `slot.own`. Raises OSError."""
         layers = slot.layers
         if layers is not None and (layers.mounts != mounts or not layers.begin()):
             self._take_off(slot)
@@ -191,7 +192,7 @@ class Slots:
             slot.has_own = True
 
     def give(self, slot: Slot, key: tuple[str, str] = ("", "")) -> None:
-        """Keep the slot of an ended attempt, or have it removed if something was left in it.
+        """Keep the slot of an ended attempt for reuse, or remove it if something was left in it.
 
         Args:
             slot: The slot.
@@ -212,7 +213,7 @@ class Slots:
                 self._free.append(oldest)
 
     def keep_only(self, slots: Iterable[Slot]) -> None:
-        """Remove what a former worker left, but for these."""
+        """Remove all slots of an earlier worker except these."""
         names = {os.path.basename(slot.path) for slot in slots}
         for name in os.listdir(self._place):
             if name not in names:
@@ -242,7 +243,7 @@ def _is_as_new(path: str, mode: int, owner: int) -> bool:
 
 
 def _has_marks(path: str) -> bool:
-    """Whether a task has put attributes on a directory; those of the kernel do not count."""
+    """Return whether a task has set attributes on a directory, apart from those of the kernel."""
     try:
         return any(not name.startswith(_KERNELS_ATTRIBUTES) for name in os.listxattr(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""Makes the specs of attempts that the guardian runs."""
+"""Creates the specs of attempts that the guardian runs."""
 
 import logging
 import os
@@ -28,10 +28,10 @@ class SpecMaker:
     """Makes attempts ready to run: their directory, ports and variables.
 
     Args:
-        controller_address: Where tasks find the controller now; asked for every attempt.
-        log_limit_bytes: So much of an attempt's log may be on this disk; 0: the default.
+        controller_address: Returns the current address of the controller for tasks; called for every attempt.
+        log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
         ports: Finds the ports that tasks ask for.
-        identity: Who the attempts are; None: who the worker is.
+        identity: The identity of the attempts; None for the worker's.
     """
 
     def __init__(
@@ -58,11 +58,12 @@ class SpecMaker:
         self._last: tuple[Launch, PreparedEnvironment, str, CommonSpec] | None = None
 
     def make(self, attempt: Attempt) -> ProcessSpec:
-        """The spec of an attempt. Mends what a task did outside of its own directory (`rm -rf ../..`, `chmod 000 ..`).
+        """Return the spec of an attempt. Repairs what a task changed outside its own directory (`rm -rf ../..`, `chmod
+        000 ..`).
 
         Raises:
             StartFailed: The command cannot be started.
-            PortsInUse: Other attempts have the ports that it needs.
+            PortsInUse: Other attempts hold the ports that it needs.
             OSError: This worker has no disk for it.
         """
         try:
@@ -74,7 +75,7 @@ class SpecMaker:
             return self._make(attempt)
 
     def release(self, attempt: Attempt) -> None:
-        """The attempt needs its ports no more."""
+        """Release the ports of an attempt."""
         self._ports.release(attempt.attempt_id)
 
     def _make(self, attempt: Attempt) -> ProcessSpec:
@@ -101,7 +102,7 @@ class SpecMaker:
         )
 
     def _common(self, launch: Launch, prepared: PreparedEnvironment) -> CommonSpec:
-        """The same object for all attempts, and for all jobs that run the same."""
+        """Return the same object for all attempts, and for all jobs, with equal common parts."""
         address = self._controller_address()
         last = self._last
         if last is not None and last[0] is launch and last[1] is prepared and last[2] == address:

@@ -1,4 +1,4 @@
-"""The attempts that are to start, in order: one of a task at a time, and no more than the runtime can hold."""
+"""The attempts to start, in order: one attempt per task at a time, within the capacity of the runtime."""
 
 import asyncio
 from collections import deque
@@ -15,7 +15,7 @@ _STARTS_PER_TURN: Final = 50
 
 
 class StartListener(Protocol):
-    """Hears what becomes of the attempts in the queue."""
+    """Receives the results of the attempts in the queue."""
 
     def handed(self, attempt: Attempt) -> None: ...
 
@@ -30,8 +30,8 @@ class StartQueue:
     """Starts attempts in turns of the loop.
 
     Args:
-        runtime: Holds what runs; attempts beyond what it can hold wait.
-        rooms: Have what makes their specs.
+        runtime: Runs the processes; attempts beyond its capacity wait.
+        rooms: Hold what creates their specs.
     """
 
     def __init__(self, runtime: Runtime, rooms: Rooms, listener: StartListener) -> None:
@@ -52,11 +52,11 @@ class StartQueue:
         self._schedule_turn()
 
     def take_up(self, attempt: Attempt) -> None:
-        """The attempt runs already."""
+        """Add an attempt that is running already."""
         self._started[attempt.request.task_id] = attempt
 
     def ended(self, attempt: Attempt) -> None:
-        """The attempt has ended, whether or not it was started: there may be room for another."""
+        """Record that the attempt has ended, whether or not it was started: there may be room for another."""
         task_id = attempt.request.task_id
         if self._started.get(task_id) is attempt:
             del self._started[task_id]
@@ -66,14 +66,14 @@ class StartQueue:
             self._schedule_turn()
 
     def start_now(self) -> None:
-        """Do not wait for the next turn of the loop, unless starts are going on."""
+        """Start now instead of in the next turn of the loop, unless starts are in progress."""
         if self._waiting and not self._is_starting:
             if self._turn is not None:
                 self._turn.cancel()
             self._start_some()
 
     def make_ready(self, attempt: Attempt) -> None:
-        """Make what can be made before the attempt's start; what fails now is told at the start."""
+        """Create in advance what the attempt's start needs; an error is reported at the start."""
         room = self._rooms.at(attempt.room)
         if attempt.spec is None and not attempt.ended and not room.refusal:
             try:
@@ -82,7 +82,7 @@ class StartQueue:
                 self.make_unready(attempt)
 
     def make_unready(self, attempt: Attempt) -> None:
-        """Take back what `make_ready` has made."""
+        """Undo `make_ready`."""
         attempt.spec = None
         self._release(attempt)
         self._rooms.at(attempt.room).directories.remove(attempt.attempt_id)
@@ -115,7 +115,7 @@ class StartQueue:
             self._schedule_turn()
 
     def _park(self, attempt: Attempt) -> bool:
-        """Whether another attempt of the task is still here: it has been superseded, and must be gone first."""
+        """Return whether the attempt must wait, because a superseded attempt of the same task is still here."""
         task_id = attempt.request.task_id
         former = self._started.get(task_id)
         if former is None:

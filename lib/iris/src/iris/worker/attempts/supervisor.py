@@ -1,4 +1,4 @@
-"""Makes the attempts of this worker what the controller wants them to be."""
+"""Brings the attempts of this worker to the state that the controller wants."""
 
 import time
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from iris.worker.types import DesiredChange, Observation, StartRequest, StopRequ
 
 
 class Supervisor:
-    """All attempts of this worker, from the controller's wish to its `forget`.
+    """All attempts of this worker, from the controller's request to its `forget`.
 
     Call `take_up_held` before the first change.
 
     Args:
         paths: The worker's files.
-        runtime: Holds what runs; attempts beyond what it can hold wait for their start.
-        rooms: Make what attempts need.
-        oom_kills: What the kernel killed for lack of memory.
+        runtime: Runs the processes; attempts beyond its capacity wait for their start.
+        rooms: Create what attempts need.
+        oom_kills: Counts the processes that the kernel killed for lack of memory.
         now: Unix time in seconds.
-        log_limit_bytes: The most of an attempt's log on this disk; 0: the default.
-        hand_back_s: How long a prefilled attempt waits for its turn; None: the default.
-        send_blob: Sends large return values to the controller; None: they are not sent.
+        log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
+        hand_back_s: How long a prefilled attempt waits for its turn; None for the default.
+        send_blob: Sends large return values to the controller; None if they are not sent.
     """
 
     def __init__(
@@ -68,50 +68,52 @@ class Supervisor:
 
     @property
     def outbox(self) -> ReportOutbox:
-        """What is to be sent to the controller."""
+        """Return what is to be sent to the controller."""
         return self._reports.outbox
 
     @property
     def live_count(self) -> int:
-        """Attempts that have not ended."""
+        """The number of attempts that have not ended."""
         return self._attempts.live_count
 
     @property
     def live_attempts(self) -> list[str]:
-        """Their ids, in the order in which they came."""
+        """Their ids, in order of arrival."""
         return self._attempts.live_ids
 
     @property
     def reserved_disk(self) -> int:
-        """Bytes of disk that attempts which have not ended were promised."""
+        """Bytes of disk reserved for attempts that have not ended."""
         return sum(attempt.request.launch.resources.disk_bytes for attempt in self._attempts.live)
 
     def trouble(self) -> str:
-        """Return why nothing can be started here at present; empty if no reason is known."""
+        """Return why no attempt can start here at present; empty if no reason is known."""
         return self._runtime.trouble()
 
     def now_ms(self) -> int:
-        """Return the time of observations (Unix ms)."""
+        """Return the current time of observations (Unix ms)."""
         return int(self._now() * 1000)
 
     def contact(self, sent_ms: int) -> None:
-        """The controller counted this worker as alive when a beat was sent at this moment (`protocol.boot_ms`)."""
+        """Record that the controller counted this worker as alive when a heartbeat was sent at this time
+        (`protocol.boot_ms`).
+        """
         self._runtime.contact(sent_ms)
 
     def inventory(self) -> list[Observation]:
-        """Return every attempt that the controller has not told to forget, as a session begins with it."""
+        """Return every attempt that the controller has not asked to forget, for the start of a session."""
         return [attempt.inventory_observation() for attempt in self._attempts]
 
     def resume_logs(self, offsets: dict[str, int]) -> None:
-        """Ship every log from the offset that the controller has, as a session has begun."""
+        """Ship every log from the controller's offset at the start of a session."""
         self._reports.resume(offsets)
 
     def acknowledge_log(self, attempt_id: str, offset: int) -> None:
-        """Note that the controller has an attempt's log up to this offset."""
+        """Record that the controller has an attempt's log up to this offset."""
         self._reports.acknowledge(attempt_id, offset)
 
     def take_up_held(self) -> None:
-        """Go on with the attempts that an earlier process of this worker started, and remove what others left."""
+        """Adopt the attempts that an earlier process of this worker started, and remove the files of others."""
         for held in self._runtime.held():
             attempt = adopted(held, self._driver)
             attempt.room = self._rooms.find_held(attempt.attempt_id, attempt.room)
@@ -121,7 +123,7 @@ class Supervisor:
             room.directories.keep_only(self._attempts.live_ids)
 
     def apply(self, change: DesiredChange) -> None:
-        """Make the desired set so. Starts of known attempts and stops of ended ones change nothing."""
+        """Apply a change of the desired set. Starts of known attempts and stops of ended ones have no effect."""
         for request in change.start:
             self._accept(request)
         for stop in change.stop:
@@ -132,12 +134,12 @@ class Supervisor:
             self._forget(attempt_id)
 
     async def stop_all(self, reason: str, grace_ms: int, preempted: bool = False) -> None:
-        """End every attempt, and whatever is still sent, and return when all are gone.
+        """End every attempt and every upload; return when all are gone.
 
         Args:
-            reason: Told to the controller.
+            reason: The reason for the controller.
             grace_ms: Time between SIGTERM and SIGKILL.
-            preempted: The platform takes the host away; else the attempts count as failures of this worker.
+            preempted: The platform reclaims the host; otherwise the attempts count as failures of this worker.
         """
         self._leaving = reason
         self.outbox.leave()

@@ -1,4 +1,4 @@
-"""The token files by which tasks speak to the controller, readable by their owner only."""
+"""The files with the tokens of tasks for the controller, readable by their owner only."""
 
 import contextlib
 import os
@@ -11,8 +11,8 @@ from iris.worker.types import StartRequest
 class TokenFiles:
     """Keeps tokens on disk as long as the attempts that use them are known here.
 
-    An attempt's token ends with it. First attempts of a job with many tasks share the token of the job, because a file
-    for each would cost more than all else: the controller goes by the attempt that their calls name.
+    An attempt's token is revoked when it ends. First attempts of a job with many tasks share the token of the job,
+    because a file for each would be too expensive; the controller identifies the attempt by the name in its calls.
     """
 
     def __init__(self, paths: WorkPaths) -> None:
@@ -21,12 +21,12 @@ class TokenFiles:
         self._users: dict[str, int] = {}
 
     def hold(self, request: StartRequest) -> None:
-        """The attempt is known here from now on."""
+        """Add an attempt."""
         holder = _holder(request)
         self._users[holder] = self._users.get(holder, 0) + 1
 
     def path(self, request: StartRequest) -> str:
-        """The attempt's token file, written if it is not there yet. Raises OSError."""
+        """Return the attempt's token file, written if it does not exist. Raises OSError."""
         holder = _holder(request)
         token = request.launch.token
         written = self._written.get(holder)
@@ -39,7 +39,7 @@ class TokenFiles:
         return path
 
     def release(self, request: StartRequest) -> None:
-        """The attempt is forgotten; the last one that used a file removes it."""
+        """Remove an attempt; the last one that used a file removes it."""
         holder = _holder(request)
         users = self._users.get(holder, 0) - 1
         if users > 0:
@@ -52,7 +52,9 @@ class TokenFiles:
 
 
 def _write(path: str, content: bytes, owner: int) -> None:
-    """Make `path` a file of this content and owner (0: this process), whatever is in its place. Raises OSError."""
+    """Write `path` with this content and owner (0 for this process's uid), replacing whatever is there. Raises
+    OSError.
+    """
     new = f"{path}!"  # no id has this character
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)
@@ -67,6 +69,6 @@ def _write(path: str, content: bytes, owner: int) -> None:
 
 
 def _holder(request: StartRequest) -> str:
-    """The id of whom the attempt's token names."""
+    """Return the id that the attempt's token names."""
     alone = request.launch.replicas == 1 or not request.attempt_id.endswith(":0")
     return request.attempt_id if alone else request.launch.job_id

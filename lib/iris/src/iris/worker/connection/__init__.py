@@ -1,4 +1,4 @@
 """The session with the controller: one stream, reopened when it breaks.
 
-Only this folder of the worker sees protobuf messages.
+The only folder of the worker that uses protobuf messages.
 """

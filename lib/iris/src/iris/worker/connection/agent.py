@@ -1,4 +1,4 @@
-"""Keeps a worker in touch with its controller: connects, serves a session, connects again."""
+"""Keeps a worker connected to its controller: connects, runs a session, reconnects."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,12 @@ Resolver = Callable[[], ControllerAddress]
 
 
 class ControllerLink(Protocol):
-    """A way to one controller."""
+    """A connection to one controller."""
 
     address: str
 
     def open_session(self) -> Any:
-        """A stream as grpc.aio has it, for `Session`."""
+        """Open a stream like that of grpc.aio, for `Session`."""
         ...
 
     def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]: ...
@@ -52,13 +52,13 @@ class AgentEnd(StrEnum):
 
 
 class Agent:
-    """The worker's side of the worker protocol, over any number of sessions; also the source of its blobs.
+    """The worker's side of the worker protocol, over any number of sessions; also the source of blobs.
 
     Args:
-        orphan_timeout_s: Give up when no controller was reached for so long and no attempt is live.
-        open_link: Makes the way to a controller.
-        contact_clock: As `guardian.protocol.boot_ms`: when beats are sent.
-        offer: What the worker offers at present; None: what `identity` says, for good.
+        orphan_timeout_s: Give up when no controller was reached for this long and no attempt is live.
+        open_link: Opens the connection to a controller.
+        contact_clock: The time at which heartbeats are sent, as `guardian.protocol.boot_ms`.
+        offer: Returns the resources currently offered; None if those of `identity` do not change.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Agent:
         self._last_complaint = ""
 
     def address(self) -> str:
-        """Return the address at which tasks find the controller; empty before the first connection."""
+        """Return the controller's address for tasks; empty before the first connection."""
         return self._link.address if self._link is not None else ""
 
     async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
-        """Chunks of blobs from the controller (`bundle.BlobSource`). Raises MarinError."""
+        """Yield chunks of blobs from the controller (`bundle.BlobSource`). Raises MarinError."""
         if self._link is None:
             raise Unavailable("there is no connection to the controller")
         async for chunk in self._link.fetch(digests):
@@ -101,14 +101,16 @@ class Agent:
 
         Args:
             digest: Its SHA-256 in hex.
-            data: All of it.
+            data: Its complete content.
         """
         if self._link is None:
             raise Unavailable("there is no connection to the controller")
         await self._link.upload(digest, data)
 
     async def run(self, supervisor: Supervisor) -> AgentEnd:
-        """Serve sessions until the controller ends that, `leave` does, or no controller was reached for too long."""
+        """Run sessions until the controller ends the agent, `leave` is called, or no controller was reached for too
+        long.
+        """
         alone_since = self._monotonic()
         while True:
             end = await self._serve(supervisor)
@@ -126,7 +128,7 @@ class Agent:
             await asyncio.sleep(self._backoff.next_interval())
 
     async def leave(self) -> None:
-        """Deliver what is left to be said through the open session, if there is one, and make `run` return."""
+        """Send the remaining reports through the open session, if there is one, and make `run` return."""
         self._leaving = True
         if self._session is not None and self._session.welcomed:
             await self._session.leave()
@@ -137,7 +139,7 @@ class Agent:
             await self._link.close()
 
     async def _serve(self, supervisor: Supervisor) -> AgentEnd | None:
-        """One session; None: connect again."""
+        """Run one session; return None to reconnect."""
         is_credential = False
         try:
             address = self._resolve()
@@ -162,7 +164,7 @@ class Agent:
         return AgentEnd.GOODBYE if end is SessionEnd.EXIT else None
 
     async def _open_session(self, address: ControllerAddress, link: ControllerLink) -> Any:
-        """The stream by the socket, or by gRPC where there is none."""
+        """Open the stream by the socket, or by gRPC if there is none."""
         if address.socket:
             with contextlib.suppress(OSError):
                 return await SocketCall.connect(address.socket, address.token)
@@ -175,7 +177,7 @@ class Agent:
 
 
 async def cancel_and_wait(task: "asyncio.Task[AgentEnd]") -> None:
-    """Cancel `task` and return when it is done."""
+    """Cancel `task` and return when it has ended."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -1,4 +1,6 @@
-"""A worker's credential: made at its first start, known to the controller by its digest, kept in its work directory."""
+"""A worker's credential: created at its first start, known to the controller by its digest, stored in its work
+directory.
+"""
 
 import hashlib
 import json
@@ -17,13 +19,13 @@ FILE_NAME: Final = "credential.json"
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Proof that a process is the worker of this name.
+    """Proof that a process is the worker with this name.
 
     Args:
         worker_id: The name.
-        secret: Never sent before the controller has proved its certificate.
-        ca_sha256: The only authority that it is shown to; empty: the cluster has no TLS.
-        joined: The controller has accepted it.
+        secret: Sent only after the controller has proved its certificate.
+        ca_sha256: The only authority that it is sent to; empty if the cluster has no TLS.
+        joined: Whether the controller has accepted it.
     """
 
     worker_id: str
@@ -33,26 +35,26 @@ class Credential:
 
     @property
     def sha256(self) -> str:
-        """The digest that the controller keeps."""
+        """The digest that the controller stores."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
     def address(self, controller: str, insecure: bool) -> ControllerAddress:
-        """Return how the worker reaches its controller at "host:port"; `insecure` as of ControllerAddress."""
+        """Return the worker's connection to its controller at "host:port"; `insecure` as in ControllerAddress."""
         token = credential_token(self.worker_id, self.secret)
         return ControllerAddress(controller, token, ca_sha256=self.ca_sha256, insecure=insecure)
 
 
 def new_credential(worker_id: str, ca_sha256: str) -> Credential:
-    """Make one that no controller knows yet."""
+    """Create a credential that no controller knows yet."""
     return Credential(worker_id, secrets.token_urlsafe(32), ca_sha256)
 
 
 def read_credential(work_dir: Path) -> Credential | None:
-    """Return the credential in a work directory; None: the worker has never tried to join.
+    """Return the credential in a work directory; None if the worker has never tried to join.
 
     Raises:
         InvalidRequest: The file is damaged.
-        Denied: It is not this user's own, or others can read it.
+        Denied: It is owned by another user, or others can read it.
     """
     place = work_dir / FILE_NAME
     try:
@@ -67,16 +69,16 @@ def read_credential(work_dir: Path) -> Credential | None:
 
 
 def write_credential(work_dir: Path, credential: Credential) -> None:
-    """Keep a credential, readable by this user only. Raises OSError."""
+    """Store a credential, readable by this user only. Raises OSError."""
     write_private(work_dir / FILE_NAME, json.dumps(asdict(credential)).encode(), durable=True)
 
 
 def check_owner(found: Credential, worker_id: str, work_dir: Path) -> None:
-    """Raise Conflict when a work directory is another worker's.
+    """Raise Conflict if a work directory belongs to another worker.
 
     Args:
-        found: What the work directory holds.
-        worker_id: The worker that is to use it.
+        found: The credential in the work directory.
+        worker_id: The worker that wants to use it.
         work_dir: The directory, for the error.
     """
     if worker_id and found.worker_id != worker_id:
@@ -87,5 +89,5 @@ def check_owner(found: Credential, worker_id: str, work_dir: Path) -> None:
 
 
 def accepted(credential: Credential) -> Credential:
-    """Return it as one that the controller has accepted."""
+    """Return a copy marked as accepted by the controller."""
     return replace(credential, joined=True)

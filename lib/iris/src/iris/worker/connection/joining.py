@@ -1,4 +1,4 @@
-"""A new worker's first words: with a join token it makes itself known to the controller, once."""
+"""A new worker's registration: with a join token it registers with the controller, once."""
 
 import logging
 import time
@@ -31,22 +31,23 @@ def join_cluster(
     *,
     insecure: bool,
 ) -> str:
-    """Have the controller accept a credential; tried until the controller answers, as hosts start in any order.
+    """Register a credential with the controller; retries until the controller answers, because hosts start in any
+    order.
 
-    The join token is sent only once the controller has proved to have the authority that it pins.
+    The join token is sent only after the controller has proved that it has the pinned authority.
 
     Args:
         controller: "host:port".
         token: The join token.
-        credential: What the worker will show from now on; its digest is sent.
-        insecure: The token may go in the clear beyond loopback.
+        credential: The worker's future credential; its digest is sent.
+        insecure: Allow sending the token unencrypted beyond loopback.
 
     Returns:
-        The release of the controller.
+        The controller's release.
 
     Raises:
-        Denied: The token is not good, or this is not its controller.
-        Conflict: Another host has joined under that name.
+        Denied: The token is not valid, or belongs to another controller.
+        Conflict: Another host has joined with that name.
     """
     place = ControllerAddress(
         controller, join_bearer(token.token_id, token.secret), ca_sha256=token.ca_sha256, insecure=insecure

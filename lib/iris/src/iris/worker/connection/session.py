@@ -1,4 +1,4 @@
-"""One conversation with the controller, from Hello to whatever ends it."""
+"""One session with the controller, from Hello to its end."""
 
 import asyncio
 import contextlib
@@ -54,12 +54,12 @@ _OPTIONS = (
 
 
 class Incompatible(Conflict):
-    """The controller speaks another version of the protocol: connecting again cannot help."""
+    """The controller uses another version of the protocol, so reconnecting cannot help."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """The worker's name and the resources and attributes that it offers."""
+    """The worker's name, and the resources and attributes that it offers."""
 
     worker_id: str
     instance_id: str
@@ -72,7 +72,7 @@ class WorkerIdentity:
 
 
 class SessionEnd(StrEnum):
-    """How to go on after a session."""
+    """What to do after a session."""
 
     RECONNECT = "reconnect"
     EXIT = "exit"
@@ -93,7 +93,7 @@ def _blob_errors() -> Iterator[None]:
 
 
 class GrpcControllerLink:
-    """A channel to one controller, with the worker's token. Raises MarinError where it may not be sent there."""
+    """A channel to one controller, with the worker's token. Raises MarinError if the token may not be sent there."""
 
     def __init__(self, place: ControllerAddress) -> None:
         self.address = place.address
@@ -106,7 +106,7 @@ class GrpcControllerLink:
         return self._worker.Session(metadata=self._metadata)
 
     async def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
-        """Chunks (digest, offset, data, last) of these blobs. Raises MarinError."""
+        """Yield chunks (digest, offset, data, last) of these blobs. Raises MarinError."""
         with _blob_errors():
             call: Any = self._blobs.FetchBlobs(pb.FetchBlobsRequest(digests=digests), metadata=self._metadata)
             async for response in call:
@@ -137,11 +137,11 @@ class GrpcControllerLink:
 class AgentSession:
     """Speaks the session protocol over an open call.
 
-    After Hello and Welcome one task reads wishes and another writes news; neither waits for the other.
+    After Hello and Welcome one task reads the controller's requests and another sends reports, independently.
 
     Args:
-        clock: Milliseconds, as `guardian.protocol.boot_ms`: when beats are sent.
-        offer: What the worker offers at present; None: what `identity` says, for good.
+        clock: The time at which heartbeats are sent in ms, as `guardian.protocol.boot_ms`.
+        offer: Returns the resources currently offered; None if those of `identity` do not change.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ class AgentSession:
         self._beats: dict[int, int] = {}  # when each was sent that is not acknowledged
 
     async def run(self) -> SessionEnd:
-        """Serve until the controller says goodbye, then say how to go on.
+        """Run until the controller says goodbye, then return what to do next.
 
         Raises:
-            Incompatible: The controller speaks another protocol version.
+            Incompatible: The controller uses another protocol version.
             MarinError: The connection or the controller failed.
         """
         try:
@@ -195,7 +195,7 @@ class AgentSession:
             self._call.cancel()
 
     async def leave(self) -> None:
-        """Deliver what is left to be said, and end our half of the call: the controller then ends its own."""
+        """Send the remaining reports, and half-close the call; the controller then ends its half."""
         await self._supervisor.outbox.wait_until_delivered()
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
             await self._call.done_writing()
@@ -276,7 +276,7 @@ class AgentSession:
             outbox.delivered()
 
     def _acknowledge(self, beat: int, controller_at_ms: int) -> None:
-        """The controller has counted this worker as alive when it sent this beat, and says what time it is there."""
+        """Process the controller's acknowledgement of a heartbeat, with its current time."""
         sent_ms = self._beats.get(beat)
         if sent_ms is not None:
             self._supervisor.contact(sent_ms)
@@ -284,7 +284,7 @@ class AgentSession:
             self._beats = {later: at for later, at in self._beats.items() if later > beat}
 
     def _next_beat(self) -> int:
-        """The number of the beat to be sent now; 0: the last one was just before."""
+        """Return the number of the heartbeat to send now; 0 if the last one was just sent."""
         now = self._clock()
         if now - self._last_beat_ms < self._heartbeat_s * _BEAT_SHARE * 1000:
             return 0
@@ -294,7 +294,7 @@ class AgentSession:
         return self._beat
 
     def _new_trouble(self) -> str | None:
-        """Return why nothing can be started at present, "" when it can again, None when that was said."""
+        """Return why no attempt can start at present, "" if it can again, None if unchanged."""
         trouble = self._supervisor.trouble()
         if trouble == self._said_trouble:
             return None

@@ -1,4 +1,6 @@
-"""A session's stream by the socket of a controller on the worker's machine, with what a session uses of a gRPC call."""
+"""A session's stream over the socket of a controller on the worker's machine, with the part of a gRPC call that
+sessions use.
+"""
 
 import asyncio
 from typing import Any, Final
@@ -27,19 +29,21 @@ class SocketCall:
 
     @classmethod
     async def connect(cls, path: str, token: str) -> "SocketCall":
-        """Begin a session. Raises OSError when the controller does not listen there."""
+        """Open a session. Raises OSError if the controller does not listen there."""
         call = cls(*await asyncio.open_unix_connection(path))
         await write_frame(call._writer, Opening(_METHOD, call_metadata(token)).to_frame())
         return call
 
     async def write(self, message: pb.WorkerMessage) -> None:
-        """Send a message, once there is room for it. Raises Unavailable when the stream has ended."""
+        """Send a message when there is room for it. Raises Unavailable if the stream has ended."""
         if self._said_all:
             raise Unavailable("the connection is closed")
         await write_frame(self._writer, frame(FrameKind.MESSAGE, message.SerializeToString()))
 
     async def read(self) -> Any:
-        """The next message, or `grpc.aio.EOF`. Raises MarinError when the controller ended the stream with an error."""
+        """Return the next message, or `grpc.aio.EOF`. Raises MarinError if the controller ended the stream with an
+        error.
+        """
         try:
             found = await read_frame(self._reader, MAX_MESSAGE_BYTES)
         except InvalidRequest as error:
@@ -57,7 +61,7 @@ class SocketCall:
         raise error_of_status(code, details)
 
     async def code(self) -> grpc.StatusCode:
-        """Return the status with which the stream ended."""
+        """Return the status of the stream's end."""
         return self._ended[0]
 
     async def details(self) -> str:
@@ -65,7 +69,7 @@ class SocketCall:
         return self._ended[1]
 
     async def done_writing(self) -> None:
-        """Say that no more messages will come; the controller then ends the stream."""
+        """Half-close the stream; the controller then ends it."""
         self._said_all = True
         if not self._writer.is_closing():
             self._writer.write_eof()

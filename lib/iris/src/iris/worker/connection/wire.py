@@ -1,4 +1,4 @@
-"""Between the wire and the worker's own types; with `session`, the only file here that knows protobuf."""
+"""Conversion between the wire and the worker's own types; with `session`, the only file here that uses protobuf."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,7 +17,7 @@ _MESSAGE_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
 
 
 def desired_from_wire(message: pb.Desired) -> DesiredChange:
-    """A change of the desired set, from the wire."""
+    """Return a change of the desired set from the wire."""
     start = []
     for run in message.run:
         # The attempts of one job come in many messages; each needs the same, and is known by it.
@@ -80,7 +80,9 @@ def _watch(message: pb.Launch) -> WatchRules:
 
 
 def observations_to_wire(observations: Iterable[Observation]) -> list[pb.Observation]:
-    """Those of one message. Where many callables fail at once, some go without their exception: text is enough."""
+    """Return the observations of one message. If many callables fail at once, some are sent without their exception,
+    only with its text.
+    """
     messages = []
     room = _MESSAGE_EXCEPTION_BYTES
     for observation in observations:
@@ -93,7 +95,7 @@ def observations_to_wire(observations: Iterable[Observation]) -> list[pb.Observa
 
 
 def observation_to_wire(observation: Observation) -> pb.Observation:
-    """All of it but the exception."""
+    """Return an observation without its exception."""
     return pb.Observation(
         attempt_id=observation.attempt_id,
         state=int(observation.state),  # type: ignore[arg-type]
@@ -125,20 +127,20 @@ def hello(
     place: str = "",
     public_key: bytes = b"",
 ) -> pb.WorkerMessage:
-    """Make the first message of a session.
+    """Create the first message of a session.
 
     Args:
         worker_id: The worker's name.
-        instance_id: Its guardian's id: another one has other tasks.
+        instance_id: Its guardian's id; another guardian has other tasks.
         protocol_version: `PROTOCOL_VERSION`.
         capacity: Resources that it offers.
         attributes: Attributes that constraints refer to.
-        inventory: An observation of every attempt that it knows of.
-        leaving: It goes away and takes nothing new.
-        sent_at_ms: Now, by the clock of the observations.
+        inventory: Observations of all attempts that it knows.
+        leaving: Whether it is leaving and accepts nothing new.
+        sent_at_ms: The current time on the clock of the observations.
         version: Its release.
         place: The boot of its host and its work directory.
-        public_key: Of the key that it proves; empty: it has none.
+        public_key: Public part of the key that it proves; empty if it has none.
     """
     return pb.WorkerMessage(
         hello=pb.Hello(

@@ -1,6 +1,6 @@
 """The guardian's process: `python -m iris.worker.guardian --work-dir DIR`. Started by `iris.worker.guardian.launch`.
 
-It imports neither asyncio nor gRPC, so that it is small and starts at once.
+It imports neither asyncio nor gRPC, so that it is small and starts fast.
 """
 
 import argparse
@@ -41,7 +41,9 @@ _YOUNG_OBJECTS: Final = 20_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Be the guardian of a work directory until its worker says so, or until there is nothing to guard; exit code."""
+    """Run the guardian of a work directory until the worker ends it or nothing is left to guard; return the
+    exit code.
+    """
     options = _parser().parse_args(argv)
     paths = GuardianPaths(options.work_dir.absolute())
     lock = open_lock_file(paths.lock)
@@ -82,14 +84,14 @@ def serve(
     isolation: IsolationMode,
     ability: LimitsAbility | None = None,
 ) -> None:
-    """Guard until told to finish, or until there was neither worker nor task for a while.
+    """Run until told to finish, or until there was neither worker nor task for `linger_s`.
 
     Args:
         paths: The files of the guardian.
         listener: The listening socket, for workers.
         linger_s: Seconds to wait for a worker when there is nothing to guard.
-        isolation: The best way of keeping tasks apart that is tried.
-        ability: How tasks can be limited; None: not at all.
+        isolation: The strongest isolation between tasks to try.
+        ability: How limits are enforced; None if they are not.
     """
     views = open_views(paths.root, isolation)
     reactor = Reactor()
@@ -133,15 +135,15 @@ def guard(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Take turns until the guardian is told to finish, or has been alone for so long.
+    """Run turns until the guardian is told to finish, or had neither worker nor task for `linger_s`.
 
     Args:
-        reactor: Waits for what happens.
-        guardian: Has the attempts.
-        server: Has the worker's connection.
+        reactor: Waits for events.
+        guardian: Holds the attempts.
+        server: Holds the worker's connection.
         linger_s: Seconds to wait for a worker when there is nothing to guard.
-        clock: Seconds, only growing.
-        sleep: Waits for so many seconds.
+        clock: Returns monotonic time in seconds.
+        sleep: Sleeps for a number of seconds.
     """
     alone_since = clock()
     while not (guardian.finishing and not guardian.live_count):
@@ -163,13 +165,15 @@ def guard(
 
 
 def spare_collector() -> None:
-    """Keep the collector from walking all that was imported while thousands of attempts come and go."""
+    """Exclude imported objects from garbage collection, which thousands of attempts would otherwise trigger over all of
+    them.
+    """
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
 def finish_on_sigterm(reactor: Reactor, guardian: Guardian) -> None:
-    """Have SIGTERM end the attempts and then the guardian; SIGHUP and SIGINT are heard and change nothing."""
+    """End the attempts and then the guardian at SIGTERM; ignore SIGHUP and SIGINT."""
     woken, wake = socket.socketpair()
     for end in (woken, wake):
         end.setblocking(False)
@@ -202,13 +206,15 @@ def _listen(paths: GuardianPaths) -> socket.socket:
 
 
 def enough_descriptors(soft: int, hard: int) -> int:
-    """The limit of open files to have, of what these limits allow: a few thousand, and never fewer than now."""
+    """Return the limit of open files to set within these limits: a few thousand, and never less than the
+    current one.
+    """
     enough = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_DESCRIPTORS)
     return enough if soft == resource.RLIM_INFINITY else max(soft, enough)
 
 
 def _raise_descriptor_limit() -> int:
-    """Allow enough open files, so that attempts need not wait for one; returns the limit."""
+    """Raise the limit of open files, so that attempts need not wait for a descriptor; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = enough_descriptors(soft, hard)
     if soft != resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""The worker's side of its guardian: finds it or starts it, and is the runtime of the supervisor."""
+"""The worker's side of its guardian: finds or starts it, and serves as the supervisor's runtime."""
 
 import asyncio
 import base64
@@ -41,7 +41,7 @@ _FOLDER: Final = Path(__file__).parent
 
 
 class _Command:
-    """A command that the guardian was told to run, or holds since before this process."""
+    """A command passed to the guardian by this process or by an earlier one."""
 
     def __init__(
         self, owner: str, listener: Listener, client: "GuardianClient", dies_with_worker: bool, asked_at: float
@@ -61,8 +61,8 @@ class GuardianClient(asyncio.Protocol):
     """A connection to the guardian, after its hello. Implements `running.Runtime`.
 
     Attributes:
-        guardian_id: Names this guardian; another one has other tasks.
-        lost: Done when the connection is over; with the guardian's death its tasks are dead, too.
+        guardian_id: Identifies this guardian; another guardian has other tasks.
+        lost: Done when the connection is lost; if the guardian died, its tasks are dead, too.
     """
 
     def __init__(self, reader: JsonFrameReader, hello: Json) -> None:
@@ -103,7 +103,7 @@ class GuardianClient(asyncio.Protocol):
         return command
 
     def _number(self, common: CommonSpec) -> int:
-        """By which the guardian knows it; it is told now if it was not before."""
+        """Return the guardian's number for a common part, which is sent if it is new."""
         number = self._commons.get(common)
         if number is None:
             number = self._last_number = self._last_number + 1
@@ -143,7 +143,9 @@ class GuardianClient(asyncio.Protocol):
         self.ask("forget", owner)
 
     def trouble(self) -> str:
-        """Return why nothing can be started at present: the guardian does not answer. Empty while it does."""
+        """Return why nothing can be started at present, which is that the guardian does not answer; empty while it
+        does.
+        """
         asked = (self._commands[name] for name in self._live)
         since = min((command.asked_at for command in asked if not command.started), default=None)
         if since is None or self._loop.time() - max(since, self._heard_at) < SILENCE_S:
@@ -151,11 +153,11 @@ class GuardianClient(asyncio.Protocol):
         return f"the process that starts its tasks (guardian, process {self.pid}) does not answer"
 
     def contact(self, sent_ms: int) -> None:
-        """The controller has acknowledged a beat that was sent at this moment (`protocol.boot_ms`)."""
+        """Record that the controller has acknowledged a heartbeat sent at this time (`protocol.boot_ms`)."""
         self.ask("contact", sent_ms)
 
     async def finish(self) -> None:
-        """Make the guardian end with all that it still holds; returns when it has."""
+        """End the guardian with everything that it holds; return when it has ended."""
         self._leaving = True
         self.ask("finish", 0)
         try:
@@ -165,13 +167,13 @@ class GuardianClient(asyncio.Protocol):
             logger.warning("the guardian (process %d) has not ended after %g s", self.pid, _FINISH_S)
 
     def close(self) -> None:
-        """End the connection; what runs goes on."""
+        """Close the connection; what runs continues."""
         self._leaving = True
         if self._transport is not None:
             self._transport.close()
 
     def ask(self, *request: Any) -> None:
-        """Say one thing to the guardian; what is asked in one turn of the loop goes as one message."""
+        """Send a request to the guardian; the requests of one turn of the loop are sent as one message."""
         if not self._requests:
             self._loop.call_soon(self._send)
         self._requests.append(list(request))
@@ -205,7 +207,7 @@ class GuardianClient(asyncio.Protocol):
             self.lost.set_result(None)
 
     def take(self, item: list[Any]) -> None:
-        """One piece of news; what is not known is passed over."""
+        """Process one report; unknown reports are ignored."""
         if self._held and len(item) > 1 and item[1] in self._held:
             _learn(self._held[item[1]], item[0], item[2:])
             return
@@ -244,7 +246,7 @@ class GuardianClient(asyncio.Protocol):
 
 
 def _learn(held: Json, verb: str, details: list[Any]) -> None:
-    """Bring up to date what was told with hello and is not taken up yet."""
+    """Update an attempt of the hello that has not been adopted yet."""
     match verb, details:
         case "started", [int(pid), *_]:
             held["pid"] = pid
@@ -291,19 +293,19 @@ async def attach(
     limits: LimitsMode = LimitsMode.AUTO,
     max_processes: int = 0,
 ) -> GuardianClient:
-    """Connect to the guardian of a work directory as its worker; start it if there is none.
+    """Connect to the guardian of a work directory as its worker; start a guardian if there is none.
 
     Args:
         paths: The files of the guardian.
-        start: As `launch.launch`, which is the default.
-        linger_s: Seconds that a new guardian without worker and tasks waits for a worker.
-        patience_s: Seconds to wait for a guardian that is ending or has another worker.
-        isolation: The best way of keeping tasks apart that a new one tries.
-        limits: How a new one holds tasks to their limits.
-        max_processes: Of one task, with a new one; 0: most of what its host allows.
+        start: Like `launch.launch`, which is the default.
+        linger_s: How long a new guardian without worker and tasks waits for a worker, in seconds.
+        patience_s: Seconds to wait for a guardian that is ending or that has another worker.
+        isolation: The strongest isolation between tasks that a new guardian tries.
+        limits: How a new guardian enforces limits.
+        max_processes: Maximum per task, with a new guardian; 0 for most of what its host allows.
 
     Raises:
-        Conflict: It speaks another version.
+        Conflict: It uses another protocol version.
         Unavailable: It cannot be started, or has another worker.
     """
     deadline = asyncio.get_running_loop().time() + patience_s

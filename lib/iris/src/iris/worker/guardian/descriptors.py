@@ -1,4 +1,4 @@
-"""The descriptors that a command inherits, and what it is told of them."""
+"""The descriptors that a command inherits, and the variables that describe them."""
 
 import contextlib
 import os
@@ -8,12 +8,13 @@ from iris.worker.processes import ProcessSpec
 
 
 def knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
-    """Tell a task which pipes are its log: what it prints there is not to be what its child jobs' logs say already.
+    """Tell a task which pipes are its log, so that it does not print there what the logs of its child jobs contain
+    already.
 
     Args:
         spec: The task's process.
         out: Descriptor of the pipe of its standard output.
-        err: Of its standard error.
+        err: Descriptor of the pipe of its standard error.
     """
     if "IRIS_JOB_ID" not in spec.env:
         return spec
@@ -24,7 +25,7 @@ def knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
 
 
 def keep_descriptors_private() -> None:
-    """Let no child inherit what this process itself inherited, such as a pipe that its starter waits on."""
+    """Prevent children from inheriting what this process inherited, such as a pipe on which its starter waits."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now

@@ -1,4 +1,4 @@
-"""Finding the file that a command names, and saying why it could not be started."""
+"""Finding the executable of a command, and explaining why it could not be started."""
 
 import os
 import shutil
@@ -7,15 +7,15 @@ from iris.worker.processes import NOT_FOUND, ProcessSpec, StartFailed
 
 
 def find_executable(command: str, path: str, cwd: str) -> str:
-    """Find the file that a task's command names.
+    """Find the executable of a task's command.
 
     Args:
         command: `argv[0]`.
         path: The task's PATH.
-        cwd: The directory that relative names start from.
+        cwd: The directory that relative names refer to.
 
     Raises:
-        StartFailed: There is none.
+        StartFailed: There is no such executable.
     """
     if not command:
         raise StartFailed("the command is empty: argv[0] must name a program")
@@ -34,12 +34,12 @@ def find_executable(command: str, path: str, cwd: str) -> str:
 
 
 def start_error(executable: str, spec: ProcessSpec, error: OSError) -> str:
-    """Explain to people why the kernel did not start the executable.
+    """Return a readable explanation of why the kernel did not start the executable.
 
     Args:
         executable: As `find_executable` returned it.
         spec: The command.
-        error: The kernel's refusal.
+        error: The kernel's error.
     """
     if isinstance(error, FileNotFoundError):
         if not os.path.isdir(spec.cwd):

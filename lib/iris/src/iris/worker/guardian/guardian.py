@@ -1,4 +1,4 @@
-"""Holds a host's attempts: starts and stops them as it is told, keeps their ends, and fences them on its own."""
+"""Holds a host's attempts: starts and stops them on request, keeps their ends, and fences them by itself."""
 
 import contextlib
 import logging
@@ -35,8 +35,8 @@ class Guardian:
     """All attempts of one work directory.
 
     Args:
-        now_ms: Unix time. contact_clock: As `boot_ms`; what "contact" is measured by.
-        ability: How attempts are limited; None: not at all, and nothing is measured.
+        now_ms: Returns Unix time in ms. contact_clock: Like `boot_ms`; measures "contact".
+        ability: How limits are enforced; None if they are not and nothing is measured.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class Guardian:
 
     @property
     def has_queue(self) -> bool:
-        """Whether there is something to start at once."""
+        """Whether a command can be started at once."""
         return bool(self._queue)
 
     def held(self) -> list[Json]:
-        """Everything, for a worker process that has just come."""
+        """Return all attempts, for a worker process that has connected."""
         self._commons.clear()  # it has numbers of its own
         self._dirty.clear()
         self.news_due = None
         return [attempt.whole() for attempt in self._attempts.values() if not attempt.spec.dies_with_worker]
 
     def take_news(self) -> list[list[Any]]:
-        """News that the worker has not been told."""
+        """Return reports that the worker has not received."""
         news = [item for attempt in self._dirty.values() for item in attempt.news()]
         self._dirty.clear()
         self.news_due = None
@@ -92,7 +92,7 @@ class Guardian:
     # --- what it is told ---
 
     def do(self, verb: object, *details: Any) -> None:
-        """Do one thing that the worker asks for. What is not known or makes no sense is passed over."""
+        """Execute one request of the worker. Unknown or invalid requests are ignored."""
         try:
             match verb:
                 case "run":
@@ -118,7 +118,7 @@ class Guardian:
             logger.error("a request that makes no sense (%s): %r", error, verb)
 
     def worker_left(self) -> None:
-        """The worker's process is gone: what only served it ends."""
+        """Handle the end of the worker's process: what only served it ends."""
         for name, attempt in list(self._attempts.items()):
             if attempt.spec.dies_with_worker:
                 if attempt.is_live:
@@ -126,13 +126,13 @@ class Guardian:
                 del self._attempts[name]
 
     def finish(self, grace_ms: int) -> None:
-        """End everything; nothing is started any more."""
+        """End all attempts; nothing is started any more."""
         self.finishing = True
         for attempt in list(self._live.values()):
             self._terminate(attempt, grace_ms)
 
     def start_some(self) -> None:
-        """Start the next few of those that wait."""
+        """Start the next few waiting commands."""
         for _ in range(min(_STARTS_PER_TURN, len(self._queue))):
             attempt = self._queue.take()
             if attempt.phase is HeldPhase.QUEUED:
@@ -271,7 +271,7 @@ class Guardian:
             self._arm_fence()
 
     def _kill_fenced(self) -> bool:
-        """Kill what is beyond its fence; whether anything has one."""
+        """Kill attempts that have passed their fence; return whether any attempt has a fence."""
         remain = False
         for attempt in list(self._live.values()):
             if not attempt.spec.fence_ms or attempt.process is None:
@@ -299,7 +299,7 @@ T = TypeVar("T")
 
 
 class TurnQueue(Generic[T]):
-    """What waits, of each user in order, and of the users in turns: one that has much waiting holds up nobody else."""
+    """A queue that serves users in turns, so that one user with many items does not delay the others."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[T]] = {}  # in the order of their next turns
@@ -309,12 +309,12 @@ class TurnQueue(Generic[T]):
         return self._count
 
     def put(self, user: str, item: T) -> None:
-        """Let it wait behind what the user has waiting already."""
+        """Add an item behind the other items of its user."""
         self._waiting.setdefault(user, deque()).append(item)
         self._count += 1
 
     def take(self) -> T:
-        """Return what is next. Raises StopIteration when nothing waits."""
+        """Return the next item. Raises StopIteration if the queue is empty."""
         user = next(iter(self._waiting))
         own = self._waiting.pop(user)
         item = own.popleft()

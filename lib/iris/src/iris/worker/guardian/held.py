@@ -1,4 +1,4 @@
-"""One attempt as its guardian holds it: from the request to start it until it is to be forgotten."""
+"""One attempt in its guardian, from the request to start it until it is to be forgotten."""
 
 import base64
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from iris.worker.processes import Exit, ProcessSpec, StartFailed
 
 
 class HeldPhase(Enum):
-    """Stages of an attempt in the guardian."""
+    """Phases of an attempt in the guardian."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -33,11 +33,11 @@ class Keeper(Protocol):
 
 
 class HeldAttempt:
-    """Listens to its process, hands on its output, and knows what the worker has not been told of it.
+    """Listens to the attempt's process, passes on its output, and tracks what the worker has not been told.
 
     Args:
-        spec: Its process as it was asked for.
-        keeper: Told of what is new.
+        spec: The requested process.
+        keeper: Notified of new events.
         now_ms: Unix time in milliseconds.
     """
 
@@ -76,7 +76,7 @@ class HeldAttempt:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The directories whose size is its use of the disk."""
+        """Return the directories whose size counts as its disk usage."""
         found = self.note.get("places", ())
         return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
 
@@ -89,7 +89,7 @@ class HeldAttempt:
         self.at_ms = self._now_ms()
 
     def refused(self, error: StartFailed) -> None:
-        """It will never start; the reason is also the log's only line."""
+        """Record that it will never start; the reason is also the only line of its log."""
         self.refusal = error
         self.phase = HeldPhase.REFUSED
         self.is_live = False
@@ -108,18 +108,18 @@ class HeldAttempt:
             self._keeper.grew(self)
 
     def note_line(self, text: str) -> None:
-        """Add a line of iris's own to its log."""
+        """Add a line of iris to its log."""
         if self.output.note(text, self._now_ms()):
             self._keeper.grew(self)
 
     def met(self, breach: Breach) -> None:
-        """It ran into a limit and goes on; its log says so once."""
+        """Record that it ran into a limit and continues; its log says so once."""
         if not self.output.has_met(breach.what):
             self.output.mark_met(breach.what)
             self.note_line(breach.text)
 
     def used(self, usage: Usage) -> None:
-        """It was seen to use this."""
+        """Record its usage."""
         self.usage = self.usage.later(usage)
 
     def on_exit(self, exit: Exit) -> None:
@@ -146,7 +146,7 @@ class HeldAttempt:
     # --- what is told of it ---
 
     def news(self) -> list[list[Any]]:
-        """News that the worker was not told yet; it counts as told then."""
+        """Return the state that the worker has not been told, which counts as told afterwards."""
         told: list[list[Any]] = []
         name = self.spec.owner
         if self.refusal is not None:
@@ -171,7 +171,7 @@ class HeldAttempt:
         return told
 
     def whole(self) -> Json:
-        """All of it, for a worker process that has just come."""
+        """Return the whole state, for a worker process that has connected."""
         self._told_started = self.process is not None
         self._told_size = self.log_size
         self._told_usage = self.usage

@@ -1,4 +1,4 @@
-"""Starting a guardian, and where it is found. Imports little: it comes before all that a worker imports."""
+"""Starting and finding a guardian. Imports little, because it runs before a worker's other imports."""
 
 import contextlib
 import os
@@ -23,18 +23,18 @@ _KEPT_PREFIXES: Final = ("COVERAGE_", "LC_", "PYTHON")
 
 @dataclass(frozen=True, slots=True)
 class GuardianPaths:
-    """A guardian's files in the work directory `root`."""
+    """The files of a guardian in the work directory `root`."""
 
     root: Path
 
     @property
     def socket(self) -> Path:
-        """The socket at which it listens."""
+        """The socket on which it listens."""
         return self.root / "guardian.sock"
 
     @property
     def lock(self) -> Path:
-        """Locked while it lives; holds its pid."""
+        """Locked while it is alive; contains its pid."""
         return self.root / "guardian.lock"
 
     @property
@@ -43,7 +43,7 @@ class GuardianPaths:
 
     @contextlib.contextmanager
     def short_name(self) -> Iterator[str]:
-        """A name of the socket that the system takes: its path may be longer than the 107 bytes that are allowed."""
+        """Yield a name of the socket within the system's limit of 107 bytes, which its path may exceed."""
         directory = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield f"/proc/self/fd/{directory}/{self.socket.name}"
@@ -59,15 +59,15 @@ def launch(
     limits: LimitsMode = LimitsMode.AUTO,
     max_processes: int = 0,
 ) -> "subprocess.Popen[bytes]":
-    """Start a guardian if there is none. The returned process ends once it listens (0) or cannot (else).
+    """Start a guardian if there is none. The returned process ends when the guardian listens (0) or fails (nonzero).
 
     Args:
         paths: The files of the guardian.
-        prefix: Goes before its command line.
-        linger_s: Seconds that it waits for a worker when it has neither worker nor tasks.
-        isolation: The best way of keeping tasks apart that it tries.
-        limits: How it holds tasks to their limits.
-        max_processes: Of one task; 0: most of what its host allows.
+        prefix: Words before its command line.
+        linger_s: How long it waits for a worker if it has neither worker nor tasks, in seconds.
+        isolation: The strongest isolation between tasks that it tries.
+        limits: How it enforces limits.
+        max_processes: Maximum per task; 0 for most of what the host allows.
     """
     with _open_log(paths.log) as log:
         return subprocess.Popen(
@@ -87,12 +87,12 @@ def launch(
 
 
 def guardian_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the guardian: its tasks can read them, so there is nothing that may be a secret."""
+    """Return the variables of the guardian: its tasks can read them, so they contain no secrets."""
     return {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
 
 
 def build_of(folder: Path) -> str:
-    """Names the code of a guardian: another release, or an edit, has another."""
+    """Return an identifier of the guardian's code, which differs between releases and after an edit."""
     checksum = 0
     for path in (
         *sorted(folder.glob("*.py")),

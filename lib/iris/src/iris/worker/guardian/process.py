@@ -1,4 +1,4 @@
-"""Attempts as processes of this host: started, watched, read and ended, without a thread or a helper process."""
+"""Attempts as processes of this host: started, watched, read and ended without a thread or helper process."""
 
 import errno
 import logging
@@ -34,19 +34,19 @@ _DEFAULT_SIGNALS: Final = tuple(map(int, (signal.SIGPIPE, signal.SIGXFSZ, signal
 
 
 class ProcessRuntime:
-    """Starts processes and knows which owners are live.
+    """Starts processes and tracks which owners are live.
 
     Args:
         reactor: Watches pipes and exits.
         orphans: Finds descendants that left their process group.
-        own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started
-            by posix_spawn, which costs half of what subprocess does but cannot change directory: this process steps
-            into the command's directory, and goes home at the end of the turn.
+        own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started by
+            posix_spawn, which takes half the time of subprocess but cannot change directory: this process changes to
+            the command's directory, and returns at the end of the turn.
         warm: Keep warm interpreters for callables; only in a subreaper with `own_cwd`.
-        views: What tasks see of the file system; None: what this process sees. With views `own_cwd` must be "/".
-        sweep_tries: So often descendants of an ended command are looked for before its end is told all the same.
-        groups: Control groups of commands; None: they have none.
-        pace: Makes, for each command, the pace at which its output is taken.
+        views: The tasks' view of the file system; None for that of this process. With views `own_cwd` must be "/".
+        sweep_tries: How many times to look for descendants of an ended command before its end is reported anyway.
+        groups: Control groups of commands; None for none.
+        pace: Creates the pacing of each command's output.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ProcessRuntime:
         return len(self._processes)
 
     def start(self, spec: ProcessSpec, listener: ProcessListener) -> CommandProcess:
-        """Start `spec` as leader of its own session. Raises StartFailed, or OSError for lack of something."""
+        """Start `spec` as leader of its own session. Raises StartFailed, or OSError if a resource is exhausted."""
         executable = spec.argv[0]
         if "/" not in executable:
             executable = find_executable(executable, spec.env.get("PATH", ""), spec.cwd)
@@ -152,11 +152,11 @@ class ProcessRuntime:
                 self._reactor.watch(descriptor, read)
 
     def sweep(self) -> bool:
-        """Reap and kill orphans; True when nothing of an ended owner is left."""
+        """Reap and kill orphans; return whether no process of an ended owner is left."""
         return self._orphans.sweep(self._processes.keys())
 
     def close(self) -> None:
-        """Release descriptors; processes that still run are not touched."""
+        """Release descriptors; running processes are left alone."""
         self._go_home()
         if self._warm_pool is not None:
             self._warm_pool.close()
@@ -164,7 +164,7 @@ class ProcessRuntime:
         self._orphans.close()
 
     def leader_ended(self, process: CommandProcess) -> None:
-        """Called by a process once its leader is reaped: finish it when its descendants are gone too."""
+        """Finish a process whose leader has been reaped, once its descendants are gone; called by the process."""
         self._orphans.remove_own(process.pid)
         self._reactor.unwatch(process.pid_descriptor)
         os.close(process.pid_descriptor)
@@ -181,12 +181,12 @@ class ProcessRuntime:
         os.close(descriptor)
 
     def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
-        """Leave a pipe alone for so long, unless its writers are all gone; what it holds at its task's end is read.
+        """Stop reading a pipe for some time, unless all its writers are gone; the rest is read at the task's end.
 
         Args:
-            descriptor: Of the pipe.
-            seconds: For how long.
-            resume: Called then; says whether the pipe is still to be read.
+            descriptor: Descriptor of the pipe.
+            seconds: Duration of the pause.
+            resume: Called afterwards; returns whether the pipe is still to be read.
         """
 
         def again() -> None:
@@ -222,7 +222,7 @@ class ProcessRuntime:
         return None if group is None or self._groups is None else self._groups.end(group)
 
     def _hold(self, process: CommandProcess, group: Group) -> None:
-        """Set the limits of what has just started."""
+        """Set the limits of a started command."""
         assert self._groups is not None
         try:
             self._groups.hold(group)
@@ -234,15 +234,15 @@ class ProcessRuntime:
             process.kill()
 
     def measure(self, process: CommandProcess) -> GroupReading | None:
-        """The counters of a command's control groups; None: it has none."""
+        """Return the counters of a command's control groups; None if it has none."""
         return None if process.group is None or self._groups is None else self._groups.read(process.group)
 
     def group_pids(self, process: CommandProcess) -> list[int]:
-        """The processes in a command's control groups; none: it has none."""
+        """Return the processes in a command's control groups; empty if it has none."""
         return [] if process.group is None or self._groups is None else self._groups.pids(process.group)
 
     def owners(self) -> dict[int, str]:
-        """Pids of which the owner is known, their descendants left out."""
+        """Return the owner of each pid with a known owner, without descendants."""
         known = {process.pid: owner for owner, process in self._processes.items()}
         return self._orphans.owners(self._processes.keys()) | known
 
@@ -375,7 +375,7 @@ class ProcessRuntime:
         )
 
     def _go_home(self) -> None:
-        """Undo what a start has changed of this process."""
+        """Undo what a start has changed in this process."""
         self._orphans.take_mark_off()
         if self._is_away and self._own_cwd is not None:
             os.chdir(self._own_cwd)

@@ -1,4 +1,4 @@
-"""The messages between a worker and its guardian, which may be of different releases that speak the same version.
+"""The messages between a worker and its guardian, which may be of different releases with the same protocol version.
 
 A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
 
@@ -6,8 +6,8 @@ A frame is a length (u32, big-endian) and a JSON object. The first frame of each
     guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …]}}
                or {"refused": why}, and the end of the connection; with its "version" if that is the reason
 
-`held` is every attempt the guardian has not been told to forget. A "control"
-only reads that: it changes nothing. Then, in this order and as often as there is something to say:
+`held` contains every attempt that the guardian has not been told to forget. A "control" peer only reads it and changes
+nothing. The following frames, in any order and number:
 
     worker:    {"do": [[verb, …], …]}
                "start", {spec}      · "stop", id, grace_ms, note or null  · "forget", id
@@ -20,9 +20,9 @@ only reads that: it changes nothing. Then, in this order and as often as there i
                "grew", id, log_size     · "ended", id, {end}
                "over", id, pid, code, signal, log_size, at_ms    an end of which there is no more to say
 
-Verbs and fields that are not known are passed over, so a release may add some without a new version number. That
-changes only when passing over would be a misunderstanding. News tell a state, not a stream: what is not sent
-because the worker is away is part of `held` when it comes back.
+Unknown verbs and fields are ignored, so a release may add some without a new version number. The version changes only
+if ignoring them would be wrong. Reports describe a state, not a stream: what is not sent while the worker is away is
+part of `held` when it reconnects.
 """
 
 import json
@@ -42,25 +42,25 @@ Message = dict[str, Any]
 
 
 def boot_ms() -> int:
-    """Milliseconds since this machine started, those that it slept included: one clock for all of its processes."""
+    """Return milliseconds since this machine started, including time asleep: one clock for all its processes."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class ProtocolError(Exception):
-    """The bytes received are no message of this protocol."""
+    """The bytes received are not a message of this protocol."""
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of one frame."""
+    """Return the bytes of one frame."""
     body = _ENCODER.encode(message).encode()
     return _LENGTH.pack(len(body)) + body
 
 
 class JsonFrameReader:
-    """Cuts a stream of bytes into messages.
+    """Splits a stream of bytes into messages.
 
     Attributes:
-        limit: No frame may be longer. Small until the peer has shown that it speaks the protocol.
+        limit: Maximum length of a frame. Small until the peer has shown that it speaks the protocol.
     """
 
     __slots__ = ("_buffer", "limit")
@@ -70,7 +70,7 @@ class JsonFrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that `data` completes. Raises ProtocolError; nothing can be read after that."""
+        """Return the messages completed by `data`. Raises ProtocolError; nothing can be read after that."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)

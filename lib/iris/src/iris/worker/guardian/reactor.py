@@ -1,4 +1,4 @@
-"""A loop of one thread: descriptors that became readable or writable, and timers; small, so without asyncio."""
+"""A single-threaded loop over readable and writable descriptors and timers; small because it does not use asyncio."""
 
 import heapq
 import select
@@ -12,7 +12,7 @@ WRITE: Final = select.EPOLLOUT
 
 
 class Timer:
-    """A call that is due at a moment of the monotonic clock."""
+    """A call scheduled for a time of the monotonic clock."""
 
     __slots__ = ("_work", "due")
 
@@ -32,10 +32,10 @@ class Timer:
 
 
 class Reactor:
-    """Calls handlers of descriptors and timers, one after the other.
+    """Calls the handlers of descriptors and timers one after the other.
 
-    A handler may be called without cause (a descriptor's number can be reused within one turn), so handlers must not
-    block and must take "nothing there" for an answer.
+    A handler may be called spuriously (a descriptor's number can be reused within one turn), so handlers must not block
+    and must accept that there is nothing to read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,7 @@ class Reactor:
         self._last: list[Callable[[], None]] = []
 
     def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
-        """Call `handler` whenever `descriptor` is readable or hung up; `unwatch` it before it is closed."""
+        """Call `handler` whenever `descriptor` is readable or hung up; call `unwatch` before closing it."""
         self._epoll.register(descriptor, READ)
         self._handlers[descriptor] = handler
 
@@ -55,24 +55,24 @@ class Reactor:
         self._epoll.modify(descriptor, events)
 
     def unwatch(self, descriptor: int) -> None:
-        """Stop calling the handler of `descriptor`, which is to be closed now; unknown descriptors are ignored.
+        """Stop calling the handler of `descriptor`, which must be closed next; unknown descriptors are ignored.
 
-        The kernel forgets it with the close, because no other process has it: they are closed when a program begins.
+        The kernel drops it on close, because no other process holds it: descriptors are closed on exec.
         """
         self._handlers.pop(descriptor, None)
 
     def call_later(self, seconds: float, work: Callable[[], None]) -> Timer:
-        """Call `work` once, after so many seconds."""
+        """Call `work` once after a delay in seconds."""
         timer = Timer(self._clock() + seconds, work)
         heapq.heappush(self._timers, timer)
         return timer
 
     def call_last(self, work: Callable[[], None]) -> None:
-        """Call `work` once, when all else of this turn is done; between turns: of the next, whenever that is."""
+        """Call `work` once at the end of this turn, or of the next turn if called between turns."""
         self._last.append(work)
 
     def turn(self, longest_s: float | None = None) -> None:
-        """Wait for something to do, at most `longest_s` seconds, and do all that is due by then."""
+        """Wait for events for at most `longest_s` seconds, and handle all that are due by then."""
         if self._timers:
             until_timer = max(self._timers[0].due - self._clock(), 0.0)
             longest_s = until_timer if longest_s is None else min(longest_s, until_timer)
@@ -88,7 +88,7 @@ class Reactor:
                 work()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove all handlers and timers."""
         self._handlers.clear()
         self._timers.clear()
         self._last.clear()

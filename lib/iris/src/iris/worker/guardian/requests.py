@@ -1,4 +1,4 @@
-"""The processes that a worker asks for, as messages between the two: a "start", and a "common" with its "runs"."""
+"""The processes that a worker requests, as messages: a "start", or a "common" with its "runs"."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 def spec_from(fields: Json) -> ProcessSpec:
-    """Parse a "start". Raises KeyError, TypeError or ValueError for what cannot be run."""
+    """Parse a "start". Raises KeyError, TypeError or ValueError if it is invalid."""
     argv = tuple(map(str, fields["argv"]))
     env = {str(name): str(value) for name, value in fields["env"].items()}
     if not argv:
@@ -35,7 +35,7 @@ def spec_from(fields: Json) -> ProcessSpec:
 
 
 def common_from(fields: Json) -> CommonSpec:
-    """Parse a "common". Raises KeyError, TypeError or ValueError for what cannot be run."""
+    """Parse a "common". Raises KeyError, TypeError or ValueError if it is invalid."""
     whole = spec_from({"id": "", "cwd": "", **fields})
     return CommonSpec(
         argv=whole.argv,
@@ -51,7 +51,7 @@ def common_from(fields: Json) -> CommonSpec:
 
 
 def fields_of_common(common: CommonSpec) -> Json:
-    """The inverse of `common_from`; what is empty is left out."""
+    """The inverse of `common_from`; empty fields are omitted."""
     fields: Json = {"argv": common.argv, "env": common.env}
     for name in ("sharer", "log_limit", "tail_bytes", "fence_ms", "note"):
         if value := getattr(common, name):
@@ -73,12 +73,12 @@ def spec_of_run(
     """Parse a "run".
 
     Args:
-        common: The common part, as the worker sent it before.
+        common: The common part that the worker sent before.
         name: The attempt.
         cwd: Its working directory.
         log: Its log file.
-        env: Variables besides the common ones.
-        note: State for the next worker process, besides the common one.
+        env: Variables in addition to the common ones.
+        note: State for the next worker process, in addition to the common one.
         mounts: As `Mount.words`.
 
     Raises:
@@ -93,7 +93,7 @@ def spec_of_run(
 
 
 def fields_of(spec: ProcessSpec) -> Json:
-    """The inverse of `spec_from`; what is empty is left out."""
+    """The inverse of `spec_from`; empty fields are omitted."""
     fields: Json = {"id": spec.owner, "argv": spec.argv, "env": spec.env, "cwd": spec.cwd}
     for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
         if value := getattr(spec, name):

@@ -23,36 +23,36 @@ _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 class ProcessListener(Protocol):
-    """Hears of one process."""
+    """Receives the events of one process."""
 
     def on_output(self, is_stderr: bool, data: bytes) -> None:
-        """`data` was written; never empty, cut anywhere."""
+        """Called with output that was written; never empty, split anywhere."""
         ...
 
     def on_exit(self, exit: Exit) -> None:
-        """The process and all its descendants are gone, and all their output was handed over."""
+        """Called when the process and all its descendants are gone and all their output was passed on."""
         ...
 
 
 class ProcessOwner(Protocol):
-    """The runtime that has started a process and looks after its descendants."""
+    """The runtime that started a process and handles its descendants."""
 
     def stop_reading(self, descriptor: int) -> None:
         """Stop watching a pipe and close it."""
         ...
 
     def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
-        """Leave a pipe alone for so long; then `resume` says whether it is still to be read.
+        """Stop reading a pipe for some time; then `resume` tells whether it is still to be read.
 
         Args:
-            descriptor: Of the pipe.
-            seconds: For how long.
-            resume: Called then; says whether the pipe is still to be read.
+            descriptor: Descriptor of the pipe.
+            seconds: Duration of the pause.
+            resume: Called afterwards; returns whether the pipe is still to be read.
         """
         ...
 
     def leader_ended(self, process: "CommandProcess") -> None:
-        """The process is reaped; its `finish` is called once its descendants are gone, too."""
+        """Called when the process is reaped; its `finish` is called when its descendants are gone, too."""
         ...
 
 
@@ -93,16 +93,16 @@ class CommandProcess:
         self._exit: Exit | None = None
 
     def terminate(self) -> None:
-        """Ask the whole process group to end (SIGTERM); what is suspended goes on, or it would not hear of it."""
+        """Terminate the whole process group (SIGTERM); suspended processes are resumed so that they receive it."""
         self._signal_group(signal.SIGTERM)
         self._signal_group(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the whole process group (SIGKILL); what left the group dies once the leader is gone."""
+        """Kill the whole process group (SIGKILL); processes that left the group are killed after the leader's end."""
         self._signal_group(signal.SIGKILL)
 
     def outputs(self) -> list[tuple[int, Callable[[], None]]]:
-        """The pipes that may bring something yet, and what reads them."""
+        """Return the pipes that are still open, with their readers."""
         if self._exit is not None:
             return []
         pipes = ((self._stdout, self.read_stdout), (self._stderr, self.read_stderr))
@@ -117,7 +117,7 @@ class CommandProcess:
             self._stderr = None
 
     def _take(self, descriptor: int, is_stderr: bool) -> bool:
-        """Read once, at the pace at which output is taken; False: the pipe has ended, and is closed."""
+        """Read once, within the pace; return False if the pipe has ended and is closed."""
         count = self._read(descriptor, is_stderr)
         if count == 0:
             self._runtime.stop_reading(descriptor)
@@ -131,7 +131,7 @@ class CommandProcess:
         return True
 
     def check_exit(self) -> None:
-        """Reap the leader if it has ended, and end what is left of its group."""
+        """Reap the leader if it has ended, and end the rest of its group."""
         if self._exit is not None:
             return
         result = os.waitid(os.P_PID, self.pid, _LOOK)
@@ -147,10 +147,10 @@ class CommandProcess:
         self._runtime.leader_ended(self)
 
     def finish(self, reading: GroupReading | None = None) -> None:
-        """Hand over what the pipes still hold, without waiting for their end, and tell the listener.
+        """Pass on what the pipes still contain, without waiting for their end, and notify the listener.
 
         Args:
-            reading: The last one of its group; None: it had none.
+            reading: The last reading of its group; None if it had none.
         """
         for descriptor, is_stderr in ((self._stdout, False), (self._stderr, True)):
             if descriptor is not None:
@@ -173,7 +173,7 @@ class CommandProcess:
             self._peak_bytes = used.ru_maxrss * 1024
 
     def _read(self, descriptor: int, is_stderr: bool) -> int | None:
-        """Hand over what a pipe has; so many bytes, 0 at its end, None: it has nothing now."""
+        """Pass on the content of a pipe; return the number of bytes, 0 at its end, None if it has none at present."""
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The guardian's socket: one worker at a time, and any number of peers that only look."""
+"""The guardian's socket: one worker at a time, and any number of peers that only read."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ _HELLO_S: Final = 10.0
 
 
 class Peer:
-    """One peer. Reads never wait, and what the peer does not take is kept here: at most one frame."""
+    """One peer. Reads never block, and at most one frame of unsent data is buffered."""
 
     def __init__(self, stream: socket.socket, server: "GuardianServer") -> None:
         self.stream = stream
@@ -39,11 +39,11 @@ class Peer:
 
     @property
     def is_busy(self) -> bool:
-        """The peer has not taken all of what was sent; nothing may be sent until it has."""
+        """Whether sent data is still buffered; nothing may be sent until it is not."""
         return bool(self._unsent)
 
     def greet(self) -> None:
-        """The peer has shown that it speaks the protocol."""
+        """Record that the peer has shown that it speaks the protocol."""
         self.greeted = True
         self._reader.limit = MAX_FRAME_BYTES
 
@@ -52,13 +52,13 @@ class Peer:
         self.write()
 
     def on_event(self) -> None:
-        """The stream is readable, writable or hung up."""
+        """Handle an event: the stream is readable, writable or hung up."""
         if self._unsent:
             self.write()
         self.read()
 
     def read(self) -> None:
-        """Handle what is there; the server hears when the connection is over."""
+        """Read and process what is available; the server is told when the connection is over."""
         while True:
             try:
                 data = self.stream.recv(_READ_BYTES)
@@ -92,11 +92,11 @@ class Peer:
 
 
 class GuardianServer:
-    """Accepts connections and speaks for the guardian.
+    """Accepts connections and sends the guardian's messages.
 
     Args:
-        hello: What the guardian says of itself.
-        is_own: Whether a process of this user id may speak with the guardian.
+        hello: The guardian's hello.
+        is_own: Returns whether a process of this user id may connect to the guardian.
     """
 
     def __init__(
@@ -122,13 +122,13 @@ class GuardianServer:
         return self._worker is not None
 
     def wait_s(self) -> float | None:
-        """Return for how many seconds there is nothing to tell; None: until something happens."""
+        """Return the time until there is something to report; None to wait for an event."""
         if self._worker is None or self._worker.is_busy or self._guardian.news_due is None:
             return None
         return max(self._guardian.news_due - time.monotonic(), 0.0)
 
     def send_news(self) -> None:
-        """Tell the worker what is due."""
+        """Send the worker the reports that are due."""
         worker, due = self._worker, self._guardian.news_due
         if worker is None or worker.is_busy or due is None or due > time.monotonic():
             return
@@ -137,7 +137,7 @@ class GuardianServer:
             worker.send({"news": news})
 
     def received(self, connection: Peer, message: Message) -> None:
-        """A message has come. Raises ProtocolError when it cannot be one."""
+        """Process a message. Raises ProtocolError if it is invalid."""
         if not connection.greeted:
             self._greet(connection, message)
         elif connection is self._worker:
@@ -147,7 +147,7 @@ class GuardianServer:
                     self._guardian.do(*request)
 
     def lost(self, connection: Peer) -> None:
-        """A connection is over."""
+        """Handle the end of a connection."""
         descriptor = connection.stream.fileno()
         if self._connections.pop(descriptor, None) is None:
             return

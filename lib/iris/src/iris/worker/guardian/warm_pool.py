@@ -1,10 +1,10 @@
-"""Warm interpreters: where many callables of one user want the same Python with the same variables, a helper that has
-started it once forks it for each of them, which takes a tenth of a start.
+"""Warm interpreters: if many callables of one user need the same Python with the same variables, a helper that has
+started it once forks it for each of them, which takes a tenth of the time of a start.
 
 A helper runs none of the jobs' code: it is `callable_main.py --serve`, which imports cloudpickle and waits. It is
-shared only by attempts of one user whose interpreters would start in the very same way. The forked process is a child
-of this process (made so by the kernel, at once or as an orphan's subreaper), like one that was spawned; it begins only
-when told to, so a start that is given up never runs.
+shared only by attempts of one user whose interpreters would start identically. The forked process becomes a child of
+this process (made by the kernel directly, or as an orphan of a subreaper), like a spawned one; it continues only when
+told to, so a cancelled start never runs.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ Kind = tuple[str, str, tuple[str, ...], frozenset[tuple[str, str]]]
 
 
 class WarmPoolHost(Protocol):
-    """The runtime that a warm pool works for."""
+    """The runtime that uses a warm pool."""
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
         """Start a helper and return its pid.
@@ -45,7 +45,7 @@ class WarmPoolHost(Protocol):
             executable: The interpreter.
             argv: Its command line.
             env: Its variables.
-            descriptor: Becomes its descriptor 3.
+            descriptor: Passed to it as descriptor 3.
 
         Raises:
             OSError: It cannot be started.
@@ -53,11 +53,11 @@ class WarmPoolHost(Protocol):
         ...
 
     def namespace(self, mounts: Sequence[Mount]) -> int | None:
-        """A descriptor of a namespace with `mounts`; None: there are none. Raises OSError."""
+        """Return a descriptor of a namespace with `mounts`; None if there are none. Raises OSError."""
         ...
 
     def adopt(self, pid: int) -> None:
-        """`pid` is a child that was started on purpose."""
+        """Record that `pid` is an intended child."""
         ...
 
     def watch_helper(self, pid: int, ended: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ class WarmPoolHost(Protocol):
 
 
 class WarmPool:
-    """The helpers of one worker. Only where this process is a subreaper."""
+    """The helpers of one worker. Only for a process that is a subreaper."""
 
     def __init__(self, host: WarmPoolHost) -> None:
         self._host = host
@@ -86,17 +86,17 @@ class WarmPool:
         err: int,
         mounts: Sequence[Mount] = (),
     ) -> int | None:
-        """Start the callable by a helper; return its pid, or None: start it in the usual way.
+        """Start the callable by a helper; return its pid, or None if it must be started as usual.
 
         Args:
-            sharer: The user whose helpers may do it.
+            sharer: The user whose helpers may be used.
             executable: The interpreter.
-            argv: Of the usual way; the last word is the payload's path.
+            argv: The usual command line; the last word is the payload's path.
             env: All its variables.
             cwd: Its working directory.
             out: Descriptor of its stdout.
             err: Descriptor of its stderr.
-            mounts: Its mounts in place of shared directories.
+            mounts: Its mounts over shared directories.
         """
         shared = {name: value for name, value in env.items() if name in _KEPT or not _is_own(name)}
         kind = (sharer, executable, argv[:-1], frozenset(shared.items()))
@@ -175,7 +175,7 @@ class WarmPool:
 
 
 def _is_own(variable: str) -> bool:
-    """Whether it may differ between attempts that a helper is forked for."""
+    """Return whether a variable may differ between attempts that share a helper."""
     return variable.startswith(_OWN_PREFIX) or variable == _OWN
 
 
@@ -195,13 +195,13 @@ class _Helper:
         descriptors: tuple[int, ...],
         adopt: Callable[[int], None],
     ) -> int:
-        """Return the pid of a fork that has begun. Call it only when the helper is ready.
+        """Return the pid of a fork that has started. Call it only when the helper is ready.
 
         Args:
             payload: Path of the callable.
-            env: Variables that the helper itself does not have.
+            env: Variables in addition to the helper's.
             cwd: The working directory.
-            descriptors: Of stdout, stderr and perhaps the mount namespace that it is to enter.
+            descriptors: Of stdout, stderr and optionally the mount namespace to enter.
             adopt: Called with the pid before the fork may run the payload.
 
         Raises:
@@ -232,7 +232,7 @@ class _Helper:
                 os.kill(self.pid, signal.SIGKILL)
 
     def is_ready(self) -> bool:
-        """Whether it has started. Raises OSError when it is broken."""
+        """Return whether it has started. Raises OSError if it is broken."""
         if not self._ready:
             self._connection.setblocking(False)
             try:

@@ -1,4 +1,4 @@
-"""Looks at what the guardian's attempts use: for their users to know, and to end what exceeds a soft limit."""
+"""Measures the usage of the guardian's attempts, for their users and to enforce soft limits."""
 
 import contextlib
 import functools
@@ -48,13 +48,13 @@ class Watch:
     """Measures the attempts of a guardian; does nothing while there are none.
 
     Args:
-        reactor: Calls it again.
-        runtime: Has the attempts' processes.
-        ability: How they are limited.
-        live: The attempts.
-        tell: Called when the worker is to hear of an attempt.
-        table: As `read_table`.
-        usage_s: So often everything is measured.
+        reactor: Schedules its calls.
+        runtime: Holds the attempts' processes.
+        ability: How limits are enforced.
+        live: The live attempts.
+        tell: Called when the worker is to be told of an attempt.
+        table: Like `read_table`.
+        usage_s: Interval of complete measurements.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Watch:
         self._seen_members: Mapping[str, Sequence[int]] = {}
 
     def limited(self, spec: ProcessSpec) -> ProcessSpec:
-        """The spec with the limits that hold for it here."""
+        """Return the spec with the limits that apply to it on this host."""
         if spec.dies_with_worker or self._ability.mode is LimitsMode.OFF:
             return spec if spec.limits == NO_LIMITS else replace(spec, limits=NO_LIMITS)
         limits = self._limits.get(spec.limits)
@@ -97,7 +97,7 @@ class Watch:
         return replace(spec, limits=limits)
 
     def began(self, attempt: HeldAttempt) -> None:
-        """An attempt has started."""
+        """Record that an attempt has started."""
         limits = attempt.spec.limits
         if limits.memory_bytes and (line := soft_line(self._ability.why_soft("memory"))):
             attempt.note_line(line)
@@ -191,7 +191,7 @@ class Watch:
         return self._members(now).get(attempt.spec.owner, ())
 
     def _members(self, now: float) -> Mapping[str, Sequence[int]]:
-        """The processes of each attempt by /proc, seen a second ago at most: reading it takes some ms."""
+        """Return the processes of each attempt from /proc, at most a second old: reading it takes some ms."""
         if now >= self._members_due:
             self._members_due = now + SOFT_S
             self._seen_members = members(self._table(), self._runtime.owners())
@@ -231,7 +231,7 @@ class Watch:
                 self._scans.pop(gone, None)
 
     def _look_for_room(self, attempts: list[HeldAttempt], now: float, free: int, size: int) -> None:
-        """On a full disk: look at everybody's directories, and end who has written the most beyond its share."""
+        """On a full disk, scan all attempts' directories, and end the attempt that exceeds its share the most."""
         if now < self._room_due or not is_full(free, size) or self._ability.mode is LimitsMode.OFF:
             self._full_since = 0.0
             return
@@ -283,7 +283,7 @@ class Watch:
         attempt.process.kill()
 
     def _stop_all(self, owner: str) -> None:
-        """Suspend all its processes, so that none makes others while they are ended; then end them."""
+        """Suspend all its processes, so that none creates others while they are killed; then kill them."""
         stopped: set[int] = set()
         for _ in range(_STOP_ROUNDS):
             found = pids_of(owner, self._table(), self._runtime.owners()) - stopped

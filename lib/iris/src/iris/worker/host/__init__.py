@@ -1,4 +1,4 @@
-"""The machine that the worker runs on: what it offers, its address, its end.
+"""The machine that the worker runs on: its resources, its address, its end.
 
-Here belongs what looks at the host; what attempts use of it is `limits`.
+For code that inspects the host; the usage of attempts is in `limits`.
 """

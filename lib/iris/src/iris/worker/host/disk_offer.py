@@ -1,4 +1,4 @@
-"""The disk that a worker offers: told again when it is certain that it is not what was told."""
+"""The disk that a worker offers: updated when the previous offer is certainly wrong."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +14,13 @@ _NOTABLE_SHARE: Final = 20
 def next_offer(offered: int, free: int, reserved: int) -> int:
     """Return the bytes of disk to offer.
 
-    How much of what they were promised the live attempts have used is not known: anything between nothing and all. So
-    what there is lies between `free` and `free + reserved`, and an offer in between stands.
+    It is not known how much of their reserved disk the live attempts have used: anything between nothing and all. So
+    the true value is between `free` and `free + reserved`, and an offer in this range is kept.
 
     Args:
-        offered: The present offer.
-        free: Bytes that are free now.
-        reserved: Bytes that live attempts were promised.
+        offered: The current offer.
+        free: Bytes that are currently free.
+        reserved: Bytes reserved for live attempts.
     """
     wanted = min(max(offered, free), free + reserved)
     change = abs(wanted - offered)
@@ -29,11 +29,11 @@ def next_offer(offered: int, free: int, reserved: int) -> int:
 
 
 class CapacityOffer:
-    """The resources that a worker offers at present.
+    """The resources that a worker currently offers.
 
     Args:
-        capacity: As it is in the beginning.
-        free_disk: Bytes that are free now; None: the disk is offered as it is in `capacity`, for good.
+        capacity: The initial offer.
+        free_disk: Returns the bytes that are currently free; None to keep the disk of `capacity`.
     """
 
     def __init__(self, capacity: Resources, free_disk: Callable[[], int] | None = None) -> None:
@@ -41,10 +41,10 @@ class CapacityOffer:
         self._free_disk = free_disk
 
     def renew(self, reserved_disk: int) -> bool:
-        """Look again; whether `capacity` has changed.
+        """Update the offer; return whether `capacity` has changed.
 
         Args:
-            reserved_disk: Bytes that live attempts were promised.
+            reserved_disk: Bytes reserved for live attempts.
         """
         if self._free_disk is None:
             return False

@@ -1,4 +1,4 @@
-"""The variables that controllers and workers keep of those they are started with: settings of the host, no secrets.
+"""The variables that controllers and workers keep from their environment: settings of the host, no secrets.
 
 Tasks run as the user of their worker and can read /proc/PID/environ of its processes. The list is in
 docs/reference/iris-clusters.md.
@@ -31,23 +31,23 @@ STORAGE_PREFIXES: Final = ("AWS_", "AZURE_", "CLOUDSDK_", "FSSPEC_", "GOOGLE_", 
 
 
 def is_passed_to_tasks(name: str) -> bool:
-    """Whether tasks get a variable of their worker's own environment."""
+    """Return whether tasks get a variable of their worker's own environment."""
     return (
         name in PASSED_TO_TASKS or name.startswith(PREFIXES_PASSED_TO_TASKS) or name.lower() in PROXIES
     ) and not _SECRET.search(name)
 
 
 def is_kept(name: str) -> bool:
-    """True if controllers and workers keep a variable of the process that starts them."""
+    """Return whether controllers and workers keep a variable of the process that starts them."""
     return is_passed_to_tasks(name) or ((name in KEPT or name.startswith(KEPT_PREFIXES)) and not _SECRET.search(name))
 
 
 def host_environment(environ: Mapping[str, str], *, storage: bool = False) -> dict[str, str]:
-    """Return the kept part of an environment.
+    """Return the variables of an environment to keep.
 
     Args:
         environ: The environment.
-        storage: Also keep what reaches remote storage (STORAGE_PREFIXES), secrets included.
+        storage: Also keep the variables for remote storage (STORAGE_PREFIXES), including secrets.
     """
     return {
         name: value
@@ -57,12 +57,13 @@ def host_environment(environ: Mapping[str, str], *, storage: bool = False) -> di
 
 
 def hide_own_environment(*, storage: bool = False) -> None:
-    """Forget all but the kept variables of this process, and wipe them from what /proc/PID/environ shows.
+    """Remove all but the kept variables from this process, and erase them from /proc/PID/environ.
 
-    That is the memory in which the kernel put them at the start of the program, whatever became of os.environ since.
+    That file shows the memory in which the kernel placed them when the program started, regardless of later changes of
+    os.environ.
 
     Args:
-        storage: Keep what reaches remote storage, for this process alone.
+        storage: Keep the variables for remote storage, for this process alone.
     """
     kept = host_environment(os.environ, storage=storage)
     for name in [name for name in os.environ if name not in kept]:

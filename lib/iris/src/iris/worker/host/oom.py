@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class OomKills:
-    """The kernel's count of processes that it killed for lack of memory; each is claimed by one attempt at most.
+    """The kernel's count of processes killed for lack of memory; each is claimed by at most one attempt.
 
     Args:
         files: Counters to read: those of the worker's control groups, and the machine's; see `oom_counters`.
@@ -16,7 +16,7 @@ class OomKills:
         self._seen = {path: _count(path) or 0 for path in self._files}
 
     def claim(self) -> bool:
-        """Whether the kernel has killed a process that no attempt has claimed yet."""
+        """Return whether the kernel has killed a process that no attempt has claimed yet."""
         risen = [path for path in self._files if (_count(path) or 0) > self._seen[path]]
         for path in risen:
             # One kill shows in the group's counter and in those around it.
@@ -43,7 +43,7 @@ def oom_counters(root: Path, own: str) -> list[Path]:
 
 
 def _count(path: Path) -> int | None:
-    """The number behind the word oom_kill; None when it cannot be read."""
+    """Return the number after the word oom_kill; None if it cannot be read."""
     try:
         text = path.read_text()
     except OSError:

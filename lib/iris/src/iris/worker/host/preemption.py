@@ -1,4 +1,4 @@
-"""Whether the platform takes this host away."""
+"""Detects that the platform reclaims this host."""
 
 import logging
 import time
@@ -25,13 +25,13 @@ class Platform(StrEnum):
 
 
 class GceHost:
-    """A virtual machine of Compute Engine, as its metadata server knows it.
+    """A virtual machine of Compute Engine, with its metadata server.
 
     Args:
-        host: "host" or "host:port" of that server; None: where it is (`rigging.gce_metadata.metadata_host`).
-        ask: Asks that server for a key; raises OSError.
-        clock: Seconds, only growing.
-        sleep: Waits for so many seconds.
+        host: "host" or "host:port" of that server; None for its usual address (`rigging.gce_metadata.metadata_host`).
+        ask: Queries that server for a key; raises OSError.
+        clock: Returns monotonic time in seconds.
+        sleep: Sleeps for a number of seconds.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class GceHost:
         self._sleep = sleep
 
     def is_preempted(self) -> bool:
-        """Whether it is being taken away now; a server that does not answer says no. Blocks for 1.5 s at most."""
+        """Return whether it is being preempted; False if the server does not answer. Blocks for at most 1.5 s."""
         try:
             return self._ask("", _PATIENCE_S)[0]
         except OSError:
             return False
 
     def wait_until_preempted(self) -> None:
-        """Return when it is being taken away, about half a minute before it is gone. Blocks until then."""
+        """Block until it is being preempted, about half a minute before it is gone."""
         backoff = ExponentialBackoff(initial=0.05, maximum=10.0, factor=3.0)
         query, complained = "", False
         while True:
@@ -75,6 +75,6 @@ class GceHost:
             self._sleep(backoff.next_interval())
 
     def _ask(self, query: str, timeout_s: float) -> tuple[bool, str]:
-        """Whether it is preempted, and the tag of that answer. Raises OSError."""
+        """Return whether it is preempted, and the tag of that answer. Raises OSError."""
         answer = self._ask_server(self._server, f"preempted{query}", timeout_s)
         return answer.value.upper() == "TRUE", answer.etag

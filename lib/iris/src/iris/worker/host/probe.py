@@ -1,4 +1,4 @@
-"""Measures the resources of this machine, as far as the limits put on this process allow."""
+"""Measures the resources of this machine, within the limits of this process."""
 
 import contextlib
 import ipaddress
@@ -20,11 +20,11 @@ from rigging.process.control_groups import CGROUP_ROOT, OWN_CGROUPS, cgroup_limi
 
 
 def place_of(work_dir: Path, boot: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
-    """Return what a copy of a work directory does not share with it: the host's boot, and the directory itself.
+    """Return an identifier that a copy of a work directory does not share: the host's boot, and the directory itself.
 
     Args:
-        work_dir: The worker's directory; its lock lets one worker at a time use it.
-        boot: The kernel's id of the boot; without it the place is empty.
+        work_dir: The worker's directory, which its lock reserves for one worker at a time.
+        boot: The kernel's id of the boot; if empty, the result is empty.
     """
     try:
         status = work_dir.stat()
@@ -48,14 +48,14 @@ def probe_resources(
     cpus: Callable[[], int] = _cpus,
     memory: Callable[[], int] = _memory_bytes,
 ) -> Resources:
-    """cpu, memory and the disk free below `work_dir`; the tightest of machine, affinity and cgroup limits.
+    """Return cpu, memory and the free disk below `work_dir`, within machine, affinity and cgroup limits.
 
     Args:
         work_dir: The worker's directory.
-        groups: Where the cgroup filesystems are mounted.
-        own: As /proc/self/cgroup.
-        cpus: How many this process may use.
-        memory: Bytes that this machine has.
+        groups: The mount point of the cgroup filesystems.
+        own: Like /proc/self/cgroup.
+        cpus: Number of cpus that this process may use.
+        memory: Bytes of memory of this machine.
     """
     cpu_millis = cpus() * 1000
     memory_bytes = memory()
@@ -68,22 +68,22 @@ def probe_resources(
 
 
 def free_disk(work_dir: Path) -> int:
-    """Bytes that can be written below `work_dir` now. Raises OSError."""
+    """Return the bytes that can currently be written below `work_dir`. Raises OSError."""
     return shutil.disk_usage(work_dir).free
 
 
 def own_oom_counters(groups: Path = CGROUP_ROOT, own: Path = OWN_CGROUPS) -> list[Path]:
-    """Return the files in which the kernel counts what it kills in this process's control groups for lack of memory."""
+    """Return the files in which the kernel counts out-of-memory kills in this process's control groups."""
     return oom_counters(groups, own.read_text() if own.exists() else "")
 
 
 def disk_size(work_dir: Path) -> dict[str, str]:
-    """The attribute that says how much disk there could be at most, whatever is free now."""
+    """Return the attribute with the total size of the disk, regardless of what is free."""
     return {DISK_SIZE_ATTRIBUTE: str(shutil.disk_usage(work_dir).total)}
 
 
 def probe_attributes() -> dict[str, str]:
-    """Attributes of this machine that constraints can name."""
+    """Return the attributes of this machine for constraints."""
     return {
         "hostname": socket.gethostname(),
         "os": platform.system().lower(),
@@ -93,9 +93,9 @@ def probe_attributes() -> dict[str, str]:
 
 
 def python_versions(environ: Mapping[str, str]) -> list[str]:
-    """Major.minor versions of Python that are installed here, by their names; none of them is tried.
+    """Return the major.minor versions of Python installed here, judged by their names only.
 
-    Besides those on the PATH these are the ones that uv installed.
+    Includes those on the PATH and those that uv installed.
     """
     data = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", ""), ".local", "share")
     managed = Path(environ.get("UV_PYTHON_INSTALL_DIR") or os.path.join(data, "uv", "python"))
@@ -108,9 +108,9 @@ def python_versions(environ: Mapping[str, str]) -> list[str]:
 
 
 def source_address(controller_address: str) -> str:
-    """Return the address of this host at which machines on the way to "host:port" find it; empty when only itself does.
+    """Return this host's address for machines on the way to "host:port"; empty if only this host can reach it.
 
-    The system is asked which of its addresses it would send from; nothing is sent. IPv6 addresses are in brackets.
+    The system is asked which source address it would use; nothing is sent. IPv6 addresses are in brackets.
     """
     host, _, port = controller_address.rpartition(":")
     with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Removing what tasks have left: any depth, any modes."""
+"""Removal of the files of tasks, of any depth and modes."""
 
 import itertools
 import logging
@@ -10,10 +10,10 @@ logger = logging.getLogger(__name__)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file, or a directory of any depth and with any modes; what cannot be removed is logged and stays.
+    """Remove a file, or a directory of any depth and modes; what cannot be removed is logged and left.
 
-    Directories are moved beside `path` before they are emptied, so that neither depth nor the length of paths matters.
-    Whoever can still write in them can have nothing else removed or changed: no link is followed.
+    Directories are moved next to `path` before they are emptied, so that neither depth nor path length matters. A
+    process that can still write in them cannot cause anything else to be removed or changed: links are not followed.
     """
     waiting = [path]
     names = (f"{path}.{number}" for number in itertools.count())
@@ -32,7 +32,7 @@ def remove_tree(path: str) -> None:
 
 
 def _empty(directory: str, names: Iterable[str]) -> list[str]:
-    """Unlink the files of a directory and move its directories to `names`; where these are now."""
+    """Unlink the files of a directory and move its directories to `names`; return their new paths."""
     moved = []
     descriptor = _open_directory(directory)
     try:
@@ -62,12 +62,12 @@ def _open_directory(name: str) -> int:
 
 
 def move_away(path: str, target: str, parent: int | None = None) -> None:
-    """Rename a file or directory that may have any mode. Raises OSError.
+    """Rename a file or directory of any mode. Raises OSError.
 
     Args:
         path: The file.
-        target: Its new name, relative to the working directory.
-        parent: A descriptor of the directory that `path` is relative to.
+        target: Its new path, relative to the working directory.
+        parent: Descriptor of the directory that `path` is relative to.
     """
     try:
         os.rename(path, target, src_dir_fd=parent)

@@ -1,4 +1,4 @@
-"""Reasons for a worker to end, apart from its controller: signals, and the platform."""
+"""Reasons for a worker to end other than its controller: signals, and the platform."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ class TerminationSignals:
     """SIGTERM and SIGINT of this process, and the preemption of its host.
 
     Attributes:
-        received: Set when the worker is to end.
-        interrupted_again: Set by Ctrl-C (SIGINT) after that: somebody at a terminal will not wait.
+        received: Set when the worker should end.
+        interrupted_again: Set by a further Ctrl-C (SIGINT): the user does not want to wait.
 
     Args:
-        host: The host, if its platform may take it away and says so.
+        host: The host, if its platform may preempt it and announces it.
     """
 
     def __init__(self, host: GceHost | None, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +27,7 @@ class TerminationSignals:
         self._preempted = False
 
     def watch(self) -> None:
-        """Set `received` from now on when the worker is to end."""
+        """Start watching, to set `received` when the worker should end."""
         self._loop.add_signal_handler(signal.SIGTERM, self.received.set)
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
         if self._host is not None:
@@ -35,7 +35,7 @@ class TerminationSignals:
             threading.Thread(target=self._watch_host, args=(self._host,), name="iris-preemption", daemon=True).start()
 
     async def is_host_preempted(self) -> bool:
-        """True if the worker is to end because the platform takes its host away."""
+        """Whether the worker should end because the platform preempts its host."""
         if self._host is None or not self.received.is_set():
             return False
         return self._preempted or await asyncio.to_thread(self._host.is_preempted)

@@ -1,4 +1,4 @@
-"""Keep one task's writes from the next: views of shared directories in mount namespaces, or private copies.
+"""Protects tasks from each other's writes: views of shared directories in mount namespaces, or private copies.
 
 `plan` decides (pure), `views` mounts.
 """

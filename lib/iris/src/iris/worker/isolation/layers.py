@@ -1,4 +1,4 @@
-"""The directories that an overlay needs for what is written, and their quick removal when nothing was."""
+"""The directories that an overlay needs for writes, and their fast removal if nothing was written."""
 
 import contextlib
 import os
@@ -17,13 +17,13 @@ def layer_paths(layer: str) -> tuple[str, str]:
 
 
 def make_layer(layer: str, below: str = "") -> tuple[str, str]:
-    """Make an upper directory at `layer`, and its work directory; both names. Raises OSError.
+    """Create the upper directory and the work directory of `layer`; return both. Raises OSError.
 
-    What the worker has put into the upper directory already is the attempt's from the beginning.
+    Files that the worker placed in the upper directory before belong to the attempt's view.
 
     Args:
-        layer: In a directory in which no task can put something else in its place.
-        below: The directory that it is to be over, and whose owner becomes its own; empty: this process's.
+        layer: In a directory in which tasks cannot replace it.
+        below: The lower directory, whose owner becomes the owner of the upper one; empty for this process's user.
     """
     upper, work = layer_paths(layer)
     try:
@@ -43,7 +43,9 @@ def make_layer(layer: str, below: str = "") -> tuple[str, str]:
 
 
 def remove_unused_layers(directory: str) -> bool:
-    """Remove a directory of layers if nothing was written to them; False: the rest is to be removed in another way."""
+    """Remove a directory of layers if nothing was written to them; return False if the rest must be removed
+    otherwise.
+    """
     try:
         names = os.listdir(directory)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Mounts of an attempt in place of shared directories: decided here, made by `views` and `attempts.directories`."""
+"""Mounts of an attempt over shared directories: decided here, made by `views` and `attempts.directories`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class IsolationMode(StrEnum):
-    """Ways of keeping a task from changing what others share, best first."""
+    """Ways of keeping a task from changing shared files, best first."""
 
     OVERLAY = "overlay"
     """Shared directories are read-only; an attempt's bundle and environment have a layer on top for its writes."""
@@ -19,13 +19,13 @@ class IsolationMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Shows an attempt something else at `target`.
+    """Shows an attempt other files at `target`.
 
     Args:
-        source: What it sees. With a layer it is never written; without one it is the attempt's own, or, where it is
-            `target` itself, read-only.
-        layer: A directory that will be made for what it writes.
-        over: With a layer: a directory whose files are seen over those of `source`, and never written either.
+        source: The files that it sees. With a layer they are never written; without one they are the attempt's own, or
+            read-only if equal to `target`.
+        layer: A directory to be created for its writes.
+        over: With a layer: a directory whose files cover those of `source`, and are never written either.
     """
 
     target: str
@@ -34,7 +34,7 @@ class Mount:
     over: str = ""
 
     def words(self) -> list[str]:
-        """For JSON."""
+        """Return the JSON form."""
         return [self.target, self.source, self.layer, self.over]
 
 
@@ -53,11 +53,11 @@ def mounts_of(
     """Return the mounts of one attempt.
 
     Args:
-        mode: How tasks are kept apart on this host.
-        bundle: The directory of its whole bundle; empty: none.
-        environment: Its virtual environment, if that is not read-only for all tasks already.
-        own_directory: Of the attempt; `private_copy` of it has the copy of the bundle, where that is needed.
-        compiled: Finds what was compiled of a directory; empty: nothing.
+        mode: How tasks are isolated on this host.
+        bundle: The directory of its whole bundle; empty for none.
+        environment: Its virtual environment, if that is not already read-only for all tasks.
+        own_directory: The attempt's directory; `private_copy` of it contains the copy of the bundle, if needed.
+        compiled: Returns the directory with the compiled files of a directory; empty if there is none.
     """
     match mode:
         case IsolationMode.OVERLAY:
@@ -70,13 +70,13 @@ def mounts_of(
 
 
 def variables_of(mode: IsolationMode) -> dict[str, str]:
-    """Variables of all tasks."""
+    """Return the variables of all tasks."""
     # What Python compiles on its way would count as a change of the environment.
     return {"PYTHONDONTWRITEBYTECODE": "1"} if mode is IsolationMode.COPY else {}
 
 
 def bundle_layer(own_directory: str) -> str:
-    """Return the directory that takes an attempt's changes to its bundle, if it has a layer."""
+    """Return the directory for an attempt's changes to its bundle, if it has a layer."""
     return f"{own_directory}/bundle"
 
 

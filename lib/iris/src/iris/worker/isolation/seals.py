@@ -1,4 +1,4 @@
-"""Noticing that a directory was changed, where nothing can be mounted that would keep tasks from it."""
+"""Detection of changes to a directory, where no mount can protect it from tasks."""
 
 import hashlib
 import os
@@ -9,17 +9,19 @@ from iris.worker.host.removal import remove_tree
 
 
 class Seals:
-    """Remembers how directories looked when they were finished; what it does not know counts as changed."""
+    """Records the state of finished directories; unrecorded ones count as changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, bytes] = {}
 
     def seal(self, path: Path) -> None:
-        """Take `path` as it is now for right. Raises OSError."""
+        """Record the current state of `path` as intact. Raises OSError."""
         self._known[str(path)] = tree_state(path)
 
     def is_intact(self, path: Path) -> bool:
-        """Whether nothing below `path` was written, removed, added, or given another mode since it was sealed."""
+        """Return whether nothing below `path` was written, removed, added or had its mode changed since it was
+        sealed.
+        """
         known = self._known.get(str(path))
         if known is None:
             return False
@@ -30,9 +32,9 @@ class Seals:
 
 
 def tree_state(path: Path) -> bytes:
-    """A digest of names, numbers, sizes, modes and times of change of all that is below `path`.
+    """Return a digest of names, numbers, sizes, modes and change times of everything below `path`.
 
-    No write leaves it as it was: a file's time of change (ctime) cannot be set. Costs a stat a file. Raises OSError.
+    Any write changes it, because a file's change time (ctime) cannot be set. Takes one stat per file. Raises OSError.
     """
     digest = hashlib.blake2b(digest_size=16)
     waiting = [str(path)]
@@ -67,9 +69,9 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def own_tree(path: Path, uid: int) -> None:
-    """Give a file, or a directory with all that is in it, to a uid and its group: what is below first. Raises OSError.
+    """Change the owner of a file or tree to a uid and its group, children first. Raises OSError.
 
-    Until a directory is the uid's nobody but root can put something else into it, so no link is followed.
+    Until a directory belongs to the uid only root can replace entries in it, so links are not followed.
     """
     for directory, folders, names in os.walk(path, topdown=False):
         for name in (*folders, *names):

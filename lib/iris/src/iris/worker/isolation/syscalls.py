@@ -1,4 +1,4 @@
-"""The system calls of namespaces and mounts that Python 3.11 has no functions for."""
+"""The system calls for namespaces and mounts that Python 3.11 lacks."""
 
 import ctypes
 import errno
@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(flags: int) -> None:
-    """Give this thread namespaces of its own. Raises OSError."""
+    """Move this thread to new namespaces. Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
 
 
@@ -40,17 +40,17 @@ def setns(descriptor: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount a filesystem, as mount(2).
+    """Mount a filesystem, like mount(2).
 
     Args:
         source: The device or directory.
         target: The mount point.
         kind: The type of filesystem.
         flags: MS_*.
-        options: Of the filesystem.
+        options: Options of the filesystem.
 
     Raises:
-        OSError: It was refused; the message names the target.
+        OSError: The call failed; the message names the target.
     """
     result = _libc.mount(
         os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), os.fsencode(options) or None
@@ -63,8 +63,8 @@ def bind(source: str, target: str, read_only: bool) -> None:
 
     Args:
         source: The directory.
-        target: A directory that it hides.
-        read_only: Whether it can be written to there.
+        target: A directory, which is hidden by it.
+        read_only: Whether it is read-only there.
     """
     mount(source, target, "", MS_BIND | MS_REC)
     if read_only:
@@ -76,7 +76,7 @@ def bind(source: str, target: str, read_only: bool) -> None:
 
 
 def raise_ambient(capabilities: tuple[int, ...]) -> None:
-    """Let programs that this process starts keep capabilities that it has. Raises OSError."""
+    """Let programs started by this process keep its capabilities. Raises OSError."""
     permitted = _capabilities()[1]
     _set_capabilities(permitted, permitted, sum(1 << number for number in capabilities))
     for number in capabilities:
@@ -89,7 +89,7 @@ def clear_ambient() -> None:
 
 
 def _capabilities() -> tuple[int, int]:
-    """Effective and permitted ones."""
+    """Return the effective and permitted ones."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     data = ctypes.create_string_buffer(24)
     _check(_libc.capget(header, data), "capget")

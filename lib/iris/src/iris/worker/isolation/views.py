@@ -1,9 +1,9 @@
-"""Mount namespaces in which tasks start: what they share cannot be written, or only into a layer of the attempt's own.
+"""Mount namespaces in which tasks start: shared files are read-only, or written to a layer of the attempt.
 
-The process that starts tasks (the guardian) has one thread. It keeps two mount namespaces: its former one, in which
-tools of the worker run, and the tasks' one, in which what they share is read-only and in which it lives, so that a task
-without mounts of its own costs nothing. For an attempt with mounts it makes one from the latter, starts the attempt in
-it, and comes back; the kernel removes it with the last process in it.
+The process that starts tasks (the guardian) has one thread. It keeps two mount namespaces: its original one, in which
+tools of the worker run, and the tasks' one, in which shared files are read-only. It stays in the latter, so that a task
+without its own mounts costs nothing. For an attempt with mounts it creates a namespace from it, starts the attempt
+there, and returns; the kernel removes the namespace with its last process.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ MOST_KEPT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Ability:
-    """The best kind of isolation that the host allows."""
+    """The strongest isolation that the host allows."""
 
     mode: IsolationMode
     options: str = ""
@@ -46,10 +46,10 @@ _Marks = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class _Kept:
-    """A namespace in which the layers of some mounts are mounted, for attempts after each other.
+    """A namespace in which the layers of some mounts are mounted, reused by one attempt after another.
 
     Args:
-        marks: Of the directories that it shows, and of the layers.
+        marks: Marks of the directories that it shows, and of the layers.
     """
 
     namespace: int
@@ -58,11 +58,11 @@ class _Kept:
 
 
 class ViewFailed(OSError):
-    """The kernel refused a mount: the host's failure, not the task's."""
+    """The kernel refused a mount, which is the host's failure, not the task's."""
 
 
 class TaskViews:
-    """The namespaces of one guardian. Only for a process with one thread, which it changes."""
+    """The namespaces of one guardian. Only for a single-threaded process, which it changes."""
 
     def __init__(
         self, ability: _Ability, home: int, shared: int, in_user_namespace: bool, most_kept: int = MOST_KEPT
@@ -77,7 +77,7 @@ class TaskViews:
         self._kept: dict[tuple[Mount, ...], _Kept] = {}
 
     def enter(self, mounts: Sequence[Mount]) -> None:
-        """Begin to see a view of one attempt, until `leave`. Raises ViewFailed.
+        """Enter the view of one attempt, until `leave`. Raises ViewFailed.
 
         The working directory is "/" afterwards, and after `leave`.
         """
@@ -92,7 +92,7 @@ class TaskViews:
             raise ViewFailed(error.errno, f"the host cannot show the task its files: {error.strerror}") from error
 
     def drop_unused(self) -> bool:
-        """Let go of kept mounts that were not used since the last call; whether some are left."""
+        """Release kept mounts that were not used since the last call; return whether some are left."""
         for mounts, kept in list(self._kept.items()):
             if kept.is_used:
                 kept.is_used = False
@@ -101,7 +101,7 @@ class TaskViews:
         return bool(self._kept)
 
     def _enter_kept(self, mounts: tuple[Mount, ...]) -> bool:
-        """Enter a copy of a namespace that has them, in which nothing was written; False: there is none."""
+        """Enter a copy of a kept namespace with these mounts and without writes; return False if there is none."""
         kept = self._kept.get(mounts)
         if kept is None:
             return False
@@ -115,7 +115,9 @@ class TaskViews:
         return True
 
     def _keep(self, mounts: tuple[Mount, ...], sources: _Marks) -> None:
-        """Keep this namespace for attempts with the same mounts, and go on in a copy: what a task mounts is its own."""
+        """Keep this namespace for attempts with the same mounts, and continue in a copy, so that mounts of the task
+        stay private.
+        """
         with contextlib.suppress(OSError):  # without descriptors the next one is made anew
             namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             syscalls.unshare(syscalls.CLONE_NEWNS)
@@ -127,12 +129,12 @@ class TaskViews:
         os.close(self._kept.pop(mounts).namespace)
 
     def leave(self) -> None:
-        """Go back to what all tasks see."""
+        """Return to the view of all tasks."""
         syscalls.setns(self._shared, syscalls.CLONE_NEWNS)
 
     @contextlib.contextmanager
     def outside(self) -> Iterator[None]:
-        """Let processes started in this context write what tasks share. The working directory is "/" then."""
+        """Context manager: processes started in it can write the shared files. The working directory is "/" in it."""
         if self.mode is IsolationMode.COPY:
             yield
             return
@@ -143,7 +145,7 @@ class TaskViews:
             self.leave()
 
     def namespace(self, mounts: Sequence[Mount]) -> int:
-        """A descriptor of a new namespace with `mounts`. Raises ViewFailed, OSError."""
+        """Return a descriptor of a new namespace with `mounts`. Raises ViewFailed, OSError."""
         try:
             self.enter(mounts)
             return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
@@ -152,7 +154,7 @@ class TaskViews:
 
     @contextlib.contextmanager
     def may_enter_namespaces(self) -> Iterator[None]:
-        """Let processes started in this context enter what `namespace` returns."""
+        """Context manager: processes started in it may enter the result of `namespace`."""
         if self.mode is IsolationMode.COPY or not self.in_user_namespace:
             yield
             return
@@ -164,19 +166,19 @@ class TaskViews:
 
 
 def no_views() -> TaskViews:
-    """For where nothing can be mounted."""
+    """Return views for a host on which nothing can be mounted."""
     return TaskViews(_Ability(IsolationMode.COPY), -1, -1, False)
 
 
 def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY, most_kept: int = MOST_KEPT) -> TaskViews:
-    """Find out what the host allows, say so in the log, and put this process where tasks are.
+    """Determine what the host allows, log it, and move this process to the tasks' namespace.
 
     The working directory is "/" afterwards.
 
     Args:
-        work_dir: The worker's; what tasks share is below it.
-        best: Nothing better is tried.
-        most_kept: So many namespaces stay mounted for further attempts.
+        work_dir: The worker's directory, which contains the shared files.
+        best: The strongest isolation to try.
+        most_kept: Maximum number of namespaces that stay mounted for further attempts.
     """
     ability, reasons = _find_ability(work_dir, best)
     logger.info("tasks are isolated by %s%s", ability.mode, f" ({'; '.join(reasons)})" if reasons else "")
@@ -199,7 +201,7 @@ def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY, most
 
 
 def shared_paths(work_dir: Path) -> list[str]:
-    """Directories that all tasks use and none may change: caches, the worker's own environment and its packages."""
+    """Return directories that all tasks use and none may change: caches, the worker's environment and its packages."""
     found = [str(work_dir / name) for name in _PROTECTED]
     if sys.prefix != sys.base_prefix:
         found.append(sys.prefix)
@@ -215,7 +217,7 @@ def shared_paths(work_dir: Path) -> list[str]:
 
 
 def _apply(mount: Mount, options: str) -> bool:
-    """Mount; whether that is a layer at its own place, which another attempt can have if this one writes nothing."""
+    """Mount; return whether it is a layer at its own place, which can be reused if this attempt writes nothing."""
     if not mount.layer:
         syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
         return False
@@ -235,7 +237,7 @@ def _layers(mounts: Sequence[Mount]) -> list[str]:
 
 
 def _source_marks(mounts: Sequence[Mount]) -> _Marks:
-    """Differ, too, when a directory was changed itself: a mount goes on showing the files that it knows."""
+    """Return marks that also change if a directory itself was changed, because a mount keeps showing the old files."""
     try:
         changed = tuple((0, os.stat(path).st_ctime_ns) for path in _sources(mounts))
     except OSError:
@@ -244,9 +246,9 @@ def _source_marks(mounts: Sequence[Mount]) -> _Marks:
 
 
 def _marks(paths: Sequence[str]) -> _Marks:
-    """Differ when a directory was replaced by another; empty when one is not there.
+    """Return marks that change if a directory was replaced; empty if one does not exist.
 
-    What is mounted keeps its inode, so that no other directory can have the same number.
+    A mounted directory keeps its inode, so that no other directory can have the same number.
     """
     try:
         found = [os.stat(path) for path in paths]
@@ -262,7 +264,7 @@ def _escaped(path: str) -> str:
 
 
 def _enter_own_namespace(in_user_namespace: bool) -> None:
-    """Leave the host's mount namespace; what is mounted there later still appears here."""
+    """Leave the host's mount namespace; later mounts on the host still appear here."""
     uid, gid = os.geteuid(), os.getegid()
     if in_user_namespace:
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
@@ -276,7 +278,7 @@ def _enter_own_namespace(in_user_namespace: bool) -> None:
 
 
 def _find_ability(work_dir: Path, best: IsolationMode) -> tuple[_Ability, list[str]]:
-    """The best that works here, and why nothing better does."""
+    """Return the strongest isolation that works here, and why nothing stronger does."""
     reasons: list[str] = []
     if best is IsolationMode.COPY:
         return _Ability(IsolationMode.COPY), ["nothing better is wanted"]
@@ -296,7 +298,7 @@ def _find_ability(work_dir: Path, best: IsolationMode) -> tuple[_Ability, list[s
 
 
 def _tried(work_dir: Path, work: Callable[[Path], None]) -> str:
-    """Run `work` in a fork with a namespace and a directory of its own; why it failed, empty when it did not."""
+    """Run `work` in a fork with its own namespace and directory; return why it failed, empty if it did not."""
     place = work_dir / f".probe-{secrets.token_hex(4)}"
     place.mkdir()
     read_end, write_end = os.pipe()
@@ -317,7 +319,7 @@ def _tried(work_dir: Path, work: Callable[[Path], None]) -> str:
 
 
 def _try_overlay(place: Path, options: str) -> None:
-    """Try the file operations of tasks on this very file system. Raises OSError."""
+    """Try the file operations of tasks on this file system. Raises OSError."""
     lower, seen, layer = place / "lower", place / "seen", place / "layer"
     for directory in (lower, lower / "folder", seen):
         directory.mkdir()

@@ -1,4 +1,4 @@
-"""The words in which an attempt hears which limit it ran into. Pure."""
+"""The messages about limits in an attempt's log and errors. Pure."""
 
 from typing import Final
 
@@ -10,12 +10,12 @@ _CURE: Final = {MEMORY: "--memory", DISK: "--disk"}
 
 
 def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
-    """The kernel killed processes of the attempt for lack of memory.
+    """The message of an attempt in which the kernel killed processes for lack of memory.
 
     Args:
-        limit_bytes: Of the attempt; 0: it had none, so that the host's memory was at its end.
-        peak_bytes: The most that it used at a time.
-        kills: How many were killed.
+        limit_bytes: The attempt's limit; 0 if it had none and the host ran out of memory.
+        peak_bytes: Its peak usage.
+        kills: Number of killed processes.
     """
     whom = "a process of it" if kills == 1 else f"{kills} processes of it"
     if not limit_bytes:
@@ -31,12 +31,12 @@ def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
 
 
 def beyond_soft(what: str, limit: int, used: int) -> Breach:
-    """The attempt was ended because it was seen to use more than it may.
+    """The message of an attempt that was ended because it exceeded a soft limit.
 
     Args:
         what: MEMORY, DISK or PROCESSES.
-        limit: Bytes, or processes.
-        used: Likewise.
+        limit: Bytes, or number of processes.
+        used: In the same unit.
     """
     if what == PROCESSES:
         return Breach(what, f"too many processes: limit {limit}, seen {used}; it was ended")
@@ -49,11 +49,11 @@ def beyond_soft(what: str, limit: int, used: int) -> Breach:
 
 
 def would_have_ended(placed_by: int, used: int) -> Breach:
-    """The attempt uses more memory than it was placed by, and its submitter named none.
+    """The message of an attempt that uses more memory than it was placed with, without a limit from its submitter.
 
     Args:
-        placed_by: Bytes.
-        used: Bytes.
+        placed_by: Bytes that it was placed with.
+        used: Bytes that it uses.
     """
     return Breach(
         MEMORY_WARNING,
@@ -63,11 +63,11 @@ def would_have_ended(placed_by: int, used: int) -> Breach:
 
 
 def beyond_share(share: int, used: int) -> Breach:
-    """The attempt was ended because the host's disk was full and it had written the most.
+    """The message of an attempt that was ended because the host's disk was full and it exceeded its share the most.
 
     Args:
-        share: Bytes that it might have written.
-        used: That it has written.
+        share: Bytes of its share.
+        used: Bytes that it has written.
     """
     return Breach(
         DISK,
@@ -77,11 +77,11 @@ def beyond_share(share: int, used: int) -> Breach:
 
 
 def processes_refused(limit: int, refused: int) -> Breach:
-    """The kernel let the attempt start no more processes.
+    """The message of an attempt that the kernel did not allow to start more processes.
 
     Args:
-        limit: Processes and threads that it may have.
-        refused: How often it was told so.
+        limit: Maximum number of processes and threads.
+        refused: Number of refusals.
     """
     times = "once" if refused == 1 else f"{refused} times"
     return Breach(PROCESSES, f"too many processes: limit {limit}; {times} it could start no more")

@@ -1,4 +1,4 @@
-"""How much an attempt's directories take on the disk, found out in small portions."""
+"""The disk usage of an attempt's directories, measured in small steps."""
 
 import os
 import stat
@@ -11,16 +11,16 @@ _DELETED: Final = " (deleted)"
 
 
 class DiskScan:
-    """One walk through some directories; other file systems that are mounted below them do not count.
+    """One walk through some directories, without other file systems mounted below them.
 
-    Files that were deleted there and are still open count, too: they take what they took. Those that are only mapped do
-    not; /proc shows them to root alone.
+    Deleted files that are still open count, too, because they still take space. Those that are only mapped do not
+    count; /proc shows them to root only.
 
     Args:
         places: The directories.
-        seen_as: Names by which the processes see parts of them.
-        pids: Returns the processes that may have files open there; called once, after the walk. None:
-            deleted files are not looked for.
+        seen_as: Paths under which the processes see parts of them.
+        pids: Returns the processes that may have open files there; called once, after the walk. None to ignore deleted
+            files.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DiskScan:
         return self._pids is not None
 
     def go_on(self, entries: int) -> bool:
-        """Look at so many entries more; True when there are none left."""
+        """Process that many more entries; return whether none are left."""
         return any(next(self._steps, None) is None for _ in range(entries))
 
     def _walk(self, places: Sequence[str]) -> Iterator[bool]:
@@ -109,6 +109,6 @@ class DiskScan:
 
 
 def disk_room(place: str) -> tuple[int, int]:
-    """Bytes that are free on the file system of a directory, and its size. Raises OSError."""
+    """Return the free bytes of a directory's file system, and its size. Raises OSError."""
     status = os.statvfs(place)
     return status.f_bfree * status.f_frsize, status.f_blocks * status.f_frsize

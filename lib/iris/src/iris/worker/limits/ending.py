@@ -6,12 +6,12 @@ from iris.worker.limits.plan import Breach, GroupReading, LimitRequest
 
 
 def breach_of(limits: LimitRequest, reading: GroupReading, peak_bytes: int) -> Breach | None:
-    """The limit that a bad end is to be explained by; None when none was met.
+    """Return the limit that explains a failed end; None if no limit was reached.
 
     Args:
-        limits: Of the attempt.
-        reading: The last one of its group.
-        peak_bytes: The most memory that it used.
+        limits: The attempt's limits.
+        reading: The last reading of its group.
+        peak_bytes: Its peak memory usage.
     """
     if reading.oom_kills:
         return out_of_memory(limits.memory_bytes, peak_bytes, reading.oom_kills)
@@ -21,14 +21,14 @@ def breach_of(limits: LimitRequest, reading: GroupReading, peak_bytes: int) -> B
 
 
 def final_usage(before: Usage, reading: GroupReading | None, cpu_ms: int, leader_peak_bytes: int, at_ms: int) -> Usage:
-    """Return the whole use of an attempt whose processes are gone.
+    """Return the total usage of an attempt whose processes are gone.
 
     Args:
-        before: As it was seen while it ran.
-        reading: The last one of its group; None: it had none.
-        cpu_ms: Of the command and the children that it has waited for.
-        leader_peak_bytes: The most that one of these held.
-        at_ms: Now (Unix time).
+        before: Its last measurement while it ran.
+        reading: The last reading of its group; None if it had none.
+        cpu_ms: Processor time of the command and the children that it has waited for.
+        leader_peak_bytes: Maximum memory of one of these.
+        at_ms: Current time (Unix ms).
     """
     counted = reading if reading is not None else GroupReading()
     return before.later(

@@ -1,9 +1,9 @@
-"""Control groups of attempts: made before an attempt starts, entered for its start, read, and used again or removed.
+"""Control groups of attempts: created before an attempt starts, entered to start it, read, and then reused or removed.
 
-A process that writes its own number to another group's file takes some 15 us with version 1 (`tasks`); moving another
-process takes the kernel a grace period, 10 ms on an idle host. So the guardian, which has one thread, enters the group,
-starts the attempt, which is born there, and comes home. The limits are written after that: the kernel could choose the
-guardian otherwise when the attempt has no room to begin.
+A process that writes its own number to another group's file takes about 15 us with version 1 (`tasks`); moving another
+process takes the kernel a grace period, 10 ms on an idle host. So the single-threaded guardian enters the group, starts
+the attempt, which inherits the group, and returns. The limits are set after that: otherwise the kernel could kill the
+guardian when the attempt has no room to start.
 """
 
 import contextlib
@@ -30,22 +30,22 @@ _READ_BYTES: Final = 16_384
 
 
 class GroupsFailed(OSError):
-    """A group could not be made or entered: the host's failure, not the task's."""
+    """A group could not be created or entered, which is the host's failure, not the task's."""
 
 
 class OverLimit(OSError):
-    """An attempt used more than its limit before that could be set."""
+    """An attempt exceeded its limit before the limit could be set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree in which groups can be made.
+    """A tree in which groups can be created.
 
     Args:
-        hierarchy: Which one; its directory is the one that has the groups.
-        home: A descriptor of the file by which this process comes home.
-        lock: One that says that the tree is in use (`iris.worker.limits.stale`); None: none does.
-        has_swap_account: Whether swap is counted there.
+        hierarchy: The hierarchy; its directory contains the groups.
+        home: Descriptor of the file by which this process returns to its own group.
+        lock: Descriptor of a lock that marks the tree as used (`iris.worker.limits.stale`); None for none.
+        has_swap_account: Whether swap is counted in it.
     """
 
     hierarchy: Hierarchy
@@ -55,13 +55,13 @@ class Tree:
 
     @property
     def join_file(self) -> str:
-        """The file of a group to which a process writes 0 to enter it."""
+        """Return the file of a group to which a process writes 0 to enter it."""
         return "tasks" if self.hierarchy.version == 1 else "cgroup.procs"
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The groups of one attempt, one in each tree, all of one name."""
+    """The groups of one attempt: one in each tree, with the same name."""
 
     name: str
     limits: LimitRequest
@@ -69,11 +69,12 @@ class Group:
 
 
 class AttemptGroups:
-    """Makes, reads and removes the groups of attempts. Only for a process with one thread, which it moves.
+    """Creates, reads and removes the groups of attempts. Only for a single-threaded process, which it moves between
+    groups.
 
     Args:
-        trees: At least one.
-        make: Makes a group, with all its files: see mkdir(2).
+        trees: At least one tree.
+        make: Creates a group with all its files: see mkdir(2).
     """
 
     def __init__(self, trees: Sequence[Tree], make: Callable[[str], None] = os.mkdir) -> None:
@@ -89,11 +90,11 @@ class AttemptGroups:
 
     @property
     def controllers(self) -> frozenset[str]:
-        """Those by which attempts are limited and measured."""
+        """The controllers that limit and measure attempts."""
         return self._controllers
 
     def take(self, limits: LimitRequest) -> Group:
-        """A group in which nothing runs, for an attempt with these limits. Raises GroupsFailed."""
+        """Return an empty group for an attempt with these limits. Raises GroupsFailed."""
         try:
             return self._take(limits)
         except OSError as error:
@@ -127,7 +128,7 @@ class AttemptGroups:
 
     @contextlib.contextmanager
     def inside(self, group: Group) -> Iterator[None]:
-        """Let processes that are started in this context be born in the group. Raises GroupsFailed."""
+        """Context manager: processes started in it belong to the group. Raises GroupsFailed."""
         entered = 0
         try:
             for tree in self._trees:
@@ -142,11 +143,11 @@ class AttemptGroups:
                 os.write(tree.home, b"0")
 
     def join_words(self, group: Group) -> str:
-        """The files to which a process writes 0 to enter the group by itself, for JOIN_VARIABLE."""
+        """Return the files to which a process writes 0 to enter the group, for JOIN_VARIABLE."""
         return "\n".join(f"{tree.hierarchy.directory}/{group.name}/{tree.join_file}" for tree in self._trees)
 
     def hold(self, group: Group) -> None:
-        """Set the group's limits. Raises OverLimit, or OSError when the kernel refuses one."""
+        """Set the group's limits. Raises OverLimit, or OSError if the kernel refuses one."""
         for tree in self._trees:
             directory = tree.hierarchy.directory
             values = writes(tree.hierarchy.version, tree.hierarchy.controllers, group.limits, tree.has_swap_account)
@@ -168,14 +169,14 @@ class AttemptGroups:
         group.written[directory, name] = value
 
     def read(self, group: Group) -> GroupReading:
-        """The counters of a group with processes."""
+        """Return the counters of a group with processes."""
         memory = peak = kills = 0
         if (path := self._path("memory", group)) is not None:
             memory, kills = self._working_set(path), self._kills(path)
         return GroupReading(self._cpu_ms(group), memory, peak, self._processes(group), kills, self._refused(group))
 
     def pids(self, group: Group) -> list[int]:
-        """The processes in a group."""
+        """Return the processes in a group."""
         try:
             return [
                 int(word) for word in _read(f"{self._trees[0].hierarchy.directory}/{group.name}/cgroup.procs").split()
@@ -184,12 +185,14 @@ class AttemptGroups:
             return []  # it is being removed
 
     def is_hurt(self, group: Group) -> tuple[int, int]:
-        """How many processes of a running attempt were killed for lack of memory, and how often it got no more."""
+        """Return how many processes of a running attempt were killed for lack of memory, and how often it was refused
+        another.
+        """
         path = self._path("memory", group)
         return (0 if path is None else self._kills(path)), self._refused(group)
 
     def end(self, group: Group) -> GroupReading:
-        """The last reading of a group whose processes are gone; it is another attempt's from now on, or removed."""
+        """Return the last reading of a group whose processes are gone, and release it for reuse or remove it."""
         left = peak = kills = 0
         path = self._path("memory", group)
         if path is not None:
@@ -208,7 +211,7 @@ class AttemptGroups:
         return reading
 
     def close(self) -> None:
-        """Remove all groups in which nothing runs."""
+        """Remove all empty groups."""
         for group in (*self._free, *self._stuck):
             self._try_remove(group)
         self._free, self._stuck = [], []
@@ -281,11 +284,11 @@ class AttemptGroups:
 
 
 def remove_group(path: str, kill: bool = False) -> bool:
-    """Remove a group and those that its attempt made below it; False when something in it does not end.
+    """Remove a group and the groups that its attempt created below it; return False if a process in it does not end.
 
     Args:
         path: Its directory.
-        kill: End what is in it.
+        kill: Kill the processes in it.
     """
     with contextlib.suppress(OSError):
         for entry in os.scandir(path):
@@ -322,7 +325,7 @@ def _write(path: str, content: bytes) -> None:
 
 
 def _number(path: str) -> int:
-    """The number in a file; 0 when it has none, as in older kernels."""
+    """Return the number in a file; 0 if it has none, as with older kernels."""
     try:
         return int(_read(path))
     except (OSError, ValueError):
@@ -330,7 +333,7 @@ def _number(path: str) -> int:
 
 
 def _word(path: str, word: bytes) -> int:
-    """The number behind a word at the beginning of a line; 0 when there is none."""
+    """Return the number after a word at the start of a line; 0 if there is none."""
     try:
         text = _read(path)
     except OSError:

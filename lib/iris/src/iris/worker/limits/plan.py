@@ -1,4 +1,4 @@
-"""Decides which files of which control groups hold an attempt to its limits. Pure: what a host has comes as text."""
+"""Determines the control group files that enforce an attempt's limits. Pure: the host's state is passed as text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _MOST_PROCESSES: Final = 32_768
 
 
 class LimitsMode(StrEnum):
-    """How a worker holds attempts to what they asked for."""
+    """Ways in which a worker enforces the limits of attempts."""
 
     AUTO = "auto"
     """By control groups where they can be made, else softly."""
@@ -34,15 +34,15 @@ class LimitsMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LimitRequest:
-    """Limits of one attempt; 0: none.
+    """Limits of one attempt; 0 for none.
 
     Args:
-        memory_bytes: Of all its processes together.
+        memory_bytes: Total of all its processes.
         disk_bytes: Of its working directory and TMPDIR.
-        processes: Processes and threads.
-        cpu_millis: Its share when the host's cores are all busy: by this weight against others'.
-        cpu_quota: It gets no more than `cpu_millis`, even of an idle host.
-        memory_told: Beyond so many bytes of memory it is told that a limit would have ended it; it goes on.
+        processes: Maximum number of processes and threads.
+        cpu_millis: Its weight against other attempts when all cores of the host are busy.
+        cpu_quota: Whether it gets no more than `cpu_millis`, even on an idle host.
+        memory_told: Memory in bytes above which it is told that a limit would have ended it; it continues.
     """
 
     memory_bytes: int = 0
@@ -53,7 +53,7 @@ class LimitRequest:
     memory_told: int = 0
 
     def words(self) -> dict[str, Any]:
-        """For JSON; what is not limited is left out."""
+        """Return the JSON form without absent limits."""
         given = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in given.items() if value}
 
@@ -62,7 +62,7 @@ NO_LIMITS: Final = LimitRequest()
 
 
 def limits_from(words: object) -> LimitRequest:
-    """The inverse of `LimitRequest.words`; what is not known is passed over. Raises ValueError for a negative limit."""
+    """The inverse of `LimitRequest.words`; unknown keys are ignored. Raises ValueError for a negative limit."""
     if not isinstance(words, Mapping):
         return NO_LIMITS
     names = ("memory_bytes", "disk_bytes", "processes", "cpu_millis", "memory_told")
@@ -73,11 +73,11 @@ def limits_from(words: object) -> LimitRequest:
 
 
 def requested_limits(resources: Resources, enforced: str) -> LimitRequest:
-    """The limits of an attempt.
+    """Return the limits of an attempt.
 
     Args:
-        resources: That it asked for.
-        enforced: Those that it is held to: see `JobSpec.enforced`.
+        resources: The requested resources.
+        enforced: The enforced ones: see `JobSpec.enforced`.
     """
     words = enforced.split(",")
     return LimitRequest(
@@ -91,13 +91,13 @@ def requested_limits(resources: Resources, enforced: str) -> LimitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """One mounted tree of control groups, and this process's group in it.
+    """One mounted tree of control groups, with this process's group in it.
 
     Args:
         version: 1 or 2.
-        directory: Of this process's own group.
-        controllers: Those of this tree. Version 2 says only in the tree itself what it has.
-        is_root: The group is the topmost that can be seen, as in a container.
+        directory: Directory of this process's own group.
+        controllers: The controllers of this tree. With version 2 only the tree itself lists them.
+        is_root: Whether the group is the topmost visible one, as in a container.
     """
 
     version: int
@@ -107,7 +107,7 @@ class Hierarchy:
 
 
 def hierarchies_of(own: str, mounts: str) -> list[Hierarchy]:
-    """The trees in which this process has a group that it can see.
+    """Return the trees in which this process has a visible group.
 
     Args:
         own: The content of /proc/self/cgroup.
@@ -136,7 +136,7 @@ def hierarchies_of(own: str, mounts: str) -> list[Hierarchy]:
 
 
 def _below(mount: str, root: str, path: str) -> str:
-    """Where the group `path` is, in a mount that shows the tree from `root` down."""
+    """Return the path of the group `path` below a mount that shows the tree from `root` down."""
     if root != "/" and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return f"{mount}/{path.strip('/')}".rstrip("/")
@@ -152,7 +152,9 @@ WANTED: Final = {1: frozenset({"memory", "pids", "cpu", "cpuacct"}), 2: frozense
 
 
 def needed(hierarchies: Iterable[Hierarchy]) -> list[Hierarchy]:
-    """The trees to make groups in: each with the controllers that are used of it, those that have none left out."""
+    """Return the trees in which to create groups, each with the controllers that are used of it, without unused
+    trees.
+    """
     return [
         Hierarchy(item.version, item.directory, used, item.is_root)
         for item in hierarchies
@@ -167,15 +169,15 @@ Write = tuple[str, bytes]
 def writes(
     version: int, controllers: frozenset[str], limits: LimitRequest, has_swap_account: bool = True
 ) -> list[Write]:
-    """Return the writes by which a group of a tree holds its processes to `limits`, in their order.
+    """Return the writes, in order, that make a group of a tree enforce `limits`.
 
-    Every value is written, "no limit" as well, because groups are used again.
+    Every value is written, including "no limit", because groups are reused.
 
     Args:
         version: Of control groups: 1 or 2.
-        controllers: That the tree has.
-        limits: Of the attempt.
-        has_swap_account: Whether the kernel counts swap; then none may be used beyond the limit.
+        controllers: The controllers of the tree.
+        limits: The attempt's limits.
+        has_swap_account: Whether the kernel counts swap; if so, none may be used beyond the limit.
     """
     return (_writes_v2 if version == 2 else _writes_v1)(controllers, limits, has_swap_account)
 
@@ -214,27 +216,27 @@ def _writes_v2(controllers: frozenset[str], limits: LimitRequest, has_swap_accou
 
 
 def shares_of(cpu_millis: int) -> int:
-    """The weight of so much cpu: 1024 a core. An attempt that asked for none gets a little, too."""
+    """Return the cpu weight: 1024 per core. An attempt that asked for no cpu gets a small weight."""
     shares = max(cpu_millis, _LEAST_CPU_MILLIS) * _SHARES_PER_CORE // 1000
     return min(max(shares, _LEAST_SHARES), _MOST_SHARES)
 
 
 def most_processes(host_limits: Sequence[int]) -> int:
-    """How many processes and threads one attempt may have by default: so many that another can still start some.
+    """Return the default maximum of processes and threads per attempt, which leaves room for others to start some.
 
     Args:
-        host_limits: Numbers of processes that the host, or the worker's own group, allows.
+        host_limits: Maximum numbers of processes of the host and of the worker's own group.
     """
     return min(min(host_limits, default=_MOST_PROCESSES) * 3 // 4, _MOST_PROCESSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """An attempt's limit that its end, or what it met, is to be explained by.
+    """An attempt's limit that explains its end or an event.
 
     Args:
         what: MEMORY, DISK or PROCESSES.
-        text: For people, with the limit and what was used.
+        text: A readable message with the limit and the usage.
     """
 
     what: str
@@ -247,12 +249,11 @@ class GroupReading:
 
     Args:
         cpu_ms: Processor time.
-        memory_bytes: Held now, without what is only cached of files and not in use.
-        memory_peak_bytes: The most that was charged to it at a time, without what is left when its processes are gone;
-            0 before that.
-        processes: Processes and threads now.
-        oom_kills: How many of its processes the kernel has killed for lack of memory.
-        refused: How often the kernel refused it another process.
+        memory_bytes: Current usage, without reclaimable file cache.
+        memory_peak_bytes: Peak usage, without what is left when its processes are gone; 0 before that.
+        processes: Current number of processes and threads.
+        oom_kills: Number of its processes that the kernel killed for lack of memory.
+        refused: Number of times the kernel refused it another process.
     """
 
     cpu_ms: int = 0

@@ -1,4 +1,4 @@
-"""Finds out, by making one, whether this host lets a guardian make control groups for its attempts."""
+"""Determines, by creating one, whether a guardian can create control groups for its attempts on this host."""
 
 import contextlib
 import logging
@@ -25,7 +25,7 @@ BESIDE: Final = "iris-others"
 
 @dataclass(frozen=True, slots=True)
 class HostFiles:
-    """Where a host says what control groups and how many processes it has; another place in tests."""
+    """The host's files about control groups and numbers of processes; tests use other paths."""
 
     own: Path = Path("/proc/self/cgroup")
     mounts: Path = Path("/proc/self/mountinfo")
@@ -34,13 +34,13 @@ class HostFiles:
 
 @dataclass(frozen=True, slots=True)
 class LimitsAbility:
-    """How this host's attempts can be limited.
+    """How attempts can be limited on this host.
 
     Args:
-        mode: How it was asked for.
-        groups: Makes their groups; None: there are none.
-        missing: By what of an attempt is not limited by groups (memory, processes, cpu), and why.
-        processes: How many processes and threads an attempt may have by default; 0: no limit.
+        mode: The requested mode.
+        groups: Creates their groups; None if there are none.
+        missing: For each limit not enforced by groups (memory, processes, cpu), the reason.
+        processes: Default maximum of processes and threads of an attempt; 0 for no limit.
     """
 
     mode: LimitsMode
@@ -49,7 +49,7 @@ class LimitsAbility:
     processes: int = 0
 
     def why_soft(self, what: str) -> str:
-        """Why this limit is a soft one; empty when the kernel holds attempts to it."""
+        """Return why this limit is soft; empty if the kernel enforces it."""
         return next((why for name, why in self.missing if name == what), "")
 
 
@@ -61,15 +61,15 @@ def open_limits(
     files: HostFiles = HostFiles(),
     make: Callable[[str], None] = os.mkdir,
 ) -> LimitsAbility:
-    """The best way of limiting attempts that this host allows; what a former guardian left is removed.
+    """Set up the best enforcement of limits that this host allows; remove what an earlier guardian left.
 
     Args:
-        work_dir: Of the guardian.
-        mode: AUTO: groups if they can be made. SOFT: none. OFF: nothing is limited.
-        own_group: The group of version 2 that the guardian has made for itself; None: there is none.
-        processes: How many processes and threads an attempt may have; 0: found out.
-        files: Of the host.
-        make: Makes a group.
+        work_dir: The guardian's work directory.
+        mode: AUTO uses groups if possible. SOFT uses none. OFF enforces nothing.
+        own_group: The version 2 group that the guardian created for itself; None if there is none.
+        processes: Maximum number of processes and threads of an attempt; 0 to derive it from the host.
+        files: The host's files.
+        make: Creates a group.
     """
     kept = _remove_recorded(work_dir)
     if mode is LimitsMode.OFF:
@@ -89,7 +89,7 @@ def open_limits(
 
 
 def close_limits(work_dir: Path, ability: LimitsAbility) -> None:
-    """Remove what `open_limits` has made. Nothing runs any more."""
+    """Remove what `open_limits` has created, when nothing runs any more."""
     if ability.groups is not None:
         ability.groups.close()
     _remove_recorded(work_dir)
@@ -98,7 +98,7 @@ def close_limits(work_dir: Path, ability: LimitsAbility) -> None:
 def _find_trees(
     work_dir: Path, own_group: Path | None, files: HostFiles, make: Callable[[str], None]
 ) -> tuple[list[Tree], str]:
-    """The trees in which groups can be made, and why the others cannot be used."""
+    """Return the trees in which groups can be created, and why the others cannot be used."""
     try:
         hierarchies = needed(hierarchies_of(files.own.read_text(), files.mounts.read_text()))
         hierarchies += _unified(hierarchies_of(files.own.read_text(), files.mounts.read_text()))
@@ -120,7 +120,7 @@ def _find_trees(
 
 
 def _unified(hierarchies: Sequence[Hierarchy]) -> list[Hierarchy]:
-    """Of version 2, where it has controllers: those that version 1 has been given are not there."""
+    """Return the version 2 tree if it has controllers: those given to version 1 are not available in it."""
     found = []
     for item in hierarchies:
         if item.version == 2:
@@ -149,7 +149,9 @@ def _open_v1(work_dir: Path, hierarchy: Hierarchy, make: Callable[[str], None]) 
 
 
 def _open_v2(hierarchy: Hierarchy, own_group: Path | None) -> Tree:
-    """Raises OSError. Groups with controllers must have no processes themselves, so these go into groups beside."""
+    """Open a version 2 tree. Groups with controllers cannot contain processes, so these are moved to sibling groups.
+    Raises OSError.
+    """
     if own_group is None:
         raise OSError("this process cannot have a group of its own")
     parent = own_group.parent
@@ -167,7 +169,7 @@ def _open_v2(hierarchy: Hierarchy, own_group: Path | None) -> Tree:
 
 
 def _move_others(parent: Path, is_root: bool) -> None:
-    """Put the processes of a group that is this worker's (a service's, a container's) into one below it."""
+    """Move the processes of a group that belongs to this worker (a service's, a container's) into a group below it."""
     pids = [int(word) for word in (parent / "cgroup.procs").read_text().split()]
     if not pids:
         return
@@ -184,15 +186,18 @@ def _move_others(parent: Path, is_root: bool) -> None:
 
 
 def _is_delegated(group: Path) -> bool:
-    """Whether the group is this worker's alone: one that systemd has made in a service's for its own processes.
+    """Return whether the group belongs to this worker alone: a group that systemd created in a service's group for its
+    processes.
 
-    The service's own group would not do: nothing could be started in it again while groups below it have controllers.
+    The service's own group cannot be used: nothing could be started in it while groups below it have controllers.
     """
     return is_marked(group.parent) or (os.geteuid() != 0 and group.parent.stat().st_uid == os.geteuid())
 
 
 def _hand_down(group: Path) -> None:
-    """Enable the controllers of a group that was given to a service in the one below it, which has its processes."""
+    """Enable the controllers of a service's delegated group in the group below it, which contains the service's
+    processes.
+    """
     above = group.parent
     if is_marked(above):
         with contextlib.suppress(OSError):
@@ -201,7 +206,7 @@ def _hand_down(group: Path) -> None:
 
 
 def _try(tree: Tree, make: Callable[[str], None]) -> None:
-    """Make a group, enter it and come home. Raises OSError, also for a tree that lets one in and not out."""
+    """Create a group, enter it and return. Raises OSError, also if the process can enter but not return."""
     groups = AttemptGroups([tree], make)
     group = groups.take(NO_LIMITS)
     try:
@@ -214,7 +219,9 @@ def _try(tree: Tree, make: Callable[[str], None]) -> None:
 
 
 def _remove_recorded(work_dir: Path) -> list[str]:
-    """Remove the groups that a former guardian noted, and end what is in them; returns those that stay for now."""
+    """Remove the groups that an earlier guardian recorded, and kill the processes in them; return those that remain for
+    now.
+    """
     record = work_dir / _RECORD
     try:
         lines = record.read_text().splitlines()
@@ -233,7 +240,7 @@ def _default_processes(files: HostFiles) -> int:
 
 
 def _pids_files(files: HostFiles) -> Sequence[Path]:
-    """The limits that hold for this process's own group."""
+    """Return the files with the process limits of this process's own group."""
     with contextlib.suppress(OSError):
         found = hierarchies_of(files.own.read_text(), files.mounts.read_text())
         return [Path(item.directory, "pids.max") for item in found if item.version == 2 or "pids" in item.controllers]

@@ -1,4 +1,4 @@
-"""Measures the processes of attempts by /proc alone, where no control groups count them."""
+"""Measures the processes of attempts through /proc alone, where no control groups count them."""
 
 import os
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ class ProcessStat:
     """One line of /proc/PID/stat.
 
     Args:
-        parent: Its parent's pid.
-        cpu_ms: Processor time, with that of children it has waited for.
-        memory_bytes: Resident; what several processes share counts for each.
-        threads: How many it has; 0: it has ended.
+        parent: The pid of its parent.
+        cpu_ms: Processor time, including that of children it has waited for.
+        memory_bytes: Resident memory; shared memory counts for each process.
+        threads: Number of threads; 0 if it has ended.
     """
 
     parent: int
@@ -29,19 +29,19 @@ class ProcessStat:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The use of the living processes of one attempt together."""
+    """The total usage of the living processes of one attempt."""
 
     cpu_ms: int = 0
     memory_bytes: int = 0
     processes: int = 0
 
     def add(self, stat: ProcessStat) -> "Tally":
-        """Return this with one process more."""
+        """Return the tally with another process added."""
         return Tally(self.cpu_ms + stat.cpu_ms, self.memory_bytes + stat.memory_bytes, self.processes + stat.threads)
 
 
 def read_table(proc: str = "/proc") -> dict[int, ProcessStat]:
-    """All processes of this host that can be seen."""
+    """Return all visible processes of this host."""
     table: dict[int, ProcessStat] = {}
     for name in os.listdir(proc):
         if name.isdigit():
@@ -59,7 +59,7 @@ def read_table(proc: str = "/proc") -> dict[int, ProcessStat]:
 
 
 def parse_stat(line: bytes) -> ProcessStat:
-    """Read a line of /proc/PID/stat. Raises ValueError or IndexError for what is none."""
+    """Parse a line of /proc/PID/stat. Raises ValueError or IndexError if it is invalid."""
     # The second field is the program's name in parentheses, which may itself hold any character.
     words = line[line.rindex(b")") + 2 :].split()
     is_dead = words[0] in (b"Z", b"X")
@@ -72,11 +72,12 @@ def parse_stat(line: bytes) -> ProcessStat:
 
 
 def tally(table: Mapping[int, ProcessStat], owners: Mapping[int, str]) -> dict[str, Tally]:
-    """Return the use of each owner's processes.
+    """Return the usage of each owner's processes.
 
     Args:
-        table: As `read_table`.
-        owners: By pid: of processes whose owner is known. A process is its nearest known ancestor's owner's.
+        table: As from `read_table`.
+        owners: Owner by pid, for processes with a known owner. A process belongs to the owner of its nearest known
+            ancestor.
     """
     known: dict[int, str | None] = dict(owners)
     found: dict[str, Tally] = {}
@@ -105,7 +106,7 @@ def _owner_of(pid: int, table: Mapping[int, ProcessStat], known: dict[int, str |
 
 
 def members(table: Mapping[int, ProcessStat], owners: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return the living processes of each owner; arguments as of `tally`."""
+    """Return the living processes of each owner; arguments as in `tally`."""
     known: dict[int, str | None] = dict(owners)
     found: dict[str, list[int]] = {}
     for pid, stat in table.items():
@@ -116,17 +117,17 @@ def members(table: Mapping[int, ProcessStat], owners: Mapping[int, str]) -> dict
 
 
 def pids_of(owner: str, table: Mapping[int, ProcessStat], owners: Mapping[int, str]) -> set[int]:
-    """The living processes of one owner; arguments as of `tally`."""
+    """Return the living processes of one owner; arguments as in `tally`."""
     known: dict[int, str | None] = dict(owners)
     return {pid for pid, stat in table.items() if stat.threads and _owner_of(pid, table, known) == owner}
 
 
 def proportional_bytes(pids: set[int], proc: str = "/proc") -> int:
-    """Memory of some processes, in which what several share counts once; 0 when it cannot be found out.
+    """Return the memory of some processes, with shared memory counted once; 0 if unknown.
 
     Args:
         pids: The processes.
-        proc: Where they are shown.
+        proc: The proc file system.
     """
     total = 0
     for pid in pids:

@@ -1,4 +1,4 @@
-"""When to look at what of an attempt, and what the looks mean. Pure: moments and numbers come as arguments."""
+"""Decides when to measure an attempt, and what the measurements mean. Pure: times and values are arguments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ def usage_of(
     counted: frozenset[str],
     at_ms: int,
 ) -> Usage:
-    """Return the present use of an attempt.
+    """Return the current usage of an attempt.
 
     Args:
-        before: As it was last seen; its disk is what it was.
-        reading: Of its control groups; None: it has none.
-        seen: Its processes, where control groups do not count everything; None: they do, or it has none.
-        counted: The controllers by which groups count.
+        before: Its last measurement, from which its disk usage is copied.
+        reading: Of its control groups; None if it has none.
+        seen: Its processes, if control groups do not count everything; otherwise None.
+        counted: The controllers with which groups count.
         at_ms: Unix time.
     """
     reading, seen = reading or GroupReading(), seen or Tally()
@@ -61,12 +61,12 @@ def usage_of(
 
 
 def soft_breach(limits: LimitRequest, usage: Usage, counted: frozenset[str]) -> Breach | None:
-    """The limit that an attempt exceeds and the kernel does not hold it to; None: it exceeds none.
+    """Return the limit that an attempt exceeds and that the kernel does not enforce; None if it exceeds none.
 
     Args:
-        limits: What it may use.
-        usage: What it uses.
-        counted: Controllers by which the kernel holds it.
+        limits: Its limits.
+        usage: Its usage.
+        counted: Controllers with which the kernel enforces limits.
     """
     if limits.memory_bytes and "memory" not in counted and usage.memory_bytes > limits.memory_bytes:
         return beyond_soft(MEMORY, limits.memory_bytes, usage.memory_bytes)
@@ -83,20 +83,21 @@ def disk_breach(limits: LimitRequest, disk_bytes: int) -> Breach | None:
 
 
 def is_full(free_bytes: int, size_bytes: int) -> bool:
-    """True if a file system has less than 64 MiB left, and less than a fiftieth of its size."""
+    """Return whether a file system has less than 64 MiB free, and less than a fiftieth of its size."""
     return free_bytes < min(_FULL_BYTES, size_bytes // _FULL_SHARE)
 
 
 def one_to_end(used: Mapping[str, int], limits: Mapping[str, int], free_bytes: int) -> tuple[str, int] | None:
-    """Return who is to end on a full disk, and what its share was: who has written most of those beyond their share.
+    """Return the attempt to end on a full disk, and its share: the one that has written most of those that exceed their
+    share.
 
-    What others than attempts have left of the disk belongs to the attempts: to each that named its `--disk` so much,
-    to the others equal shares of the rest. One that is alone has all of it. None: nobody is beyond its share.
+    The part of the disk that is free or used by attempts is shared: each attempt with a `--disk` gets that amount, and
+    the others get equal parts of the rest. A single attempt gets all of it. None if no attempt exceeds its share.
 
     Args:
-        used: Bytes of each attempt.
-        limits: Of those that are limited, all of them within their limits.
-        free_bytes: That are free.
+        used: Bytes used by each attempt.
+        limits: Limits of the limited attempts, all of which are within them.
+        free_bytes: Free bytes.
     """
     others = {name: count for name, count in used.items() if name not in limits}
     if not others:
@@ -107,12 +108,12 @@ def one_to_end(used: Mapping[str, int], limits: Mapping[str, int], free_bytes: i
 
 
 def hurt(limits: LimitRequest, reading: GroupReading, peak_bytes: int) -> list[Breach]:
-    """Return the limit that a running attempt has met, by the kernel's counts; it may go on all the same.
+    """Return the limit that a running attempt has reached by the kernel's counters; it may continue nevertheless.
 
     Args:
-        limits: What it may use.
-        reading: The kernel's counts.
-        peak_bytes: The most memory that it had.
+        limits: Its limits.
+        reading: The kernel's counters.
+        peak_bytes: Its peak memory usage.
     """
     found = []
     if reading.oom_kills:
@@ -124,16 +125,16 @@ def hurt(limits: LimitRequest, reading: GroupReading, peak_bytes: int) -> list[B
 
 @dataclass(slots=True)
 class DiskSchedule:
-    """When to look through the directories of one attempt.
+    """Decides when to scan the directories of one attempt.
 
     Args:
-        limit_bytes: 0: none.
-        due: Moment of the next look (monotonic clock, s).
-        free_bytes: Of the file system at the last look; 0: not known.
-        total_bytes: That the last look has found.
-        deleted_due: Moment of the next look for deleted files that are open.
-        deleted_bytes: What the last one has found.
-        looked_at: Moment of the last look; 0: there was none.
+        limit_bytes: 0 for none.
+        due: Time of the next scan (monotonic clock, s).
+        free_bytes: Free bytes of the file system at the last scan; 0 if unknown.
+        total_bytes: Result of the last scan.
+        deleted_due: Time of the next scan for deleted open files.
+        deleted_bytes: Result of the last one.
+        looked_at: Time of the last scan; 0 if there was none.
     """
 
     limit_bytes: int
@@ -145,20 +146,20 @@ class DiskSchedule:
     looked_at: float = 0.0
 
     def hurry(self) -> None:
-        """Let the next look, for deleted files as well, be due at once."""
+        """Make the next scan, including that for deleted files, due at once."""
         self.due = self.deleted_due = 0.0
 
     def is_due(self, now: float, free_bytes: int) -> bool:
-        """Whether it is time: sooner, when the file system has lost half of what the attempt may still write.
+        """Return whether a scan is due: earlier if the file system has lost half of what the attempt may still write.
 
         Args:
-            now: This moment.
-            free_bytes: That are free on the file system.
+            now: The current time.
+            free_bytes: Free bytes of the file system.
         """
         return now >= self.due or self._much_is_gone(free_bytes)
 
     def is_due_for_deleted(self, now: float, free_bytes: int) -> bool:
-        """Whether the look that is due is to look for deleted files, too; arguments as of `is_due`."""
+        """Return whether the due scan includes deleted files; arguments as in `is_due`."""
         return now >= self.deleted_due or self._much_is_gone(free_bytes)
 
     def _much_is_gone(self, free_bytes: int) -> bool:
@@ -166,32 +167,32 @@ class DiskSchedule:
         return bool(self.limit_bytes) and self.free_bytes - free_bytes > left // 2
 
     def looked_for_deleted(self, now: float, deleted_bytes: int) -> None:
-        """A look for deleted files is over.
+        """Record the end of a scan for deleted files.
 
         Args:
-            now: This moment.
-            deleted_bytes: That it has found.
+            now: The current time.
+            deleted_bytes: Its result.
         """
         self.deleted_bytes, self.deleted_due = deleted_bytes, now + DELETED_S
 
     def looked(self, now: float, took_s: float, total_bytes: int, free_bytes: int) -> None:
-        """A look is over.
+        """Record the end of a scan.
 
         Args:
-            now: This moment.
-            took_s: Processor time of the look.
-            total_bytes: That it has found.
-            free_bytes: That are free on the file system.
+            now: The current time.
+            took_s: Processor time of the scan.
+            total_bytes: Its result.
+            free_bytes: Free bytes of the file system.
         """
         self.total_bytes, self.free_bytes, self.looked_at = total_bytes, free_bytes, now
         self.due = now + max(DISK_S if self.limit_bytes else DISK_UNLIMITED_S, took_s * _DISK_PAUSE)
 
 
 def soft_line(why: str) -> str:
-    """The line at the start of the log of an attempt whose memory is limited softly; "" when it is not.
+    """Return the line at the start of the log of an attempt with a soft memory limit; "" for others.
 
     Args:
-        why: Why it is limited so; empty: it is not.
+        why: Why its limit is soft; empty if it is not.
     """
     if not why:
         return ""

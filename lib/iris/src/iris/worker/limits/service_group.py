@@ -1,4 +1,4 @@
-"""Leaves a service's own control group, so that the groups of attempts can be made below it (version 2)."""
+"""Leaves a service's own control group, so that groups of attempts can be created below it (version 2)."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ _MARKS: Final = ("trusted.delegate", "user.delegate")
 
 
 def is_marked(group: Path) -> bool:
-    """Whether systemd says that it has given this group to its service (`Delegate=yes`)."""
+    """Return whether systemd marks this group as delegated to its service (`Delegate=yes`)."""
     for name in _MARKS:
         with contextlib.suppress(OSError):
             if os.getxattr(group, name) == b"1":
@@ -31,19 +31,19 @@ def leave_service_group(
     mounts: Path = Path("/proc/self/mountinfo"),
     make: Callable[[str], None] = os.mkdir,
 ) -> Path | None:
-    """Move this process out of a group that systemd has given to its service, into a leaf below it.
+    """Move this process from a group that systemd delegated to its service into a leaf below it.
 
-    A group with processes of its own cannot have groups with controllers below it. systemd does this by itself from
-    254 on, where the unit asks for it (`DelegateSubgroup=`). Call it before other processes are started: they would
-    stay behind.
+    A group that contains processes cannot have groups with controllers below it. From version 254, systemd does this
+    itself if the unit asks for it (`DelegateSubgroup=`). Call this before starting other processes, which would stay
+    behind.
 
     Args:
-        own: As /proc/self/cgroup.
-        mounts: As /proc/self/mountinfo.
-        make: Makes a group: see mkdir(2).
+        own: Like /proc/self/cgroup.
+        mounts: Like /proc/self/mountinfo.
+        make: Creates a group: see mkdir(2).
 
     Returns:
-        The leaf; None: this process is in no such group, or cannot leave it, and stays where it is.
+        The leaf; None if this process is in no such group, or cannot leave it.
     """
     try:
         found = [item for item in hierarchies_of(own.read_text(), mounts.read_text()) if item.version == 2]

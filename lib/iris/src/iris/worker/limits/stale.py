@@ -1,9 +1,9 @@
-"""Control groups of guardians that were killed: removed by the next one that makes its own beside them.
+"""Control groups of killed guardians: removed by the next guardian that creates its groups beside them.
 
-A guardian that finds its work directory again removes what it left there (`probe`). Where the directory is gone, nobody
-knows of its groups but by their names. One is removed only if it is empty, if no process has the number that it is
-named by, and if nobody has it locked: a guardian locks its groups as long as it lives, so that one in another namespace
-of processes, whose number says nothing here, is known, too.
+A guardian that uses the same work directory removes what its predecessor left there (`probe`). If the directory is
+gone, only the names of the groups are left. A group is removed only if it is empty, no process has the pid in its name,
+and it is not locked: a guardian locks its groups while it is alive, which also protects a guardian in another pid
+namespace.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ _AT_A_TIME: Final = 200
 
 
 def lock_group(path: str) -> int | None:
-    """Say that a group is in use; returns the descriptor that says so until it is closed, None where that cannot be."""
+    """Mark a group as used; return the descriptor that holds the mark until closed, or None if that is not possible."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -36,16 +36,16 @@ def lock_group(path: str) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process has this number."""
+    """Return whether a process has this pid."""
     return os.path.exists(f"/proc/{pid}")
 
 
 def remove_stale(directory: str, alive: Callable[[int], bool] = is_alive) -> int:
-    """Remove the groups of dead guardians; returns how many. What cannot be removed stays.
+    """Remove the groups of dead guardians; return how many. What cannot be removed is left.
 
     Args:
-        directory: The group below which guardians make theirs.
-        alive: As `is_alive`.
+        directory: The group below which guardians create theirs.
+        alive: Like `is_alive`.
     """
     try:
         names = os.listdir(directory)
@@ -82,7 +82,7 @@ def _remove(path: str) -> bool:
 
 
 def _has_processes(path: str) -> bool:
-    """Whether a process is in a group or below it; an empty one among those would be another's loss. Raises OSError."""
+    """Return whether a process is in a group or below it; an empty group below it may be in use. Raises OSError."""
     for place, _, files in os.walk(path):
         if "cgroup.procs" in files:
             with open(f"{place}/cgroup.procs", "rb") as file:

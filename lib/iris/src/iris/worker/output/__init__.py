@@ -1,4 +1,4 @@
-"""The output of tasks as it is written on their host: records, the rate at which it is taken, room on the disk.
+"""The output of tasks as written on their host: records, rate limits, free space.
 
-The guardian runs this code; reading and sending a log is the worker's (`iris.worker.reports`).
+The guardian runs this code; the worker reads and sends logs (`iris.worker.reports`).
 """

@@ -1,14 +1,14 @@
-"""The output of one attempt: its log, the last bytes for the worker, and lines of iris's own."""
+"""The output of one attempt: its log, its last bytes for the worker, and lines of iris."""
 
 from iris.worker.output.log_writer import LogWriter
 from iris.worker.processes import ProcessSpec
 
 
 class AttemptOutput:
-    """Writes an attempt's log, if it has one, and keeps the end of stderr (of all it writes, where it has no log).
+    """Writes an attempt's log, if it has one, and keeps the end of stderr (of all output if it has no log).
 
     Args:
-        spec: Its process as it was asked for.
+        spec: The requested process.
     """
 
     __slots__ = ("_met", "_spec", "_writer", "tail")
@@ -21,26 +21,26 @@ class AttemptOutput:
 
     @property
     def size(self) -> int:
-        """Bytes of the log."""
+        """Size of the log in bytes."""
         return 0 if self._writer is None else self._writer.size
 
     @property
     def lost(self) -> str:
-        """How much output the log does not have, and why; empty: it has all."""
+        """How much output is missing from the log, and why; empty if it is complete."""
         return "" if self._writer is None else self._writer.lost
 
     @property
     def unmarked(self) -> str:
-        """What the log does not say of lost bytes, as there was no room for it."""
+        """The part of the lost output that the log does not mention, for lack of space."""
         return "" if self._writer is None else self._writer.unmarked
 
     @property
     def has_rest(self) -> bool:
-        """Whether an unfinished line waits for its end."""
+        """Whether a line is unfinished."""
         return self._writer is not None and self._writer.has_rest
 
     def feed(self, is_stderr: bool, data: bytes, now_ms: int) -> bool:
-        """Take output; return whether the log grew."""
+        """Add output; return whether the log grew."""
         spec = self._spec
         if spec.tail_bytes and (is_stderr or not spec.log):
             self.tail = (self.tail + data)[-spec.tail_bytes :]
@@ -50,29 +50,29 @@ class AttemptOutput:
         return True
 
     def note(self, text: str, now_ms: int) -> bool:
-        """Add a line of iris's own; return whether there is a log to add it to."""
+        """Add a line of iris; return whether there is a log."""
         if not self._spec.log:
             return False
         (self._writer or self._open()).note(text, now_ms)
         return True
 
     def mark_met(self, what: str) -> None:
-        """Remember that the log says that the attempt ran into this limit."""
+        """Record that the log mentions that the attempt reached this limit."""
         self._met = (*self._met, what)
 
     def has_met(self, what: str) -> bool:
-        """Whether the log says so."""
+        """Return whether the log mentions it."""
         return what in self._met
 
     def flush(self, now_ms: int) -> bool:
-        """Store unfinished lines, too: a reader may be waiting for a prompt. Return whether there is a log."""
+        """Store unfinished lines, too, because a reader may wait for a prompt. Return whether there is a log."""
         if self._writer is None:
             return False
         self._writer.flush(now_ms)
         return True
 
     def finish(self, now_ms: int) -> None:
-        """End the log."""
+        """Close the log."""
         if self._writer is not None:
             self._writer.finish(now_ms)
 

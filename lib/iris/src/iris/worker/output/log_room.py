@@ -1,4 +1,4 @@
-"""Room for logs on the worker's disk: what is free, and giving back what the controller has."""
+"""Disk space for logs on the worker: checking it, and releasing what the controller has."""
 
 import ctypes
 import os
@@ -17,24 +17,26 @@ _BLOCK: Final = 4096
 
 
 def is_nearly_full(descriptor: int) -> bool:
-    """Whether the file system of an open file has less left than is to stay free."""
+    """Return whether the file system of an open file has less free space than is reserved."""
     found = os.fstatvfs(descriptor)
     return found.f_bavail * found.f_frsize < min(_KEPT_FREE, found.f_blocks * found.f_frsize // _SHARE)
 
 
 def is_short(path: str | Path) -> bool:
-    """Whether the file system of a file has so little left that nothing should wait on it without need."""
+    """Return whether the file system of a file has so little free space that nothing should be buffered on it
+    needlessly.
+    """
     found = os.statvfs(path)
     return found.f_bavail < found.f_blocks // 2 and found.f_bavail * found.f_frsize < _AMPLE
 
 
 def stored_bytes(descriptor: int) -> int:
-    """Bytes that a file takes on the disk, without its holes."""
+    """Return the bytes that a file takes on the disk, without its holes."""
     return os.fstat(descriptor).st_blocks * 512
 
 
 def punch(descriptor: int, end: int) -> bool:
-    """Give the disk back what a file has before `end`; it reads as zeros then. False where that cannot be."""
+    """Release the disk space of a file before `end`, which then reads as zeros. Return False if not supported."""
     end = end // _BLOCK * _BLOCK
     return end <= 0 or _fallocate()(descriptor, _PUNCH_HOLE, 0, end) == 0
 

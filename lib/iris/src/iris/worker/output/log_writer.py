@@ -1,4 +1,4 @@
-"""Writing a task's output: a growing file of log records, one a line, made with the first byte."""
+"""Writing a task's output to a growing file of log records, one per line, created with the first byte."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ _LAST_BYTES: Final = 64 * 1024
 
 
 class LineSplitter:
-    """Cuts one stream into log records: one line each, long or unfinished lines in partial pieces."""
+    """Splits one stream into log records: one per line, with long or unfinished lines in partial records."""
 
     __slots__ = ("_is_stderr", "_open", "_rest")
 
@@ -31,11 +31,11 @@ class LineSplitter:
 
     @property
     def has_rest(self) -> bool:
-        """Whether bytes are held back that belong to a line without its end."""
+        """Whether bytes of an unfinished line are buffered."""
         return bool(self._rest)
 
     def feed(self, data: bytes, at_ms: int) -> bytes:
-        """The records that `data` completes."""
+        """Return the records completed by `data`."""
         lines = (self._rest + data).split(b"\n")
         rest = lines.pop()
         records: list[bytes] = []
@@ -55,14 +55,14 @@ class LineSplitter:
         return b"".join(records)
 
     def flush(self, at_ms: int) -> bytes:
-        """The bytes held back, as a partial record: a reader may be waiting for a prompt or a progress bar."""
+        """Return the buffered bytes as a partial record, because a reader may wait for a prompt or progress bar."""
         if not self._rest:
             return b""
         rest, self._rest, self._open = self._rest, b"", True
         return encode(self._is_stderr, at_ms, rest, partial=True)
 
     def close(self, at_ms: int) -> bytes:
-        """The bytes held back, as the stream's last line; also ends a line that was flushed in part."""
+        """Return the buffered bytes as the stream's last line; also terminates a line that was flushed in part."""
         if not self._rest and not self._open:
             return b""
         rest, self._rest, self._open = self._rest, b"", False
@@ -78,15 +78,15 @@ class LineSplitter:
 
 
 class LogWriter:
-    """Appends one attempt's output to its log. `size` bytes are written; a reader may have all of them at once.
+    """Appends one attempt's output to its log. A reader may read all `size` bytes at any time.
 
-    What the disk or the limit has no room for is counted, and a note in the log says how much it was as soon as
-    something can be written again; of the last of it `_LAST_BYTES` are written when the streams end.
+    Output for which the disk or the limit has no room is counted, and a note in the log states the amount as soon as
+    writing is possible again; its last `_LAST_BYTES` are written when the streams end.
 
     Args:
-        limit_bytes: So much may be on the disk at a time, without what a reader has given back.
-        write: As `os.write`.
-        is_full: Whether the disk of an open file has hardly any room.
+        limit_bytes: Maximum number of bytes on the disk at a time, without those that a reader has released.
+        write: Like `os.write`.
+        is_full: Returns whether the disk of an open file is nearly full.
     """
 
     __slots__ = (
@@ -122,30 +122,30 @@ class LogWriter:
 
     @property
     def lost(self) -> str:
-        """How much output is not in the log, and why; empty when all of it is."""
+        """How much output is missing from the log, and why; empty if it is complete."""
         return "; ".join(lost_output(count, why).decode() for why, count in self._totals.items() if count)
 
     @property
     def unmarked(self) -> str:
-        """The part of `lost` that the log has no note of; empty when it has all."""
+        """The part of `lost` that the log does not mention; empty if it mentions all."""
         return lost_output(self._pending, self._pending_why).decode() if self._pending else ""
 
     def feed(self, is_stderr: bool, data: bytes, at_ms: int) -> None:
-        """Store output as it was read.
+        """Store output.
 
         Args:
-            is_stderr: Of which stream it is.
-            data: The bytes, cut anywhere.
-            at_ms: Unix time of the read.
+            is_stderr: Whether it is from stderr.
+            data: The bytes, split anywhere.
+            at_ms: Time of the read in Unix ms.
         """
         self._write((self._stderr if is_stderr else self._stdout).feed(data, at_ms), at_ms)
 
     def note(self, text: str, at_ms: int) -> None:
-        """Store a line of iris's own.
+        """Store a line of iris.
 
         Args:
             text: The line.
-            at_ms: Unix time.
+            at_ms: Unix time in ms.
         """
         self._write(encode(True, at_ms, text.encode(errors="replace"), note=True), at_ms)
 
@@ -154,7 +154,7 @@ class LogWriter:
         self._write(self._stdout.flush(at_ms) + self._stderr.flush(at_ms), at_ms)
 
     def finish(self, at_ms: int) -> None:
-        """The streams have ended: `size` is final, and the file is closed."""
+        """Close the file at the end of the streams: `size` is final."""
         self._write(self._stdout.close(at_ms) + self._stderr.close(at_ms), at_ms)
         if self._pending:
             last = b"".join(self._last)
@@ -169,7 +169,7 @@ class LogWriter:
         self.close()
 
     def close(self) -> None:
-        """Close the file; what comes later opens it again."""
+        """Close the file; later output reopens it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -196,7 +196,7 @@ class LogWriter:
             self._lose(records)
 
     def _look(self, count: int) -> None:
-        """Find out whether there is room."""
+        """Check whether there is room."""
         self._checked_at = self.size
         why = ""
         try:
@@ -210,7 +210,7 @@ class LogWriter:
         self._why = why
 
     def _append(self, records: bytes) -> bool:
-        """Write it all, or nothing; False with the reason in `_why`."""
+        """Write all of it or nothing; return False with the reason in `_why`."""
         written = 0
         try:
             descriptor = self._open()

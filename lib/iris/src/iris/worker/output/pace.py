@@ -1,8 +1,8 @@
-"""How fast a task's output is taken: a burst at once, then at a bounded rate, which leaves the host to its neighbours.
+"""Rate limit of a task's output: a burst at once, then a bounded rate, which protects other tasks of the host.
 
-What is not taken waits in the task's pipe, and the task waits to write: nothing is lost. Unbounded, a task that does
-nothing but write took a core of guardian and worker for 80 MB/s, and its neighbours' starts three times as long
-(docs/performance.md, "Limits and usage of tasks").
+Output that is not read stays in the task's pipe, and the task blocks on writing: nothing is lost. Without a limit, a
+task that only writes took a core of guardian and worker for 80 MB/s, and its neighbours' starts took three times as
+long (docs/performance.md, "Limits and usage of tasks").
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ _TURN_S: Final = 0.05
 
 
 class OutputPace:
-    """Says when to pause; both streams of one task share it.
+    """Tells when to pause; both streams of one task share it.
 
     Args:
-        burst_bytes: So much is taken without a pause after a quiet time.
-        bytes_per_s: The rate after that.
+        burst_bytes: Number of bytes read without a pause after a quiet period.
+        bytes_per_s: The rate afterwards.
     """
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
@@ -30,11 +30,11 @@ class OutputPace:
         self._at = 0.0
 
     def pause_after(self, count: int, now: float) -> float:
-        """Seconds to wait before the next read; 0: none.
+        """Return the seconds to wait before the next read; 0 for none.
 
         Args:
-            count: Bytes that have just been read.
-            now: Monotonic time in seconds; never less than before.
+            count: Bytes just read.
+            now: Monotonic time in seconds.
         """
         self._left = min(self._burst, self._left + (now - self._at) * self._rate) - count
         self._at = now

@@ -1,4 +1,4 @@
-"""Prepare attempts: their code, their Python environment, their variables.
+"""Prepares attempts: their code, their Python environment, their variables.
 
-Here belongs what happens before a start; nothing here knows the controller.
+For what happens before a start; does not use the controller.
 """

@@ -1,4 +1,4 @@
-"""Blobs and bundles on this host: fetched once, verified, never half-written."""
+"""Blobs and bundles on this host: fetched once, verified, and written atomically."""
 
 import asyncio
 import errno
@@ -35,27 +35,27 @@ class BlobSource(Protocol):
     """Source of blobs: the controller."""
 
     def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
-        """Chunks (digest, offset, data, last), the chunks of one blob in order. Raises MarinError."""
+        """Yield chunks (digest, offset, data, last), the chunks of one blob in order. Raises MarinError."""
         ...
 
 
 class BundleStore:
     """Bundles unpacked below `paths.bundles`, blobs below `paths.blobs`.
 
-    What is damaged on this host is removed and fetched anew: an unpacked bundle is compared with its manifest before
-    this process uses it first, and again when a file's times, size or mode are others than then. What the controller
-    does not have, or what is no bundle, is the job's failure (START); that the controller cannot be reached, or that
-    it breaks off, is charged to none (PREEMPTED: another attempt, no word against the host); only the disk is the
-    host's (WORKER).
+    Damaged files on this host are removed and fetched again: an unpacked bundle is compared with its manifest before
+    its first use by this process, and again if a file's times, size or mode have changed. A blob that the controller
+    does not have and an invalid bundle are the job's failure (START). An unreachable controller or a broken transfer is
+    charged to neither side (PREEMPTED: another attempt, not counted against the host). Only disk errors are the host's
+    failure (WORKER).
 
     Args:
         paths: The worker's files.
         source: The controller.
-        patience_s: How long a controller that cannot be reached is asked again.
-        seals: Where tasks could change bundles: those that were changed are unpacked anew.
-        sound: Which unpacked bundles are right, where tasks cannot change them.
-        fetch_batch: So many blobs are asked for at a time.
-        owner: The uid that is to own unpacked bundles, as tasks of its write in views of them; 0: this process's.
+        patience_s: How long to retry an unreachable controller.
+        seals: Detect changed bundles, where tasks can change them; these are unpacked again.
+        sound: Tracks verified bundles, where tasks cannot change them.
+        fetch_batch: Number of blobs to request at a time.
+        owner: The uid that owns unpacked bundles, because its tasks write to views of them; 0 for this process's.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class BundleStore:
         self._seen_right: dict[str, Signature] = {}
 
     async def blob(self, digest: str) -> Path:
-        """The file that holds blob `digest`, its bytes checked since it last changed. Raises PreparationFailed."""
+        """Return the file of blob `digest`, verified since its last change. Raises PreparationFailed."""
         path = self._paths.blobs / digest
         if self.is_sound(digest):
             return path
         return await self._flights.run(f"blob {digest}", lambda: self._sound_blob(digest))
 
     async def bundle(self, digest: str) -> Path:
-        """The directory of bundle `digest`, complete. Raises PreparationFailed."""
+        """Return the directory of bundle `digest`, complete. Raises PreparationFailed."""
         path = self._paths.bundles / digest
         if _marker(path).exists():
             if self._seals is None:
@@ -98,11 +98,11 @@ class BundleStore:
         return await self._flights.run(f"bundle {digest}", lambda: self._unpack(digest))
 
     def was_just_seen(self, digest: str) -> bool:
-        """Whether bundle `digest` is here and was found unchanged a moment ago; costs nothing."""
+        """Return whether bundle `digest` was found present and unchanged a moment ago; costs nothing."""
         return self._seals is None and self._sound.was_just_seen(self._paths.bundles / digest)
 
     def is_sound(self, digest: str) -> bool:
-        """Whether the blob is here, and unchanged since its bytes were found right."""
+        """Return whether the blob is here, and unchanged since it was verified."""
         known = self._seen_right.get(digest)
         return known is not None and known == signature(self._paths.blobs / digest)
 
@@ -124,7 +124,7 @@ class BundleStore:
         return path
 
     async def _sound_bundle(self, digest: str) -> Path:
-        """One that is unpacked, mended in place where it is not what was sent: other attempts may run in it."""
+        """Return an unpacked bundle, repaired in place if it is damaged, because other attempts may run in it."""
         target = self._paths.bundles / digest
         if await asyncio.to_thread(self._sound.is_unchanged, target):
             return target
@@ -160,7 +160,7 @@ class BundleStore:
             raise PreparationFailed(FailureKind.START, f"{what} is not usable: {error}") from error
 
     async def _with_parts(self, entries: list[BundleEntry], what: str, write: Callable[[], None]) -> None:
-        """Call `write` in a thread with the parts of `entries` here; once more if some of them are damaged."""
+        """Call `write` in a thread with the parts of `entries`; retry once if some of them are damaged."""
         parts = {part for entry in entries for part in entry.part_digests}
         await self._fetch_missing(parts, what)
         try:
@@ -191,7 +191,7 @@ class BundleStore:
             await self._fetch(missing[start : start + self._fetch_batch], what)
 
     async def _fetch(self, digests: list[str], what: str) -> None:
-        """Fetch blobs, once more if they arrive damaged, and for a while if there is no answer."""
+        """Fetch blobs; retry once if they arrive damaged, and for a while if the controller does not answer."""
         deadline = time.monotonic() + self._patience_s
         backoff = ExponentialBackoff(initial=0.05, maximum=1.0, factor=1.6, jitter=0.2)
         damaged = False
@@ -213,7 +213,7 @@ class BundleStore:
                 raise PreparationFailed(FailureKind.START, f"{what} cannot be fetched: {error}") from error
 
     async def _fetch_once(self, wanted: dict[str, None]) -> None:
-        """Fetch what is `wanted` and take it out as it arrives. Raises MarinError, OSError."""
+        """Fetch the `wanted` blobs, removing each from it when it has arrived. Raises MarinError, OSError."""
         writer: _BlobWriter | None = None
         try:
             async for digest, offset, data, last in self._source.fetch(list(wanted)):
@@ -260,7 +260,7 @@ class BundleStore:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _mend(self, wrong: list[BundleEntry], target: Path) -> None:
-        """Put each entry in its place as a whole, as it may be in use."""
+        """Replace each entry atomically, because it may be in use."""
         for entry in wrong:
             path = target / entry.path
             temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -295,7 +295,7 @@ class BundleStore:
 
 
 class _Damaged(OSError, MarinError):
-    """The bytes of a blob are not those that its name says."""
+    """The content of a blob does not match its digest."""
 
     def __init__(self, message: str) -> None:
         super().__init__(errno.EIO, message)
@@ -305,7 +305,7 @@ Signature = tuple[int, int, int, int]
 
 
 def signature(path: Path | str) -> Signature | None:
-    """Return numbers that change with any write to a file, even if its times are set back; None for a missing file."""
+    """Return numbers that change with any write to a file, even if its times are reset; None for a missing file."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -314,7 +314,7 @@ def signature(path: Path | str) -> Signature | None:
 
 
 def _is_right(path: Path, digest: str) -> bool:
-    """Whether the file's bytes are those of the blob; it is removed if not."""
+    """Return whether the file's content matches the blob's digest; remove it if not."""
     try:
         with open(path, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() == digest:
@@ -332,7 +332,7 @@ def _checked_entries(manifest: bytes) -> list[BundleEntry]:
 
 
 class _BlobWriter:
-    """One blob on its way in: under a temporary name until its digest is found right."""
+    """One incoming blob, under a temporary name until its digest is verified."""
 
     def __init__(self, directory: Path, digest: str) -> None:
         self._target = directory / digest

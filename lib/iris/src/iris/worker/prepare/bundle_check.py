@@ -1,4 +1,6 @@
-"""Whether an unpacked bundle is what was sent: found by its bytes once, later by the times of change of its files."""
+"""Whether an unpacked bundle matches the original: determined once by its content, later by the change times of its
+files.
+"""
 
 import hashlib
 import os
@@ -19,10 +21,10 @@ _LOOK_EVERY_S: Final = 1.0
 
 
 class SoundTrees:
-    """Remembers directories whose bytes were found right, and how they looked then.
+    """Records directories whose content was verified, with their state at that time.
 
     Args:
-        look_every_s: So long after a look nothing is looked at again.
+        look_every_s: Minimum interval between two checks.
     """
 
     def __init__(self, look_every_s: float = _LOOK_EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,12 +34,12 @@ class SoundTrees:
         self._looked_at: dict[str, float] = {}
 
     def was_just_seen(self, path: Path) -> bool:
-        """Whether it was found right, or unchanged since then, a moment ago. Reads nothing."""
+        """Return whether it was verified, or found unchanged, a moment ago. Reads nothing."""
         looked_at = self._looked_at.get(str(path))
         return looked_at is not None and self._clock() - looked_at < self._look_every_s
 
     def is_unchanged(self, path: Path) -> bool:
-        """Whether nothing below it was written, removed, added or given another mode since it was found right."""
+        """Return whether nothing below it was written, removed, added or had its mode changed since it was verified."""
         key = str(path)
         now = self._clock()
         try:
@@ -51,7 +53,7 @@ class SoundTrees:
         return unchanged
 
     def found_right(self, path: Path, state: bytes) -> None:
-        """Its bytes are right; `state` is how it looked before they were read."""
+        """Record that its content was verified; `state` is its state before the content was read."""
         self._states[str(path)] = state
         self._looked_at[str(path)] = self._clock()
 
@@ -63,12 +65,13 @@ class SoundTrees:
 def wrong_entries(
     root: Path, entries: Iterable[BundleEntry], part_size: Callable[[str], int]
 ) -> tuple[list[BundleEntry], list[Path]]:
-    """Return the entries that are not below `root` as they were sent, and the files there that were not sent.
+    """Return the entries that are missing or different below `root`, and the files there that do not belong to the
+    bundle.
 
     Args:
         root: The unpacked bundle.
         entries: The bundle's manifest.
-        part_size: The size of a part of a file that has several; raises OSError where that is not known.
+        part_size: Returns the size of a part of a file that has several; raises OSError if unknown.
 
     Raises:
         OSError: A directory cannot be read.
@@ -86,13 +89,13 @@ def wrong_entries(
 
 
 def remove_strays(strays: Sequence[Path]) -> None:
-    """Remove what was not sent, and what stands where a file belongs."""
+    """Remove files that do not belong to the bundle or are in the place of another."""
     for path in strays:
         remove_tree(str(path))
 
 
 def check_links(entries: list[BundleEntry], tree: Path) -> None:
-    """Raise PreparationFailed for a link that leads out of the tree, be it by others: the worker reads it, too."""
+    """Raise PreparationFailed for a link that leads out of the tree, also through others: the worker reads it, too."""
     root = os.path.realpath(tree)
     for entry in entries:
         if entry.symlink_target and not f"{os.path.realpath(tree / entry.path)}/".startswith(f"{root}/"):
@@ -100,7 +103,7 @@ def check_links(entries: list[BundleEntry], tree: Path) -> None:
 
 
 def mode_of(entry: BundleEntry) -> int:
-    """Return the permissions of a bundle's file: a task may write into its own view."""
+    """Return the mode of a bundle's file: a task may write to its own view."""
     return 0o755 if entry.executable else 0o644
 
 

@@ -1,8 +1,8 @@
 """Compiles the Python files of a directory: `python -I compile_tree.py DIRECTORY PARTS TARGET`.
 
-A script of its own, run by the interpreter of the tasks, of whatever version. What it makes belongs over the directory:
-TARGET has the `__pycache__` directories, and is there only when all of them are. PARTS keeps what was compiled by the
-digest of its source, for the next bundle, which mostly differs in few files.
+A separate script, run by the tasks' interpreter of any version. Its result covers the directory: TARGET contains the
+`__pycache__` directories, and exists only when complete. PARTS stores compiled files by the digest of their source, for
+the next bundle, which usually differs in few files.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ def compile_tree(tree: str, parts: str, target: str) -> int:
     """Compile the Python files of a directory and return how many there are.
 
     Args:
-        tree: The directory.
-        parts: A directory for unfinished work.
-        target: Where the result goes, whole or not at all.
+        tree: The source directory.
+        parts: A directory for compiled files, stored by the digest of their source.
+        target: The result, written atomically.
 
     Raises:
-        OSError: There is no space, or something cannot be read.
+        OSError: There is no space, or a file cannot be read.
     """
     parts = os.path.join(parts, sys.implementation.cache_tag or "none")
     os.makedirs(parts, exist_ok=True)
@@ -52,7 +52,7 @@ def compile_tree(tree: str, parts: str, target: str) -> int:
 
 
 def _compiled(path: str, parts: str) -> str:
-    """The file with the code of `path`; empty when it cannot be compiled."""
+    """Return the file with the compiled code of `path`; empty if it cannot be compiled."""
     with open(path, "rb") as file:
         part = os.path.join(parts, hashlib.sha256(file.read()).hexdigest() + ".pyc")
     if not os.path.exists(part):

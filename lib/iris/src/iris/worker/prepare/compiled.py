@@ -1,4 +1,4 @@
-"""Directories whose Python is compiled once, since tasks cannot keep what their Python compiles for the next."""
+"""Directories with Python files compiled once, because the files that tasks compile are not kept."""
 
 import asyncio
 import contextlib
@@ -21,10 +21,10 @@ _PROGRAM: Final = Path(__file__).with_name("compile_tree.py")
 
 
 class CompiledTrees:
-    """Directories that belong over bundles and environments, made in the background.
+    """Directories to mount over bundles and environments, created in the background.
 
     Args:
-        base: The variables that the compiler runs with.
+        base: The variables of the compiler.
     """
 
     def __init__(self, paths: WorkPaths, tools: ToolRunner, base: Mapping[str, str]) -> None:
@@ -36,7 +36,9 @@ class CompiledTrees:
         self._running: set[asyncio.Task[None]] = set()
 
     def over(self, tree: Path, python: str) -> str:
-        """The directory with what `python` compiled of a bundle or environment; empty: it is not there (yet)."""
+        """Return the directory with `python`'s compiled files of a bundle or environment; empty if it does not exist
+        (yet).
+        """
         key = (tree, python)
         if ready := self._ready.get(key):
             return ready
@@ -48,7 +50,7 @@ class CompiledTrees:
         return ""
 
     async def close(self) -> None:
-        """Stop what is being compiled."""
+        """Stop the running compilations."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -55,12 +55,12 @@ class EnvironmentStore:
     """Environments below `paths.envs`, each ready when its marker exists.
 
     Args:
-        base: The variables that uv runs with (`task_env.base_variables`).
-        seals: Where tasks could change environments: those that were changed are made anew.
-        compiles: Compile what is installed, because neither tasks nor `CompiledTrees` can do it later.
-        owner: The uid that `tools` run as, and that owns environments; 0: this process's.
-        unwanted_s: So long an environment is built on for which no attempt waits any more.
-        limit_s: So long one command of uv may take.
+        base: The variables of uv (`task_env.base_variables`).
+        seals: Detect changed environments, where tasks can change them; these are rebuilt.
+        compiles: Whether to compile installed packages, because neither tasks nor `CompiledTrees` can do it later.
+        owner: The uid that runs `tools` and owns environments; 0 for this process's.
+        unwanted_s: How long a build continues when no attempt waits for it any more.
+        limit_s: Timeout of one uv command.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class EnvironmentStore:
     def locked_key(
         self, workspace: Workspace, extras: Sequence[str], packages: Sequence[str], python: Interpreter
     ) -> str:
-        """Names the environment of a locked workspace; equal keys mean equal third-party packages.
+        """Return the key of a locked workspace's environment; equal keys mean equal third-party packages.
 
         Args:
-            workspace: With its lock file.
+            workspace: The workspace, with its lock file.
             extras: Extras of the project.
             packages: Requirements for pip.
-            python: The Python it is for.
+            python: The interpreter.
         """
         return self._key(workspace.lock_fingerprint(self._readable(workspace.root)), extras, packages, python)
 
@@ -107,18 +107,18 @@ class EnvironmentStore:
         packages: Sequence[str],
         python: Interpreter,
     ) -> Path:
-        """Return the environment of a locked workspace, built if it is not there.
+        """Return the environment of a locked workspace, built if necessary.
 
         Args:
-            key: As `locked_key` returned it.
+            key: As returned by `locked_key`.
             workspace: The workspace in the bundle.
             bundle: The unpacked bundle.
             extras: Extras of the workspace.
-            packages: Further requirements, as pip has them.
+            packages: Further requirements in pip's format.
             python: The interpreter.
 
         Raises:
-            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's own.
+            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's.
         """
         sync = ["sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups", "--no-editable"]
         for extra in sorted(set(extras)):
@@ -132,12 +132,12 @@ class EnvironmentStore:
         return await self._ready(key, recipe)
 
     def required_key(self, root: Path, packages: Sequence[str], python: Interpreter) -> str:
-        """Names the environment of the requirements.txt in `root`. Raises PreparationFailed.
+        """Return the key of the environment of `root`'s requirements.txt. Raises PreparationFailed.
 
         Args:
             root: The directory.
             packages: Requirements for pip.
-            python: The Python it is for.
+            python: The interpreter.
         """
         digest = hashlib.sha256()
         try:
@@ -151,17 +151,17 @@ class EnvironmentStore:
         return self._key(f"required {digest.hexdigest()} {self._settings()}", (), packages, python)
 
     async def required(self, key: str, root: Path, bundle: Path, packages: Sequence[str], python: Interpreter) -> Path:
-        """Return the environment of the requirements.txt in `root`, built if it is not there.
+        """Return the environment of `root`'s requirements.txt, built if necessary.
 
         Args:
-            key: As `required_key` returned it.
+            key: As returned by `required_key`.
             root: The project.
             bundle: The unpacked bundle.
-            packages: Further requirements, as pip has them.
+            packages: Further requirements in pip's format.
             python: The interpreter.
 
         Raises:
-            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's own.
+            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's.
         """
         path = self._paths.envs / key
         install = ("pip", "install", "--python", str(path / "bin" / "python"), "--no-editable")
@@ -176,15 +176,15 @@ class EnvironmentStore:
         return await self._ready(key, recipe)
 
     async def plain(self, packages: Sequence[str], python: Interpreter, *, over: Interpreter | None = None) -> Path:
-        """Return an environment of nothing but `packages`, built if it is not there.
+        """Return an environment with `packages` only, built if necessary.
 
         Args:
-            packages: Requirements, as pip has them.
+            packages: Requirements in pip's format.
             python: The interpreter.
-            over: Another environment whose packages are visible, too.
+            over: Another environment whose packages are visible in it.
 
         Raises:
-            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's own.
+            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's.
         """
         below = f"{over.program} {over.identity}" if over else ""
         key = self._key(f"plain {below} {self._settings() if packages else ''}", (), packages, python)
@@ -193,7 +193,7 @@ class EnvironmentStore:
         return await self._ready(key, recipe)
 
     async def close(self) -> None:
-        """Stop what is being built."""
+        """Cancel the running builds."""
         await self._flights.close()
 
     def _key(self, prepared: str, extras: Sequence[str], packages: Sequence[str], python: Interpreter) -> str:
@@ -201,11 +201,13 @@ class EnvironmentStore:
         return hashlib.sha256(json.dumps([*parts, self._uv_version]).encode()).hexdigest()[:32]
 
     def _readable(self, project: Path) -> Path | None:
-        """What this process may read for a project: all, or its bundle alone where the job is somebody else."""
+        """Return what this process may read for a project: everything, or only its bundle if the job has
+        another uid.
+        """
         return self._paths.bundle_of(project) if self._owner else None
 
     def _settings(self) -> str:
-        """Digest of the variables that say where uv takes unlocked packages from."""
+        """Return a digest of the variables that determine uv's sources of unlocked packages."""
         chosen = sorted((name, value) for name, value in self._base.items() if name.startswith(("UV_", "PIP_")))
         return hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
 
@@ -243,7 +245,7 @@ class EnvironmentStore:
         return path
 
     def _discard(self, path: Path) -> None:
-        """Put it out of the way at once, also while a process goes on writing in it, and remove it."""
+        """Move an environment away at once, even while a process still writes to it, and remove it."""
         target = str(self._paths.trash / secrets.token_hex(8))
         with contextlib.suppress(FileNotFoundError):
             move_away(str(path), target)
@@ -286,7 +288,7 @@ class EnvironmentStore:
             raise PreparationFailed(FailureKind.ENVIRONMENT, f"the environment could not be built: {output.strip()}")
 
     async def _newest(self, output: str, path: Path, cwd: Path, env: Mapping[str, str]) -> str:
-        """Of a package that has no such version: the newest it has; empty when that is not what failed."""
+        """Return the newest version of a package whose requested version does not exist; empty for other failures."""
         match = _NO_VERSION.search(output)
         if match is None or not (path / "bin" / "python").exists():
             return ""
@@ -297,7 +299,7 @@ class EnvironmentStore:
 
 
 def _mark(path: Path) -> None:
-    """Make the marker. Raises PreparationFailed where the build has left something in its place; OSError."""
+    """Create the marker. Raises PreparationFailed if the build left something in its place; OSError."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
     except FileExistsError:
@@ -307,7 +309,7 @@ def _mark(path: Path) -> None:
 
 @contextlib.contextmanager
 def _working_copy(path: Path, recipe: _Recipe) -> Iterator[Path]:
-    """A place for a copy of the sources, removed afterwards."""
+    """Context manager: a directory for a copy of the sources, removed afterwards."""
     place = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield place

@@ -1,4 +1,4 @@
-"""Finds the Python that a job asks for on this host."""
+"""Finds the Python interpreter that a job requests on this host."""
 
 import asyncio
 import json
@@ -23,12 +23,12 @@ _PROBE: Final = (
 
 
 class ToolRunner(Protocol):
-    """Runs a program to its end."""
+    """Runs a program to completion."""
 
     async def run(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
         """Run the program; return whether it succeeded, and the tail of its output.
 
-        It is killed when the caller is cancelled.
+        It is killed if the caller is cancelled.
 
         Args:
             argv: The program and its arguments.
@@ -40,12 +40,12 @@ class ToolRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python of this host.
+    """A Python interpreter of this host.
 
     Args:
         version: "3.12.4".
-        identity: Differs where environments made with it would.
-        packages: Where its own packages are.
+        identity: Differs between interpreters whose environments differ.
+        packages: Directory of its own packages.
     """
 
     program: str
@@ -55,7 +55,7 @@ class Interpreter:
 
 
 def own_interpreter() -> Interpreter:
-    """The Python that this process runs on."""
+    """Return the interpreter of this process."""
     import site
 
     version = ".".join(map(str, sys.version_info[:3]))
@@ -63,11 +63,11 @@ def own_interpreter() -> Interpreter:
 
 
 class Interpreters:
-    """Those found so far are kept.
+    """Finds interpreters and caches them.
 
     Args:
-        base: The variables that programs run with.
-        cwd: Where they run.
+        base: The variables of the programs.
+        cwd: Their working directory.
     """
 
     def __init__(self, tools: ToolRunner, base: Mapping[str, str], cwd: Path) -> None:
@@ -78,13 +78,13 @@ class Interpreters:
         self._found: dict[tuple[str, str], Interpreter] = {}
 
     async def find(self, request: str, hint: str = "") -> Interpreter:
-        """An interpreter that `request` ("3.12", ">=3.11,<3.13"; empty: any) asks for.
+        """Return an interpreter that satisfies `request` ("3.12", ">=3.11,<3.13"; empty for any).
 
-        The worker's own comes first, then `hint`, what uv finds (installed by it, or on the PATH), what is on the PATH
-        under its version's name, and what lies beside the worker's own installation.
+        Tried in order: the worker's own, `hint`, what uv finds (installed by it, or on the PATH), version-named
+        programs on the PATH, and those next to the worker's own installation.
 
         Raises:
-            PreparationFailed: There is none (ENVIRONMENT); the message names the versions there are.
+            PreparationFailed: There is none (ENVIRONMENT); the message lists the available versions.
         """
         if fits(self._own.version, request):
             return self._own
@@ -109,7 +109,7 @@ class Interpreters:
         )
 
     async def probe(self, program: str) -> Interpreter | None:
-        """The version and paths that an interpreter reports; None when it does not run."""
+        """Return the version and paths that an interpreter reports; None if it does not run."""
         if not os.access(program, os.X_OK):
             return None
         succeeded, output = await self._tools.run((program, "-I", "-c", _PROBE), self._base, self._cwd)

@@ -1,4 +1,4 @@
-"""The choice of the environment that a job's attempts run in, from what the job asks for."""
+"""Chooses the environment of a job's attempts from the job's request."""
 
 import asyncio
 import hashlib
@@ -19,11 +19,11 @@ from iris.worker.types import Launch, PreparationFailed
 
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
-    """An environment that is there.
+    """An existing environment.
 
     Args:
-        bin_dir: Holds its `python`.
-        virtual_env: Its directory, when it is a virtual environment.
+        bin_dir: Contains its `python`.
+        virtual_env: Its directory, if it is a virtual environment.
     """
 
     bin_dir: str
@@ -40,7 +40,7 @@ class JobSources:
 
 
 class JobEnvironments:
-    """Finds or makes the environments of jobs."""
+    """Finds or creates the environments of jobs."""
 
     def __init__(self, paths: WorkPaths, environments: EnvironmentStore) -> None:
         self._paths = paths
@@ -50,7 +50,7 @@ class JobEnvironments:
         self._keys: dict[tuple[object, ...], str] = {}
 
     async def find(self, launch: Launch, sources: JobSources) -> JobEnvironment:
-        """The environment of a job. Raises PreparationFailed."""
+        """Return the environment of a job. Raises PreparationFailed."""
         runtime = launch.runtime
         source = runtime.packages
         workspace = sources.workspace
@@ -118,14 +118,16 @@ class JobEnvironments:
         )
 
     async def _workers_own(self, launch: Launch) -> JobEnvironment:
-        """For clients of former releases, which do not say where packages come from."""
+        """Return the worker's environment, for clients of earlier releases, which do not specify the source of
+        packages.
+        """
         if not launch.pip_packages:
             return JobEnvironment(self._own.bin_dirs[0], self._own.virtual_env)
         own = own_interpreter()
         return _at(await self._environments.plain(launch.pip_packages, own, over=own))
 
     def _named_python(self, program: str) -> str:
-        """A directory in which `program`, an installation's python3, is `python`."""
+        """Return a directory in which `program`, an installation's python3, is named `python`."""
         directory = self._paths.envs / f"python-{hashlib.sha256(program.encode()).hexdigest()[:32]}"
         if not directory.exists():
             temporary = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")

@@ -1,4 +1,4 @@
-"""Everything that must be in place before a command can start: bundle, environment, payload."""
+"""What must be in place before a command can start: bundle, environment, payload."""
 
 import asyncio
 import hashlib
@@ -32,22 +32,24 @@ _NUMBERS: Final = itertools.count(1)
 
 
 class Preparer(Protocol):
-    """Makes the environments in which attempts start."""
+    """Creates the environments in which attempts start."""
 
     def ready(self, launch: Launch) -> PreparedEnvironment | None:
-        """Return the environment if it was made before and is still there; None: `prepare` must be called."""
+        """Return the environment if it exists already; None if `prepare` must be called."""
         ...
 
     async def prepare(self, launch: Launch) -> PreparedEnvironment:
-        """Fetch and build what is lacking. Raises PreparationFailed."""
+        """Fetch and build what is missing. Raises PreparationFailed."""
         ...
 
     def compiled(self, tree: Path, python: str) -> str:
-        """The directory with what `python` compiled of a bundle or environment; empty: there is none (yet)."""
+        """Return the directory with `python`'s compiled files of a bundle or environment; empty if it does not exist
+        (yet).
+        """
         ...
 
     async def close(self) -> None:
-        """Stop what is being fetched and built."""
+        """Cancel what is being fetched and built."""
         ...
 
 
@@ -59,14 +61,14 @@ class _Prepared:
 
 
 class BundlePreparer:
-    """The real one: bundles from the controller, environments by uv.
+    """The production implementation: bundles from the controller, environments built by uv.
 
     Args:
         paths: The worker's directories.
-        bundles: Fetches and keeps bundles.
-        store: Makes and keeps environments.
-        compiled: Keeps compiled files of bundles; None: there are none.
-        seals: Makes what is shared read-only; None: it is left as it is.
+        bundles: Fetches and stores bundles.
+        store: Creates and stores environments.
+        compiled: Stores compiled files of bundles; None for none.
+        seals: Makes shared directories read-only; None to leave them unchanged.
     """
 
     def __init__(
@@ -96,14 +98,14 @@ class BundlePreparer:
         base: Mapping[str, str],
         identity: TaskIdentity | None = None,
     ) -> "BundlePreparer":
-        """With caches in `paths`, filled from `source` by tools that `runtime` runs.
+        """Create a preparer with caches in `paths`, filled from `source` by tools that `runtime` runs.
 
         Args:
             paths: The worker's files.
             source: The controller's blobs.
             runtime: Runs uv and other tools.
-            base: Variables of these tools.
-            identity: Who tasks and these tools are; None: who the worker is.
+            base: Variables of the tools.
+            identity: The identity of tasks and tools; None for the worker's.
         """
         seals = Seals() if runtime.isolation is IsolationMode.COPY else None
         tools = RuntimeTools(runtime)
@@ -188,11 +190,11 @@ class BundlePreparer:
 
 
 class RuntimeTools:
-    """Runs tools of the worker (uv) through the same runtime as attempts; they die with the worker's process.
+    """Runs tools of the worker (uv) through the runtime of attempts; they are killed when the worker's process ends.
 
     Args:
-        identity: Who they are; None: who the guardian is.
-        read_only: Directories that they cannot write.
+        identity: Their identity; None for the guardian's.
+        read_only: Directories that are read-only for them.
     """
 
     def __init__(self, runtime: Runtime, identity: TaskIdentity | None = None, read_only: tuple[str, ...] = ()) -> None:
@@ -249,7 +251,7 @@ def _what_it_needs(launch: Launch) -> tuple[object, ...]:
 
 
 def _mend_site(workspace: Workspace, site: Path, seals: Seals) -> None:
-    """Write the metadata anew if a task may have changed it."""
+    """Rewrite the metadata if a task may have changed it."""
     if not seals.is_intact(site):
         remove_tree(str(site))
         write_site(workspace, site)

@@ -1,4 +1,4 @@
-"""Work that several callers wait for, done once."""
+"""Deduplicates work that several callers wait for."""
 
 import asyncio
 from collections import Counter
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs one piece of work per key at a time; further callers with the same key wait for its result.
+    """Runs one work function per key at a time; further callers with the same key wait for its result.
 
     Args:
-        unwanted_s: So long work goes on for which nobody waits any more; None: to its end.
+        unwanted_s: How long work continues when no caller waits any more; None to run to its end.
     """
 
     def __init__(self, unwanted_s: float | None = None) -> None:
@@ -21,7 +21,9 @@ class SingleFlight(Generic[T]):
         self._waiting: Counter[asyncio.Task[T]] = Counter()
 
     async def run(self, key: str, work: Callable[[], Coroutine[None, None, T]]) -> T:
-        """The result of `work`. It goes on when the caller is cancelled: others may wait, and its result is kept."""
+        """Return the result of `work`, which continues if the caller is cancelled, because others may wait and its
+        result is stored.
+        """
         while (task := self._running.get(key)) is not None and task.cancelling():
             await asyncio.wait([task])
         if task is None:
@@ -43,7 +45,7 @@ class SingleFlight(Generic[T]):
             task.cancel()  # nothing, where it is done
 
     async def close(self) -> None:
-        """Cancel what runs and wait for that."""
+        """Cancel the running work and wait for its end."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

@@ -28,7 +28,7 @@ DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 @dataclass(frozen=True, slots=True)
 class PreparedEnvironment:
-    """Prepared for the attempts of a job: where programs, code and files come from."""
+    """Where the attempts of a job get programs, code and files from."""
 
     bin_dirs: tuple[str, ...] = ()
     """Go before the worker's PATH; the first holds the `python` of the task."""
@@ -40,23 +40,23 @@ class PreparedEnvironment:
 
 
 def worker_environment() -> PreparedEnvironment:
-    """For tasks without workspace and packages: the interpreter and environment of the worker itself."""
+    """Return the environment of tasks without workspace and packages: the worker's own interpreter and environment."""
     virtual_env = sys.prefix if sys.prefix != sys.base_prefix else ""
     return PreparedEnvironment(bin_dirs=(os.path.dirname(sys.executable),), virtual_env=virtual_env)
 
 
 def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The worker's own variables that tasks get: those that programs need to run, and none that may be a secret."""
+    """Return the worker's variables for tasks: those that programs need to run, and none that may be secret."""
     base = {name: value for name, value in environ.items() if is_passed_to_tasks(name) and name not in _WORKER_ONLY}
     base.setdefault("PATH", DEFAULT_PATH)
     return base
 
 
 def user_variables(base: Mapping[str, str], home: Path, user: str) -> dict[str, str]:
-    """Return variables of tasks that are not who the worker is: with a home, and so with caches, of their own.
+    """Return the variables of tasks with another uid than the worker's, with a separate home and thus separate caches.
 
     Args:
-        base: As `base_variables` returns it.
+        base: As returned by `base_variables`.
         home: Their home directory.
         user: Their name; the system has none for their uid.
     """
@@ -70,11 +70,12 @@ def _nowhere(controller_address: str) -> str:
 
 
 class TaskEnvironment:
-    """Makes the variables of attempts on one worker.
+    """Creates the variables of attempts on one worker.
 
     Args:
-        base: As `base_variables` returns it.
-        own_address: Where other hosts find this one, given the controller's address; empty: nowhere.
+        base: As returned by `base_variables`.
+        own_address: Returns this host's address for other hosts, given the controller's address; empty if they cannot
+            reach it.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class TaskEnvironment:
         ports: Mapping[str, int],
         temporary: str = "",
     ) -> dict[str, str]:
-        """Return all variables of an attempt; arguments as those of `common` and `own`."""
+        """Return all variables of an attempt; arguments as in `common` and `own`."""
         return self.common(request.launch, prepared, controller_address) | self.own(
             request, token_path, ports, temporary
         )
@@ -108,13 +109,13 @@ class TaskEnvironment:
     def own(
         self, request: StartRequest, token_path: str, ports: Mapping[str, int], temporary: str = ""
     ) -> dict[str, str]:
-        """Return the variables of an attempt that are not common. They win over the common ones.
+        """Return an attempt's variables that are not common. They override the common ones.
 
         Args:
             request: The attempt.
             token_path: Its token file.
-            ports: The number of each port that it asked for.
-            temporary: Its TMPDIR, unless the job has another; empty: none.
+            ports: The number of each requested port.
+            temporary: Its TMPDIR, unless the job sets another; empty for none.
         """
         launch = request.launch
         env = {
@@ -135,15 +136,15 @@ class TaskEnvironment:
         return env
 
     def common(self, launch: Launch, prepared: PreparedEnvironment, controller_address: str) -> dict[str, str]:
-        """Return the variables that do not differ between attempts, nor between jobs that run the same.
+        """Return the variables that are the same for all attempts, and for all jobs that run the same.
 
-        The job's own win over the worker's. Only where its actors listen may a job say otherwise than IRIS_* do: it may
-        know a network that is faster.
+        The job's variables override the worker's. Of the IRIS_* variables a job can override only the address of its
+        actors, because it may know a faster network.
 
         Args:
             launch: The job.
-            prepared: The environment that it runs in.
-            controller_address: Where tasks find the controller.
+            prepared: Its environment.
+            controller_address: The controller's address for tasks.
         """
         env = {**self._base, "PYTHONUNBUFFERED": "1"}
         if prepared.virtual_env:
@@ -179,12 +180,12 @@ class TaskEnvironment:
 
 
 def port_variable(name: str) -> str:
-    """The variable that holds the number of the task's port `name`."""
+    """Return the variable with the number of the task's port `name`."""
     return "IRIS_PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def command_line(launch: Launch, prepared: PreparedEnvironment) -> tuple[str, ...]:
-    """The argv of an attempt; a callable is run by callable_main in the task's own interpreter."""
+    """Return the argv of an attempt; a callable is run by callable_main in the task's interpreter."""
     if not launch.payload_digest:
         return launch.argv
     # -P: the script's directory holds the worker's modules, which must not shadow anything of the job's.

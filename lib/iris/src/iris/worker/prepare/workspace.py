@@ -1,4 +1,4 @@
-"""Reads a bundle's pyproject files: its members, where their modules are, their names and entry points."""
+"""Reads a bundle's pyproject files: its members, their module directories, names and entry points."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A bundle that is a Python project."""
+    """A bundle that contains a Python project."""
 
     root: Path
     members: tuple[Member, ...]
@@ -51,12 +51,14 @@ class Workspace:
         return sorted({extra for member in self.members for extra in member.extras})
 
     def python_path(self) -> list[str]:
-        """Directories from which the workspace's own modules are imported, the root first."""
+        """Return the directories from which the workspace's modules are imported, the root first."""
         found = [str(self.root), *(str(self.root / member.source_dir) for member in self.members)]
         return list(dict.fromkeys(found))
 
     def lock_fingerprint(self, within: Path | None = None) -> str:
-        """Digest of everything that decides which third-party packages are installed; files as of `tree_digest`."""
+        """Return a digest of everything that determines the installed third-party packages; files as in
+        `tree_digest`.
+        """
         lock = (self.root / "uv.lock").read_bytes()
         digest = hashlib.sha256(lock)
         digest.update(self.settings.encode())
@@ -65,18 +67,20 @@ class Workspace:
         return digest.hexdigest()
 
     def local_sources(self) -> list[Path]:
-        """Folders and archives of the bundle that the lock names, without members: their content decides, too."""
+        """Return the bundle's folders and archives in the lock file, without members: their content determines
+        packages, too.
+        """
         members = {member.directory for member in self.members}
         paths = {path.decode() for path in _LOCAL_SOURCE.findall((self.root / "uv.lock").read_bytes())}
         return [Path(os.path.normpath(self.root / path)) for path in sorted(paths - members)]
 
 
 def tree_digest(path: Path, within: Path | None = None) -> str:
-    """Digest of a file, or of all that is below a folder; empty when there is nothing.
+    """Return a digest of a file or a folder's content; empty if it does not exist.
 
     Args:
         path: The file or folder, without "..".
-        within: What is not in this directory is not read and counts as nothing: the job may not read it either.
+        within: Files outside this directory are not read and are ignored, because the job may not read them either.
     """
     if within is not None and not path.is_relative_to(within):
         return ""
@@ -95,7 +99,7 @@ def tree_digest(path: Path, within: Path | None = None) -> str:
 
 
 def read_workspace(bundle: Path) -> Workspace | None:
-    """The workspace in `bundle`; None when it has no pyproject.toml. Raises PreparationFailed (ENVIRONMENT)."""
+    """Return the workspace in `bundle`; None if it has no pyproject.toml. Raises PreparationFailed (ENVIRONMENT)."""
     root = _load(bundle, ".")
     if root is None:
         return None
@@ -115,7 +119,7 @@ def read_workspace(bundle: Path) -> Workspace | None:
 
 
 def write_site(workspace: Workspace, target: Path) -> None:
-    """Make `target`: metadata by which the members count as installed, and `bin/` with their commands.
+    """Create `target`: metadata that makes the members count as installed, and `bin/` with their commands.
 
     With `target` on PYTHONPATH, importlib.metadata finds the members' versions and entry points as if they were
     installed, while their code comes from the bundle.

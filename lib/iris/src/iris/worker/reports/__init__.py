@@ -1,4 +1,4 @@
 """Reports to the controller: observations, output, and the cause of an end.
 
-Here belongs what waits to be sent; sending is `connection`.
+For reports that wait to be sent; `connection` sends them.
 """

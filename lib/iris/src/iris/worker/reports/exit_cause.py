@@ -1,6 +1,6 @@
-"""Whose fault the end of a command was, by what can be seen of it: exit code, the kernel's counters, the end of stderr.
+"""Who is at fault for the end of a command, from the exit code, the kernel's counters and the end of stderr.
 
-Nothing is guessed: without evidence a bad end is the user's.
+There is no guessing: without evidence a failure is the user's.
 """
 
 import re
@@ -41,14 +41,13 @@ ExitCause = tuple[FailureKind, str]
 def classify_exit(
     exit: Exit, stderr_tail: bytes, has_accelerator: bool, was_out_of_memory: Callable[[], bool]
 ) -> ExitCause:
-    """Return whose fault a bad end was, and why.
+    """Return who is at fault for a failed end, and why.
 
     Args:
         exit: The end.
-        stderr_tail: The last TAIL_BYTES of what it wrote to stderr.
-        has_accelerator: Only then its words about devices count.
-        was_out_of_memory: Asked only when it was killed and nothing else is known of that; claims one of the kernel's
-            kills.
+        stderr_tail: The last TAIL_BYTES of its stderr.
+        has_accelerator: Whether its messages about devices count.
+        was_out_of_memory: Called only if it was killed for an unknown reason; claims one of the kernel's kills.
     """
     if exit.breach is not None:
         return (FailureKind.OOM if exit.breach.what == MEMORY else FailureKind.USER), exit.breach.text

@@ -1,4 +1,4 @@
-"""The worker's side of an attempt's log: how much of it was written, sent to the controller, and acknowledged."""
+"""The worker's side of an attempt's log: how much was written, sent to the controller, and acknowledged."""
 
 import contextlib
 import os
@@ -9,9 +9,10 @@ from iris.worker.output.log_room import is_short, punch
 
 
 class AttemptLog:
-    """The log of one attempt on this host's disk, to be shipped from any offset. `guardian.log_writer` writes it.
+    """The log of one attempt on this host's disk, shipped from any offset. `guardian.log_writer` writes it.
 
-    `size` is what was written; `sent` and `acked` are how far the controller was sent it and said to have it.
+    `size` is the number of bytes written; `sent` and `acked` are the offsets sent to and acknowledged by the
+    controller.
     """
 
     LOOK_EVERY_BYTES: ClassVar = 256 * 1024
@@ -31,17 +32,17 @@ class AttemptLog:
         self.acked = 0
 
     def grew(self, size: int) -> bool:
-        """The first `size` bytes are in the file; says whether there is something to send."""
+        """Record that the first `size` bytes are in the file; return whether there is something to send."""
         self.size = size
         return size > self.sent
 
     def finish(self) -> None:
-        """`size` is final."""
+        """Record that `size` is final."""
         self._finished = True
         self.release_if_done()
 
     def read(self, offset: int, count: int) -> bytes:
-        """At most `count` bytes from `offset`, fewer only at the end."""
+        """Return at most `count` bytes from `offset`, fewer only at the end."""
         if offset >= self.size:
             return b""
         in_file = self.size - len(self._words)
@@ -50,16 +51,16 @@ class AttemptLog:
         return os.pread(self._open(), min(count, in_file - offset), offset)
 
     def append_words(self, records: bytes) -> None:
-        """Add records that could not be written any more; they are kept in memory."""
+        """Append records that can no longer be written to the file; they are kept in memory."""
         if not self._words:
             self._words = records
             self.size += len(records)
 
     def acknowledge(self, offset: int) -> None:
-        """The controller has everything before `offset`.
+        """Record that the controller has everything before `offset`.
 
-        An offset that does not grow means that the controller refused what came after it (it restarted with less than
-        it had, say), so shipping goes on from there; it drops what it has already.
+        An offset that does not grow means that the controller refused the following bytes (for example because it
+        restarted with fewer), so shipping resumes from there; the controller drops what it already has.
         """
         offset = min(offset, self.size)
         if offset <= self.acked:
@@ -72,7 +73,7 @@ class AttemptLog:
                 self._give_back(offset)
 
     def _give_back(self, offset: int) -> None:
-        """Let the disk have what the controller holds; where there is room, the newest of it stays for a while."""
+        """Release disk space of what the controller has; if there is room, the newest part is kept for a while."""
         kept = 0 if is_short(self._path) else self.KEPT_BYTES
         if offset - self._given_back < kept + self.LOOK_EVERY_BYTES:
             return
@@ -84,16 +85,16 @@ class AttemptLog:
         self._given_back = offset - kept
 
     def rewind(self, offset: int) -> None:
-        """A new session: the controller has everything before `offset`; ship from there."""
+        """Start a new session: the controller has everything before `offset`; ship from there."""
         self.acked = self.sent = min(offset, self.size)
 
     def release_if_done(self) -> None:
-        """Close the file when nothing more is to be written, and everything was sent."""
+        """Close the file if it is complete and everything was sent."""
         if self._finished and self.sent == self.size:
             self.release()
 
     def release(self) -> None:
-        """Close the file; reading opens it again."""
+        """Close the file; reading reopens it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""Holds news for the controller: the last observation of each attempt, and log bytes from an offset on."""
+"""Holds reports for the controller: the last observation of each attempt, and log bytes from an offset on."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class ReportBatch:
-    """One message's worth. The log chunks come before the observations, which may tell of their end."""
+    """The content of one message. Its log chunks come before the observations, which may report their end."""
 
     observations: list[Observation]
     logs: list[LogChunk]
@@ -41,10 +41,10 @@ class ReportBatch:
 
 
 class ReportOutbox:
-    """Collects news, merges what overlaps and hands it out in batches; `wait` returns when there is some.
+    """Collects reports, merges overlapping ones and returns them in batches; `wait` returns when there are some.
 
     Args:
-        is_patient: Whether news may wait a moment for company: nothing here waits for an answer to it.
+        is_patient: Returns whether reports may be delayed to be batched, because nothing here waits for the answer.
     """
 
     def __init__(
@@ -61,22 +61,22 @@ class ReportOutbox:
         self.leaving = False
 
     def leave(self) -> None:
-        """Say from now on that this worker goes away."""
+        """Report from now on that this worker is leaving."""
         self.leaving = True
         self._news.set()
 
     def observe(self, observation: Observation) -> None:
-        """Send this instead of what was to be said of the attempt before."""
+        """Send this observation instead of an unsent one of the attempt."""
         self._observations[observation.attempt_id] = observation
         self._tell()
 
     def log_grew(self, attempt_id: str) -> None:
-        """There are bytes to ship beyond what was sent."""
+        """Record that there are unsent log bytes."""
         self._logs[attempt_id] = None
         self._tell()
 
     def used(self, attempt_id: str, usage: Usage) -> None:
-        """Send this instead of what was to be said of the attempt's usage before."""
+        """Send this usage instead of an unsent one of the attempt."""
         self._usage[attempt_id] = usage
         self._tell()
 
@@ -86,7 +86,7 @@ class ReportOutbox:
         self._logs.pop(attempt_id, None)
 
     def clear(self) -> None:
-        """A session has ended: the next one begins with the whole inventory."""
+        """Clear the reports at the end of a session: the next one starts with the whole inventory."""
         self._observations.clear()
         self._usage.clear()
         self._logs.clear()
@@ -108,20 +108,20 @@ class ReportOutbox:
         self._news.set()
 
     async def wait(self) -> None:
-        """Return once there is something to take."""
+        """Return when there is something to take."""
         await self._news.wait()
 
     def delivered(self) -> None:
-        """Confirm that the batch taken was handed to the transport."""
+        """Confirm that the taken batch was passed to the transport."""
         if not self._observations and not self._logs:
             self._quiet.set()
 
     async def wait_until_delivered(self) -> None:
-        """Return once nothing is left to be said."""
+        """Return when nothing is left to send."""
         await self._quiet.wait()
 
     def take(self) -> ReportBatch:
-        """Messages to be sent now; empty when the rest must wait for acknowledgements."""
+        """Return messages to send now; empty if the rest must wait for acknowledgements."""
         self._news.clear()
         logs = self._take_logs()
         observations: list[Observation] = []

@@ -1,4 +1,4 @@
-"""The return value that a callable leaves in a file for its worker, packed: see `callable_main.write_result`."""
+"""The packed return value that a callable leaves in a file for its worker: see `callable_main.write_result`."""
 
 import asyncio
 import hashlib
@@ -26,14 +26,14 @@ SendBlob = Callable[[str, bytes], Awaitable[None]]
 
 
 def problem(reason: object) -> TaskResult:
-    """Return what stands for a value that cannot be had."""
+    """Return a placeholder for a value that is not available."""
     return TaskResult(b"! " + " ".join(str(reason).split()).encode(errors="replace")[: INLINE_BYTES - 3] + b"\n")
 
 
 def read_small(path: str, owner: int = 0) -> TaskResult | None:
-    """Return the value in a file, `NO_RESULT` where it is empty or not there; None when it is to be sent as a blob.
+    """Return the value in a file, `NO_RESULT` if it is empty or missing; None if it must be sent as a blob.
 
-    `owner` as of `read_task_file`.
+    `owner` as in `read_task_file`.
     """
     try:
         found = read_task_file(path, INLINE_BYTES + 1, owner)
@@ -45,7 +45,7 @@ def read_small(path: str, owner: int = 0) -> TaskResult | None:
 
 
 def remove(path: str) -> None:
-    """Remove what a task has left at the place of a file, if it has."""
+    """Remove a task's file or whatever the task put in its place."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -55,13 +55,13 @@ def remove(path: str) -> None:
 
 
 async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATIENCE_S, owner: int = 0) -> TaskResult:
-    """Send the value in a file as a blob, again and again while the controller is away; what is to be told of it.
+    """Send the value in a file as a blob, retrying while the controller is away; return the result to report.
 
     Args:
         path: The file.
-        send: Sends it; None: nothing can be sent.
-        patience_s: So long, in seconds.
-        owner: As of `read_task_file`.
+        send: Sends it; None if nothing can be sent.
+        patience_s: How long to retry, in seconds.
+        owner: As in `read_task_file`.
     """
     if send is None:
         return problem("its worker sends no large values")

@@ -1,4 +1,4 @@
-"""Reading what a task has left for its worker, as its error. The task made it, and may mean harm."""
+"""Reading files that a task leaves for its worker, such as its error. The task may be malicious."""
 
 import os
 import stat
@@ -6,15 +6,15 @@ from typing import Final, NamedTuple
 
 
 def read_task_file(path: str, most: int, owner: int = 0) -> bytes:
-    """Return the first bytes of a file: nothing but a file is opened, no link is followed, and nothing is waited for.
+    """Return the first bytes of a file. Opens regular files only, follows no link, and never blocks.
 
     Args:
-        path: The file, in a directory whose name the task cannot give to another.
-        most: How many.
-        owner: The uid whose file it must be; 0: anybody's.
+        path: The file, in a directory that the task cannot rename.
+        most: Maximum number of bytes.
+        owner: The uid that must own the file; 0 for any.
 
     Raises:
-        OSError: It is not there, or something else.
+        OSError: It does not exist, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -35,14 +35,14 @@ EXCEPTION_BYTES: Final = 64 * 1024
 
 
 class CallableError(NamedTuple):
-    """The error as text, and the exception as the task has pickled it; both may be empty."""
+    """The error as text, and the exception as pickled by the task; both may be empty."""
 
     text: str = ""
     exception: bytes = b""
 
 
 def read_error_file(path: str, owner: int = 0) -> CallableError:
-    """Return the content of a task's IRIS_ERROR_FILE; nothing where there is none. `owner` as of `read_task_file`."""
+    """Return the content of a task's IRIS_ERROR_FILE; empty if there is none. `owner` as in `read_task_file`."""
     try:
         found = read_task_file(path, _LONGEST_TEXT + 1 + EXCEPTION_BYTES + 1, owner)
     except OSError:

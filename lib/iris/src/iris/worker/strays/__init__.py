@@ -1,4 +1,4 @@
-"""Processes that outlive what started them: found, attributed to their attempt, ended.
+"""Processes that outlive their starter: found, attributed to their attempt, killed.
 
-Here belongs what looks at /proc and control groups for this; the life of an attempt itself is the guardian's.
+For code that inspects /proc and control groups for this purpose; the guardian handles the attempts themselves.
 """

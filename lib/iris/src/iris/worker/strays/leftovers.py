@@ -1,4 +1,4 @@
-"""Ending what a guardian left behind that was killed itself."""
+"""Killing the processes of a guardian that was killed itself."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def end_leftovers(work_dir: Path) -> None:
-    """Kill every process that a former guardian of this work directory has started. None may live now."""
+    """Kill every process that an earlier guardian of this work directory has started. No guardian may be alive."""
     cgroup.kill_recorded(work_dir)
     for uid in _uids_of_tasks(work_dir):
         kill_all_of(uid)
@@ -27,7 +27,7 @@ def end_leftovers(work_dir: Path) -> None:
 
 
 def _uids_of_tasks(work_dir: Path) -> set[int]:
-    """The uids that are tasks' of this work directory and have processes."""
+    """Return the uids of this work directory's tasks that have processes."""
     given: set[int] = set()
     with contextlib.suppress(FileNotFoundError):
         given = {int(name) for name in os.listdir(work_dir / "users") if name.isdigit()}

@@ -1,14 +1,14 @@
 """Processes that outlive the attempt that started them: found, attributed, killed and reaped.
 
 A child that calls setsid leaves its attempt's process group, so killing the group misses it. The guardian is a child
-subreaper: when such a process's parent dies, the kernel gives it to the guardian, and every child of the guardian that
-it did not start itself is an *orphan*. It belongs to the attempt whose *mark* it carries, and is killed once that one
-is no longer live.
+subreaper: when such a process's parent dies, the kernel reparents it to the guardian, and every child of the guardian
+that it did not start itself is an *orphan*. It belongs to the attempt whose *mark* it carries, and is killed when that
+attempt is no longer live.
 
-The mark is the soft limit RLIMIT_RSS, which Linux has ignored since 2.4.30. Every process inherits it, whatever it does
-to its environment, its session or its descriptors, and it costs two system calls a start. One that has set this limit
-itself is attributed by IRIS_ATTEMPT_ID in the environment it was started with; one that wiped that, too, belongs to
-any attempt that was live when it was first seen.
+The mark is the soft limit RLIMIT_RSS, which Linux has ignored since 2.4.30. Every process inherits it, regardless of
+changes to its environment, session or descriptors, and it takes two system calls per start. A process that has set this
+limit itself is attributed by IRIS_ATTEMPT_ID in its initial environment; one that removed that, too, belongs to any
+attempt that was live when it was first seen.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ _RSS_LINE: Final = re.compile(rb"^Max resident set +(\d+) ", re.MULTILINE)
 
 
 def become_subreaper() -> None:
-    """Make this process the parent of its descendants' orphans. Raises OSError when the kernel refuses."""
+    """Make this process the parent of its descendants' orphans. Raises OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()
@@ -40,7 +40,7 @@ def become_subreaper() -> None:
 
 
 def environment_value(pid: int, name: str) -> str | None:
-    """The value of variable `name` that process `pid` was started with; None when unset or unreadable."""
+    """Return the value of variable `name` in the initial environment of process `pid`; None if unset or unreadable."""
     try:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -53,7 +53,7 @@ def environment_value(pid: int, name: str) -> str | None:
 
 
 class Marks:
-    """Numbers that processes inherit, by which those of one attempt are known. All of one work directory are alike.
+    """Inherited numbers that identify the processes of an attempt. Those of one work directory have a common part.
 
     Args:
         work_dir: Marks of different work directories differ.
@@ -65,7 +65,7 @@ class Marks:
         self.usable = self._hard == resource.RLIM_INFINITY
 
     def put_on(self, number: int) -> None:
-        """Mark every process started from here on, until `take_off`."""
+        """Mark every process started from now on, until `take_off`."""
         if self.usable:
             resource.setrlimit(resource.RLIMIT_RSS, (self._base | number, self._hard))
 
@@ -74,12 +74,12 @@ class Marks:
             resource.setrlimit(resource.RLIMIT_RSS, (self._own, self._hard))
 
     def mark(self, pid: int, number: int) -> None:
-        """Mark another process: one that was forked by a process of ours with a mark of its own."""
+        """Mark another process: one forked by a process of ours that has a mark of its own."""
         if self.usable:
             resource.prlimit(pid, resource.RLIMIT_RSS, (self._base | number, self._hard))
 
     def number_of(self, pid: int) -> int | None:
-        """The number of the mark that a process carries; None when it has none of this work directory."""
+        """Return the number of a process's mark; None if it has no mark of this work directory."""
         try:
             found = _RSS_LINE.search(Path(f"/proc/{pid}/limits").read_bytes())
         except OSError:
@@ -89,9 +89,9 @@ class Marks:
 
 
 def kill_leftovers(work_dir: Path) -> list[int]:
-    """Kill every process that a former guardian of `work_dir` started and left behind; returns their pids.
+    """Kill every process that an earlier guardian of `work_dir` started and left behind; return their pids.
 
-    They are known by their mark, or the environment they were started with, so no pid that was reused since is hit.
+    They are identified by their mark or their initial environment, so a reused pid is never hit.
     """
     marks = Marks(work_dir)
     mine = _self_and_ancestors()
@@ -106,11 +106,11 @@ def kill_leftovers(work_dir: Path) -> list[int]:
 
 
 class OrphanReaper:
-    """The children that this process did not start itself.
+    """Handles the children that this process did not start itself.
 
     Args:
-        adopt_unmarked: Also kill orphans that nothing attributes. Only right in a process that has no children but
-            attempts, and is a subreaper.
+        adopt_unmarked: Also kill orphans that cannot be attributed. Correct only in a subreaper that has no children
+            but attempts.
     """
 
     def __init__(self, marks: Marks, adopt_unmarked: bool = False) -> None:
@@ -124,7 +124,7 @@ class OrphanReaper:
         self._is_marked = False
 
     def expect(self, owner: str) -> int:
-        """A new number: processes that are marked with it are the owner's."""
+        """Return a new number: processes marked with it belong to the owner."""
         self._count += 1
         self._numbers[self._count] = owner
         return self._count
@@ -140,19 +140,19 @@ class OrphanReaper:
             self._marks.take_off()
 
     def mark(self, pid: int, number: int) -> None:
-        """Mark a process that was started on this one's behalf and waits for that. Raises OSError."""
+        """Mark a process that was started for this one and waits for the mark. Raises OSError."""
         self._marks.mark(pid, number)
 
     def add_own(self, pid: int) -> None:
-        """`pid` was started by this process on purpose, which reaps it itself."""
+        """Record that `pid` was started by this process, which reaps it itself."""
         self._own.add(pid)
 
     def remove_own(self, pid: int) -> None:
-        """`pid` has been reaped."""
+        """Record that `pid` has been reaped."""
         self._own.discard(pid)
 
     def owners(self, live: Set[str]) -> dict[int, str]:
-        """By pid: whose the orphans are that belong to one attempt of `live` only."""
+        """Return the owner by pid of orphans that belong to exactly one attempt of `live`."""
         found: dict[int, str] = {}
         for pid in self._children():
             if pid not in self._own:
@@ -162,20 +162,20 @@ class OrphanReaper:
         return found
 
     def forget(self, number: int) -> None:
-        """Release the number: what still carries it belongs to no attempt from now on."""
+        """Release the number: processes that still carry it belong to no attempt from now on."""
         self._numbers.pop(number, None)
 
     def close(self) -> None:
-        """Release the one descriptor this holds."""
+        """Close the descriptor."""
         if self._children_file is not None:
             os.close(self._children_file)
             self._children_file = None
 
     def sweep(self, live: Set[str]) -> bool:
-        """Reap dead orphans, kill those of whom no attempt in `live` remains; True when none of these is left.
+        """Reap dead orphans, and kill those that belong to no attempt in `live`; return whether none of these is left.
 
-        False means that some were killed but may not be dead yet, so descendants of theirs may still appear: sweep
-        again in a moment.
+        False means that some were killed but may not be dead yet, so their descendants may still appear: sweep again in
+        a moment.
         """
         seen: set[int] = set()
         clean = True
@@ -228,7 +228,7 @@ def _is_of(pid: int, work_dir: Path, marks: Marks) -> bool:
 
 
 def _kill(pid: int) -> bool:
-    """Kill a process; False when that did nothing, as for a zombie that waits for its parent."""
+    """Kill a process; return False if that had no effect, as for a zombie that waits for its parent."""
     try:
         if Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z":
             return False
@@ -243,7 +243,7 @@ def _all_pids() -> list[int]:
 
 
 def _parent(pid: int) -> int:
-    """The parent's pid; 0 when there is none, or `pid` is gone."""
+    """Return the parent's pid; 0 if there is none or `pid` is gone."""
     try:
         # The second field is the program's name in parentheses, which may itself hold any character.
         return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])

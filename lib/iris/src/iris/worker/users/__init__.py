@@ -1,4 +1,4 @@
-"""A uid for each user's tasks (`--task-users`): who they are on this host, and what that needs.
+"""A uid for each user's tasks (`--task-users`): their identity on this host, and its requirements.
 
-Modes of single files are set where the files are made.
+Modes of files are set where the files are created.
 """

@@ -1,4 +1,4 @@
-"""What `--task-users` needs of a host: free uids that are this worker's alone, and files that tasks can reach."""
+"""The requirements of `--task-users`: free uids reserved for this worker, and files that tasks can read."""
 
 import fcntl
 import glob
@@ -24,11 +24,11 @@ _OPTION: Final = "--task-users"
 
 
 def check_host(uids: UidRange, work_dir: Path) -> None:
-    """Raise InvalidRequest, with what to do, where tasks cannot have uids of this range.
+    """Raise InvalidRequest with instructions if tasks cannot have uids of this range.
 
     Args:
         uids: The range.
-        work_dir: The worker's; it need not be there yet.
+        work_dir: The worker's directory, which may not exist yet.
     """
     if os.geteuid() != 0:
         raise InvalidRequest(f"{_OPTION} needs a worker that is root: others cannot start tasks as somebody else")
@@ -48,11 +48,11 @@ def check_host(uids: UidRange, work_dir: Path) -> None:
 
 
 def claim(uids: UidRange) -> int:
-    """Keep other workers of this host from the range until this process ends; returns the open file.
+    """Reserve the range on this host until this process ends; return the open lock file.
 
     Raises:
-        Conflict: Another worker has some of it.
-        OSError: No lock can be had.
+        Conflict: Another worker has reserved part of it.
+        OSError: The lock cannot be acquired.
     """
     descriptor = os.open(_CLAIMS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -64,7 +64,7 @@ def claim(uids: UidRange) -> int:
 
 
 def device_groups(patterns: Sequence[str] = _DEVICES) -> tuple[tuple[int, ...], list[str]]:
-    """Return the groups that may use this host's devices, and the devices that nobody but root may use.
+    """Return the groups that may use this host's devices, and the devices that only root may use.
 
     Args:
         patterns: The names of devices.
@@ -83,7 +83,7 @@ def device_groups(patterns: Sequence[str] = _DEVICES) -> tuple[tuple[int, ...], 
 
 
 def needed_paths(work_dir: Path) -> list[str]:
-    """Return what tasks must be able to read: the worker's directory, its Python and packages, and uv."""
+    """Return the paths that tasks must be able to read: the worker's directory, its Python and packages, and uv."""
     found = [str(work_dir.absolute().parent), os.path.realpath(sys.executable), sys.prefix, os.__file__]
     for name in ("iris", "cloudpickle"):
         spec = importlib.util.find_spec(name)
@@ -92,7 +92,7 @@ def needed_paths(work_dir: Path) -> list[str]:
 
 
 def closed_to(identity: TaskIdentity, paths: Iterable[str]) -> str:
-    """Return the first path that this identity cannot reach, and why; empty: all can be read. Raises OSError."""
+    """Return the first path that this identity cannot read, and why; empty if there is none. Raises OSError."""
 
     def look() -> str:
         for path in paths:

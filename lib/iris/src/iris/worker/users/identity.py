@@ -1,4 +1,4 @@
-"""Who a task is on its host, and the ways to become it and to end all that is it. Linux only."""
+"""The identity of a task on its host: switching to it, and killing all its processes. Linux only."""
 
 import ctypes
 import os
@@ -17,19 +17,19 @@ class TaskIdentity:
 
     Args:
         uid: Never 0.
-        groups: Further groups: those of devices.
+        groups: Additional groups: those of devices.
     """
 
     uid: int
     groups: tuple[int, ...] = ()
 
     def words(self) -> list[int]:
-        """For JSON."""
+        """Return the JSON form."""
         return [self.uid, *self.groups]
 
 
 def identity_from(words: Sequence[Any] | None) -> TaskIdentity | None:
-    """The inverse of `TaskIdentity.words`; None for nothing. Raises TypeError or ValueError for what is no identity."""
+    """The inverse of `TaskIdentity.words`; None for nothing. Raises TypeError or ValueError if it is invalid."""
     if not words:
         return None
     uid, *groups = map(int, words)
@@ -39,7 +39,7 @@ def identity_from(words: Sequence[Any] | None) -> TaskIdentity | None:
 
 
 def gain_nothing() -> None:
-    """Keep setuid programs (su, crontab, at) from giving this process's children more rights than they have."""
+    """Prevent setuid programs (su, crontab, at) from giving this process's children additional rights."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()
@@ -47,9 +47,9 @@ def gain_nothing() -> None:
 
 
 def run_as(identity: TaskIdentity, work: Callable[[], str]) -> str | None:
-    """Fork, become `identity` for good, and return what `work` returns there; None: the fork was killed.
+    """Fork, switch to `identity` permanently, and return the result of `work` there; None if the fork was killed.
 
-    Only for processes in which other threads hold no locks that `work` needs. Raises OSError when it cannot be.
+    Only for processes in which other threads hold no locks that `work` needs. Raises OSError if it is not possible.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -75,7 +75,7 @@ def run_as(identity: TaskIdentity, work: Callable[[], str]) -> str | None:
 
 
 def kill_all_of(uid: int) -> None:
-    """Kill every process of a uid at once, whatever it forks meanwhile."""
+    """Kill every process of a uid at once, even while it forks."""
 
     def kill() -> str:
         if uid <= 0 or os.getresuid() != (uid, uid, uid):

@@ -1,4 +1,4 @@
-"""The uid that each user's tasks have on one host: given at the first task, and kept for ever."""
+"""The uid of each user's tasks on one host: assigned at the first task and never changed."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _HIGHEST: Final = 2**32 - 3  # the two above are "nobody changes" and its neighb
 
 @dataclass(frozen=True, slots=True)
 class UidRange:
-    """The uids from `first` to `last`, both included."""
+    """The uids from `first` to `last`, inclusive."""
 
     first: int
     last: int
@@ -30,14 +30,14 @@ class UidRange:
 
 
 class NoUid(OSError):
-    """All uids of the range are other users'; the message says so and what to do."""
+    """All uids of the range are assigned; the message gives instructions."""
 
 
 def parse_uid_range(text: str) -> UidRange:
     """Return the range "FIRST-LAST".
 
     Raises:
-        InvalidRequest: It is no range, or has uids of the system.
+        InvalidRequest: It is not a range, or includes uids of the system.
     """
     match = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -50,15 +50,15 @@ def parse_uid_range(text: str) -> UidRange:
 
 
 class TaskUsers:
-    """Gives each user a uid of the range. What is in the file `task-users.json` of the work directory never changes.
+    """Assigns each user a uid of the range. Entries in the file `task-users.json` of the work directory never change.
 
     Args:
-        work_dir: The worker's.
+        work_dir: The worker's directory.
         uids: The range.
-        groups: Further groups of all tasks.
+        groups: Additional groups of all tasks.
 
     Raises:
-        InvalidRequest: The file is damaged, or has uids outside of the range.
+        InvalidRequest: The file is damaged, or contains uids outside the range.
         OSError: It cannot be read.
     """
 
@@ -69,10 +69,10 @@ class TaskUsers:
         self._of_user = self._read()
 
     def identity(self, user: str) -> TaskIdentity:
-        """Return who this user's tasks are; the disk knows it before this returns.
+        """Return the identity of this user's tasks, which is stored on disk first.
 
         Raises:
-            NoUid: All are taken.
+            NoUid: All uids are assigned.
             OSError: The file cannot be written.
         """
         uid = self._of_user.get(user)
@@ -90,7 +90,7 @@ class TaskUsers:
         return TaskIdentity(uid, self._groups)
 
     def known(self) -> dict[str, TaskIdentity]:
-        """Return the users that have one."""
+        """Return the users that have a uid."""
         return {user: TaskIdentity(uid, self._groups) for user, uid in self._of_user.items()}
 
     def _read(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
 """Health of running attempts: health commands, progress and stalls.
 
-`rules` decides (pure); stopping an attempt is `attempts`.
+`rules` decides (pure); `attempts` stops attempts.
 """

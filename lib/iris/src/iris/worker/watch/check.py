@@ -1,7 +1,6 @@
-"""Runs a health command where a task is: `python -P check.py PID COMMAND [UID GROUP...]`, by path, without iris.
+"""Runs a health command in a task's context: `python -P check.py PID COMMAND [UID GROUP...]`, by path, without iris.
 
-It takes on the task's view of its files, its directory and its variables, its uid if that is another, and becomes the
-command.
+It enters the task's namespaces, takes its directory and variables, and its uid if different, and executes the command.
 """
 
 import os
@@ -15,7 +14,7 @@ _NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
 
 
 def _enter(pid: int) -> None:
-    """Go into the task's namespaces, as far as they are not ours."""
+    """Enter those of the task's namespaces that differ from ours."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -30,7 +29,7 @@ def _enter(pid: int) -> None:
 
 
 def main() -> "NoReturn":
-    """Become the command. Ends with 125 where that cannot be."""
+    """Execute the command. Ends with 125 if that is not possible."""
     pid, command = int(sys.argv[1]), sys.argv[2]
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:

@@ -1,8 +1,8 @@
 """The file by which a task reports progress, and the dump of its threads.
 
 A task touches the file (`iris.report_progress`), and each of its Python processes adds a line once: its pid and the
-signal at which it writes its threads to stderr. The file is the task's own, so nothing in it is believed: a signal goes
-only to processes of that attempt, and only if they catch it.
+signal that makes it dump its threads to stderr. The task owns the file, so its content is not trusted: signals are sent
+only to processes of that attempt that handle them.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _ATTEMPT: Final = b"IRIS_ATTEMPT_ID="
 
 
 def touched_ns(path: str) -> int:
-    """When the file was touched last, in ns; 0: it is not there."""
+    """Return when the file was last touched, in ns; 0 if it does not exist."""
     try:
         return os.stat(path, follow_symlinks=False).st_mtime_ns
     except OSError:
@@ -24,12 +24,12 @@ def touched_ns(path: str) -> int:
 
 
 def dump_threads(path: str, attempt_id: str, proc: Path = Path("/proc")) -> list[int]:
-    """Have the Python processes of an attempt write their threads; returns those that were asked.
+    """Make the Python processes of an attempt dump their threads; return those that were signalled.
 
     Args:
         path: Its progress file.
         attempt_id: The attempt.
-        proc: Where processes are looked up.
+        proc: The proc file system.
     """
     asked = []
     for pid, number in _registered(path):

@@ -1,4 +1,4 @@
-"""The rules by which a running attempt is found unhealthy. Pure."""
+"""The rules that determine whether a running attempt is unhealthy. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """The watches that a job asks for; times in seconds.
+    """The health checks that a job requests; times in seconds.
 
     Args:
-        health_cmd: A line for /bin/sh; empty: none.
-        interval_s: Between the end of one check and the next, and before the first.
-        timeout_s: A check that takes longer has failed.
-        retries: So many failures in a row mean that the attempt is unhealthy.
-        stall_s: So long without progress means that it hangs; 0: never.
+        health_cmd: A line for /bin/sh; empty for none.
+        interval_s: Time between the end of a check and the next, and before the first.
+        timeout_s: A check that takes longer fails.
+        retries: Number of consecutive failures after which the attempt is unhealthy.
+        stall_s: Maximum time without progress; 0 for no limit.
     """
 
     health_cmd: str = ""
@@ -25,11 +25,11 @@ class WatchRules:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is anything to watch for."""
+        """Whether any check is requested."""
         return bool(self.health_cmd or self.stall_s)
 
     def to_note(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the JSON form."""
         return asdict(self)
 
 
@@ -37,12 +37,12 @@ NOT_WATCHED = WatchRules()
 
 
 def check_failed(rules: WatchRules, failures: int, last: str) -> str:
-    """Why an attempt is unhealthy, or nothing.
+    """Return why an attempt is unhealthy, or nothing.
 
     Args:
-        rules: The job's.
-        failures: Checks in a row that have failed, the last one included.
-        last: How that one ended.
+        rules: The job's rules.
+        failures: Number of consecutive failed checks, including the last.
+        last: How the last check ended.
     """
     if failures < max(rules.retries, 1):
         return ""
@@ -51,11 +51,11 @@ def check_failed(rules: WatchRules, failures: int, last: str) -> str:
 
 
 def stalled(rules: WatchRules, dumped: Sequence[int]) -> str:
-    """Why an attempt that makes no progress is ended.
+    """Return why a stalled attempt is ended.
 
     Args:
-        rules: The job's.
-        dumped: Processes that have written their threads into the log.
+        rules: The job's rules.
+        dumped: Processes that dumped their threads to the log.
     """
     if dumped:
         found = f"the threads of process {', '.join(map(str, dumped))} are in its log"

@@ -1,4 +1,4 @@
-"""Watches the running attempts of a worker whose jobs ask for it, and tells which are unhealthy or hang."""
+"""Watches a worker's running attempts whose jobs request it, and reports those that are unhealthy or stalled."""
 
 import asyncio
 import sys
@@ -27,8 +27,8 @@ class Watched:
     """A running attempt.
 
     Args:
-        pid: Its first process. progress: Its progress file; empty: it has none.
-        identity: Who it is; None: who the worker is.
+        pid: Its first process. progress: Its progress file; empty for none.
+        identity: Its identity; None for the worker's.
     """
 
     attempt_id: str
@@ -39,17 +39,17 @@ class Watched:
 
 
 class ToolRunner(Protocol):
-    """Runs a command of the worker's own to its end: whether it succeeded, and the end of what it wrote."""
+    """Runs a command of the worker; returns whether it succeeded, and the end of its output."""
 
     async def run(self, argv: Sequence[str], env: dict[str, str], cwd: Path) -> tuple[bool, str]: ...
 
 
 class Watcher:
-    """Watches attempts until they are unhealthy or `end`.
+    """Watches attempts until they are unhealthy or `end` is called.
 
     Args:
         tools: Runs health commands.
-        on_unhealthy: Told once of an attempt, and why it is to end.
+        on_unhealthy: Called once per unhealthy attempt with the reason.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Watcher:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
     def begin(self, watched: Watched) -> None:
-        """Watch an attempt from now on."""
+        """Start watching an attempt."""
         loop = asyncio.get_running_loop()
         work = []
         if watched.rules.health_cmd:
@@ -72,7 +72,7 @@ class Watcher:
         self._tasks[watched.attempt_id] = work
 
     def end(self, attempt_id: str) -> None:
-        """The attempt has ended."""
+        """Stop watching an attempt that has ended."""
         for task in self._tasks.pop(attempt_id, ()):
             task.cancel()
 
@@ -89,7 +89,7 @@ class Watcher:
                 return
 
     async def _failure(self, watched: Watched) -> str:
-        """How the health command failed; empty: it did not."""
+        """Return how the health command failed; empty if it did not."""
         rules = watched.rules
         who = () if watched.identity is None else map(str, watched.identity.words())
         argv = (sys.executable, "-P", _CHECK, str(watched.pid), rules.health_cmd, *who)
