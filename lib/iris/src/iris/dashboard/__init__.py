@@ -1,4 +1,4 @@
-"""The cluster's pages in a browser: a process beside the controller, and its client. Needs the extra `dashboard`.
+"""The cluster's web pages: a process next to the controller, and its client. Requires the extra `dashboard`.
 
-Here belong pages and their queries; nothing here changes the controller except through its RPCs.
+For pages and their queries; changes to the controller only go through its RPCs.
 """

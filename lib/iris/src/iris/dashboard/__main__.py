@@ -25,7 +25,7 @@ logger = logging.getLogger("iris.dashboard")
 
 
 def main() -> int:
-    """Serve until stdin ends."""
+    """Run until stdin ends."""
     configure_logging(logging.INFO)
     # The controller ends this process by closing its stdin: a Ctrl-C in its terminal is the controller's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -62,7 +62,7 @@ async def _serve(settings: Settings, answers: TextIO) -> None:
 
 
 async def _issue_links(reader: asyncio.StreamReader, web: Web, answers: TextIO) -> None:
-    """Answer the controller's requests for links, until it ends."""
+    """Answer the controller's requests for links until it ends."""
     while line := await reader.readline():
         asked = json.loads(line)["link"]
         viewer = viewer_of(

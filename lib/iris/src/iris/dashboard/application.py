@@ -1,4 +1,4 @@
-"""The application: the cluster's pages, and those that installed packages offer."""
+"""The application: the cluster's pages, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> Pa
 
     Args:
         client: The controller.
-        live: What changes there.
+        live: Changes of the cluster.
         tasks: Pages that tasks serve.
     """
 
@@ -66,7 +66,8 @@ def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> Pa
 
 
 def cookie_of(key: bytes) -> str:
-    """Return the name of the session's cookie: several clusters are looked at under one host name, by tunnels.
+    """Return the name of the session cookie, which depends on the cluster: several may be visited under one host name
+    through tunnels.
 
     Args:
         key: Signs the sessions of this cluster.
@@ -81,16 +82,16 @@ def make_application(
     task_port: int = 0,
     home_port: int = 0,
 ) -> tuple[Starlette, LiveNews]:
-    """Return the application, and what tells its pages of changes.
+    """Return the application, and the object that notifies its pages of changes.
 
     The application for the port of tasks' pages is its `state.task_pages`.
 
     Args:
-        settings: Where the controller is, and what signs sessions.
-        others: Further page sets; None: those of installed packages, which show the controller's own files and are
-            therefore for admins.
-        task_port: Where pages of tasks are served; 0: nowhere.
-        home_port: Where this application is served.
+        settings: The controller's address, and the key that signs sessions.
+        others: Additional page sets; None for those of installed packages, which show the controller's own files and
+            are therefore for admins only.
+        task_port: Port for pages of tasks; 0 for none.
+        home_port: Port of this application.
     """
     client = ClusterClient(settings.controller, bytes.fromhex(settings.secret), settings.ca_sha256)
     revoked = RevokedGrants()

@@ -1,4 +1,4 @@
-"""Calls to the controller on behalf of whoever looks at a page."""
+"""Calls to the controller on behalf of the viewer of a page."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ _Key = tuple[str, str, str, bytes]
 
 
 def viewer_of(user: str, *, is_admin: bool, may_write: bool, token_id: str = "") -> Viewer:
-    """Return who looks at the pages.
+    """Return the viewer of the pages.
 
     Args:
         user: The user's name.
-        is_admin: Whether they are an admin; no user's name ends as an admin's is shown.
-        may_write: Whether they asked for pages that may change something.
-        token_id: Of the token by which they asked: once it is revoked, the pages show them nothing more.
+        is_admin: Whether the user is an admin; user names cannot end like an admin's displayed name.
+        may_write: Whether the user requested pages that can make changes.
+        token_id: Id of the token used to request the pages: once it is revoked, the pages show nothing more.
     """
     return Viewer(user + _ADMIN if is_admin else user, may_write, token_id)
 
 
 def user_of(viewer: Viewer) -> str:
-    """Return the name of the user who looks at the pages."""
+    """Return the name of the viewing user."""
     return viewer.name.removesuffix(_ADMIN)
 
 
 def is_admin(viewer: Viewer) -> bool:
-    """True if an admin looks at the pages."""
+    """Return whether the viewer is an admin."""
     return viewer.name.endswith(_ADMIN)
 
 
@@ -75,13 +75,14 @@ class _Kept:
 
 
 class ClusterClient:
-    """One channel to the controller, shared by all viewers: each call has the token of one. Belongs to one event loop.
+    """One channel to the controller, shared by all viewers; each call uses the token of one viewer. Belongs to one
+    event loop.
 
     Args:
         address: Where the controller listens.
-        secret: The cluster's.
-        ca_sha256: The authority of the controller; "": connections are not encrypted.
-        patience_s: A call is not waited for longer.
+        secret: The cluster's secret.
+        ca_sha256: The authority of the controller; "" if connections are unencrypted.
+        patience_s: Timeout of a call.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class ClusterClient:
         self._kept: dict[_Key, _Kept] = {}
 
     def open(self) -> None:
-        """Make the channel. Raises what `open_aio_channel` does."""
+        """Open the channel. Raises the errors of `open_aio_channel`."""
         place = ControllerAddress(self._address, self._token(Viewer(_ADMIN)), ca_sha256=self._ca_sha256)
         self._channel = open_aio_channel(place, _OPTIONS)
         self._jobs = JobServiceStub(self._channel)
@@ -113,12 +114,12 @@ class ClusterClient:
             await self._channel.close()
 
     async def rows(self, viewer: Viewer, sql: str, max_rows: int = 0) -> list[Row]:
-        """Return the rows of a query, each by the names of its columns.
+        """Return the rows of a query as mappings by column name.
 
         Args:
-            viewer: Who asks, and sees what they may.
+            viewer: The viewer, who sees only what they are permitted to.
             sql: One SELECT (docs/query.md).
-            max_rows: At most so many; 0: 1,000.
+            max_rows: Maximum number of rows; 0 for 1,000.
         """
         reply = await self.query(viewer, sql, max_rows)
         return [
@@ -126,7 +127,7 @@ class ClusterClient:
         ]
 
     async def query(self, viewer: Viewer, sql: str, max_rows: int = 0) -> pb.QueryResponse:
-        """Return the answer to a query. Args as of `rows`."""
+        """Return the result of a query. Args as in `rows`."""
         return await self._shared(viewer, self._cluster.Query, pb.QueryRequest(sql=sql, max_rows=max_rows))
 
     async def job(self, viewer: Viewer, job_id: str) -> pb.JobStatus:
@@ -134,7 +135,7 @@ class ClusterClient:
         return await self._shared(viewer, self._jobs.GetJob, pb.GetJobRequest(job_id=job_id, include_spec=True))
 
     async def tasks(self, viewer: Viewer, job_id: str) -> list[pb.TaskStatus]:
-        """Return the tasks of a job, with what they use. Raises NotFound, Denied."""
+        """Return the tasks of a job, with their usage. Raises NotFound, Denied."""
         return list((await self._shared(viewer, self._jobs.ListTasks, pb.ListTasksRequest(job_id=job_id))).tasks)
 
     async def task(self, viewer: Viewer, task_id: str) -> pb.TaskStatus:
@@ -142,12 +143,12 @@ class ClusterClient:
         return await self._shared(viewer, self._jobs.GetTask, pb.GetTaskRequest(task_id=task_id))
 
     async def stop_job(self, viewer: Viewer, job_id: str, reason: str) -> list[str]:
-        """Stop a job and those below it; return what was stopped. Raises NotFound, Denied.
+        """Stop a job and its descendants; return what was stopped. Raises NotFound, Denied.
 
         Args:
-            viewer: Who asks.
+            viewer: The viewer.
             job_id: The job.
-            reason: Told to the job's user.
+            reason: The reason shown to the job's user.
         """
         request = pb.StopJobRequest(job_id=job_id, reason=reason)
         return list((await self._change(viewer, self._jobs.StopJob, request)).stopped_job_ids)
@@ -157,12 +158,12 @@ class ClusterClient:
         return await self._shared(viewer, self._cluster.Status, pb.ClusterStatusRequest(all_workers=True))
 
     async def cordon(self, viewer: Viewer, worker_id: str, reason: str) -> None:
-        """Assign nothing more to a worker; with an empty reason: use it again. Raises Denied, NotFound.
+        """Assign no further tasks to a worker, or with an empty reason use it again. Raises Denied, NotFound.
 
         Args:
-            viewer: Who asks.
+            viewer: The viewer.
             worker_id: The worker.
-            reason: Shown with the worker; empty: use it again.
+            reason: Shown with the worker; empty to use it again.
         """
         if reason:
             request = pb.CordonWorkerRequest(worker_id=worker_id, reason=reason)
@@ -171,15 +172,15 @@ class ClusterClient:
             await self._change(viewer, self._cluster.UncordonWorker, pb.UncordonWorkerRequest(worker_id=worker_id))
 
     async def budgets(self, viewer: Viewer) -> list[pb.UserBudget]:
-        """Return limits and use of the users whom the viewer may see."""
+        """Return limits and usage of the users whom the viewer may see."""
         return list((await self._shared(viewer, self._cluster.ListBudgets, pb.ListBudgetsRequest())).budgets)
 
     async def figures(self, viewer: Viewer) -> dashboard.ControllerFiguresResponse:
-        """Return what the controller counts of itself, and its queue."""
+        """Return the controller's own metrics, and its queue."""
         return await self._shared(viewer, self._dashboard.ControllerFigures, dashboard.ControllerFiguresRequest())
 
     async def endpoint(self, viewer: Viewer, name: str) -> str:
-        """Return the address at which an endpoint answers; "" when none does. Raises Denied."""
+        """Return the address of an endpoint; "" if there is none. Raises Denied."""
         request = endpoints.ResolveEndpointRequest(name=name)
         found = (await self._shared(viewer, self._endpoints.Resolve, request)).endpoints
         return found[0].address if found else ""
@@ -187,12 +188,12 @@ class ClusterClient:
     async def logs(
         self, viewer: Viewer, request: pb.FetchLogsRequest, *, to_the_end: bool = False
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines of a log, as `request` chooses. Raises NotFound, Denied, InvalidRequest, Unavailable.
+        """Yield the log lines selected by `request`. Raises NotFound, Denied, InvalidRequest, Unavailable.
 
         Args:
-            viewer: Who asks.
-            request: What is wanted.
-            to_the_end: However long that takes, as for a file that somebody saves.
+            viewer: The viewer.
+            request: The selected lines.
+            to_the_end: Without a timeout, as for a file to download.
         """
         is_long = to_the_end or request.follow
         call = self._jobs.FetchLogs(
@@ -208,7 +209,7 @@ class ClusterClient:
             call.cancel()
 
     async def changes(self) -> AsyncGenerator[dashboard.ClusterChanges, None]:
-        """Yield what changes, as an admin sees it. Raises MarinError when the controller is away."""
+        """Yield changes, as seen by an admin. Raises MarinError if the controller is away."""
         call = self._dashboard.WatchChanges(
             dashboard.WatchChangesRequest(), metadata=self._metadata(Viewer(_ADMIN)), wait_for_ready=True
         )
@@ -222,7 +223,7 @@ class ClusterClient:
             call.cancel()
 
     async def _shared(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
-        """Call, or give the answer that the same call of the same viewer has just had, or will have."""
+        """Make a call, or share the result of an identical recent or running call of the same viewer."""
         key = (viewer.name, viewer.grant, type(request).__name__, request.SerializeToString(deterministic=True))
         now = time.monotonic()
         kept = self._kept.get(key)
@@ -242,7 +243,7 @@ class ClusterClient:
         return answer
 
     async def _change(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
-        """Call what changes something: answers of before are not given again."""
+        """Make a call that changes something, and discard cached results."""
         try:
             return await self._call(viewer, method, request)
         finally:
@@ -271,7 +272,7 @@ class ClusterClient:
 
 
 def value_of(value: pb.QueryValue) -> Any:
-    """Return a value of a row as Python has it."""
+    """Return a value of a row as a Python value."""
     kind = value.WhichOneof("kind")
     return None if kind is None else getattr(value, kind)
 
@@ -281,7 +282,7 @@ async def first(lines: AsyncGenerator[LogLine, None], most: int) -> list[LogLine
 
     Args:
         lines: The log.
-        most: So many at most.
+        most: Maximum number of lines.
     """
     found: list[LogLine] = []
     async with aclosing(lines):

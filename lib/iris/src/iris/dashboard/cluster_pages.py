@@ -27,11 +27,11 @@ _MOST_ROWS = 1000
 
 @dataclass(slots=True)
 class ClusterPages:
-    """Serves them.
+    """Serves these pages.
 
     Args:
         client: The controller.
-        task_port: Where pages of tasks are; 0: nowhere.
+        task_port: Port for pages of tasks; 0 for none.
     """
 
     client: ClusterClient
@@ -71,7 +71,7 @@ class ClusterPages:
         )
 
     async def worker(self, request: Request) -> Response:
-        """A worker: what it has and what runs there."""
+        """A worker: its resources and its tasks."""
         worker_id = query_text(request, "id", 300)
         viewer = viewer_of(request)
         status = await self.client.status(viewer)
@@ -84,7 +84,7 @@ class ClusterPages:
         return render(request, "iris/worker.html", worker=found, tasks=tasks)
 
     async def cordon(self, request: Request, form: dict[str, str]) -> Response:
-        """Assign nothing more to a worker, or use it again."""
+        """Assign no further tasks to a worker, or use it again."""
         worker_id = form.get("id", "")
         reason = form.get("reason", "").strip()[:300]
         if form.get("do") == "cordon" and not reason:
@@ -93,7 +93,7 @@ class ClusterPages:
         return RedirectResponse("/workers", 303)
 
     async def users(self, request: Request) -> Response:
-        """Users with their jobs, limits and use."""
+        """Users with their jobs, limits and usage."""
         viewer = viewer_of(request)
         budgets = {item.user: item for item in await self.client.budgets(viewer)}
         rows = await self.client.rows(viewer, queries.users())
@@ -107,7 +107,7 @@ class ClusterPages:
         )
 
     async def queue(self, request: Request) -> Response:
-        """Jobs that wait, in the order in which they are served."""
+        """Pending jobs in scheduling order."""
         figures = await self.client.figures(viewer_of(request))
         waiting = list(enumerate(figures.queue, 1))
         return render(
@@ -119,7 +119,7 @@ class ClusterPages:
         )
 
     async def endpoints(self, request: Request) -> Response:
-        """Where live attempts answer."""
+        """Endpoints of live attempts."""
         viewer = viewer_of(request)
         rows = await self.client.rows(viewer, queries.endpoints())
         mine = f"/{user_of(viewer)}/"
@@ -131,7 +131,7 @@ class ClusterPages:
         )
 
     async def controller(self, request: Request) -> Response:
-        """How the controller is."""
+        """The controller's health."""
         viewer = viewer_of(request)
         status, figures = await self.client.status(viewer), await self.client.figures(viewer)
         return render(
@@ -142,7 +142,7 @@ class ClusterPages:
         )
 
     async def sql(self, request: Request) -> Response:
-        """A question in SQL, and its answer."""
+        """An SQL query and its result."""
         asked = query_text(request, "q", 20_000).strip()
         problem, answer = "", None
         if asked:
@@ -156,7 +156,7 @@ class ClusterPages:
         )
 
     async def sql_csv(self, request: Request) -> Response:
-        """The answer as CSV."""
+        """The result as CSV."""
         answer = await self.client.query(viewer_of(request), query_text(request, "q", 20_000), 100_000)
         text = io.StringIO()
         writer = csv.writer(text)
@@ -166,7 +166,7 @@ class ClusterPages:
         return PlainTextResponse(text.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
 
     async def metrics(self, request: Request) -> Response:
-        """The controller's figures for Prometheus."""
+        """The controller's metrics for Prometheus."""
         del request
         try:
             viewer = make_viewer("", is_admin=True, may_write=False)
@@ -176,12 +176,12 @@ class ClusterPages:
         return PlainTextResponse(metrics_text(status, figures), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def health(self, request: Request) -> Response:
-        """This server answers."""
+        """Reports that this server answers."""
         del request
         return PlainTextResponse("ok\n")
 
     async def ready(self, request: Request) -> Response:
-        """The controller answers, and can write."""
+        """Reports that the controller answers and can write."""
         del request
         try:
             figures = await self.client.figures(make_viewer("", is_admin=True, may_write=False))
@@ -191,5 +191,5 @@ class ClusterPages:
 
 
 def used_share(worker: pb.WorkerInfo) -> float:
-    """Return the share of a worker's cpu that is promised to tasks, from 0 to 1."""
+    """Return the share of a worker's cpu that is assigned to tasks, from 0 to 1."""
     return min(worker.committed.cpu_millis / worker.capacity.cpu_millis, 1.0) if worker.capacity.cpu_millis else 0.0

@@ -1,7 +1,7 @@
-"""Which endpoint a path means, who may open it, and where it is. Pure.
+"""The endpoint that a path means, who may open it, and its address. Pure.
 
-A task says freely where it answers, and this server asks from the controller's machine: what it asks must be the host
-that the task runs on, and no other that the controller happens to reach.
+A task can register any address, and this server connects to it from the controller's machine: so the address must be
+the host that the task runs on, and not another host that the controller can reach.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 
 
 def is_http(metadata: str) -> bool:
-    """True if an endpoint says that it speaks HTTP.
+    """Return whether an endpoint's metadata says that it speaks HTTP.
 
     Args:
         metadata: As JSON.
@@ -35,11 +35,11 @@ def names_in(words: Sequence[str], user: str) -> list[str]:
 
     Args:
         words: Of the path `/proxy/USER/JOB/.../LEAF/rest`, decoded.
-        user: Who asks.
+        user: The viewer.
 
     Raises:
-        NotFound: It is no such path.
-        Denied: It is another user's; admins, too, open their own alone: a page of a task acts as who looks at it.
+        NotFound: It is not such a path.
+        Denied: It belongs to another user; even admins open only their own, because a task's page acts as its viewer.
     """
     if not words or f"/{words[0]}" != BASE or len(words) < 4:
         raise NotFound(f"there is no such page; endpoints are at {BASE}/USER/JOB/NAME/")
@@ -53,14 +53,14 @@ def names_in(words: Sequence[str], user: str) -> list[str]:
 
 
 def chosen(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the endpoint that is meant: the longest name, and of several under it the one that was registered first.
+    """Return the endpoint that a path means: the longest name, and of several with that name the first registered.
 
     Args:
         rows: Endpoints, with `name`, `metadata`, `attempt_id` and `registered_at_ms`.
-        names: As of `names_in`.
+        names: As from `names_in`.
 
     Raises:
-        NotFound: None is there, or what is there does not speak HTTP.
+        NotFound: There is none, or it does not speak HTTP.
     """
     found = [row for row in rows if row["name"] in names]
     if not found:
@@ -83,11 +83,11 @@ def upstream_of(row: Mapping[str, Any], worker: str, own: Collection[str]) -> Up
 
     Args:
         row: The endpoint, with `name`, `address` and `metadata`.
-        worker: The address of the worker that its attempt runs on, or "unix"; "": it is not connected.
+        worker: The address of the attempt's worker, or "unix"; "" if it is not connected.
         own: The addresses of this machine.
 
     Raises:
-        InvalidRequest: Its address is none.
+        InvalidRequest: Its address is invalid.
         Unavailable: Its worker is not connected.
         Denied: Its address is not its worker's.
     """

@@ -36,7 +36,7 @@ _SIDE_BY_SIDE = 32
 
 @dataclass(slots=True)
 class JobPages:
-    """Serves them.
+    """Serves these pages.
 
     Args:
         client: The controller.
@@ -57,7 +57,7 @@ class JobPages:
         ]
 
     async def jobs(self, request: Request) -> Response:
-        """The list of jobs: roots as trees, or all that a filter finds."""
+        """The list of jobs: roots as trees, or all jobs that match a filter."""
         chosen = queries.JobFilter(
             text=query_text(request, "q", 300).strip(),
             state=query_text(request, "state", 40),
@@ -85,7 +85,7 @@ class JobPages:
         )
 
     async def children(self, request: Request) -> Response:
-        """The rows of the jobs below one, for the tree."""
+        """The rows of a job's children, for the tree."""
         parent = query_text(request, "parent")
         depth = min(asked_page(request.query_params.get("depth")), 20)
         rows = await self.client.rows(viewer_of(request), queries.list_jobs(queries.JobFilter(parent=parent), 0, 500))
@@ -93,7 +93,7 @@ class JobPages:
         return render(request, "iris/jobs_rows.html", jobs=rows, depth=depth)
 
     async def job(self, request: Request) -> Response:
-        """A job: its state and why, its tasks, usage, jobs below it."""
+        """A job: its state with the reason, its tasks, usage and child jobs."""
         job_id = _asked_job(request)
         viewer = viewer_of(request)
         status = await self.client.job(viewer, job_id)
@@ -139,7 +139,7 @@ class JobPages:
         )
 
     async def usage(self, request: Request) -> Response:
-        """A stream of events: what the running tasks of a job use, every two seconds."""
+        """A stream of events: the usage of a job's running tasks, every two seconds."""
         job_id, viewer = _asked_job(request), viewer_of(request)
         status = await self.client.job(viewer, job_id)
 
@@ -161,7 +161,7 @@ class JobPages:
         return event_response(until_away())
 
     async def task(self, request: Request) -> Response:
-        """A task: its attempts, why each ended, what each used."""
+        """A task: its attempts, how each ended, and their usage."""
         task_id = query_text(request, "id", 1000)
         task = await self.client.task(viewer_of(request), task_id)
         template = "iris/task_body.html" if is_fragment(request) else "iris/task.html"
@@ -175,7 +175,7 @@ class JobPages:
         )
 
     async def stop(self, request: Request, form: dict[str, str]) -> Response:
-        """Stop a job and those below it."""
+        """Stop a job and its descendants."""
         job_id = form.get("id", "")
         if not job_id:
             raise InvalidRequest("the form has no id of a job to stop")
@@ -193,10 +193,10 @@ class JobPages:
 
 
 def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:
-    """Return what running tasks use together: tasks, cores, bytes of memory.
+    """Return the total usage of running tasks: tasks, cores, bytes of memory.
 
     Args:
-        tasks: They run.
+        tasks: The running tasks.
         now: Seconds since the epoch.
     """
     latest = [task.usage[-1] for task in tasks if task.usage]
@@ -212,12 +212,12 @@ def _asked_job(request: Request) -> str:
 
 
 def word_of(name: str) -> str:
-    """Return a state's word: `JOB_STATE_RUNNING` is "running"."""
+    """Return a state's name: `JOB_STATE_RUNNING` is "running"."""
     return name.split("_STATE_")[-1].lower()
 
 
 def attempts_of(task: pb.TaskStatus, now_ms: int) -> list[dict[str, Any]]:
-    """Return the attempts of a task, the newest first: number, why it ended ("": it has not), usage and times or None.
+    """Return the attempts of a task, newest first: number, reason of the end ("" if running), usage and times or None.
 
     Args:
         task: The task.
@@ -233,10 +233,10 @@ def attempts_of(task: pb.TaskStatus, now_ms: int) -> list[dict[str, Any]]:
 
 
 def spec_facts(status: pb.JobStatus) -> list[tuple[str, str]]:
-    """Return what a job asked for, as words and values.
+    """Return what a job requested, as labels and values.
 
     Args:
-        status: With its spec.
+        status: The job's status with its spec.
     """
     spec, resources = status.spec, status.spec.resources
     facts = [("cpu", f"{resources.cpu_millis / 1000:g}")]

@@ -1,4 +1,4 @@
-"""Changes on the cluster, told to every page that looks on; and whether the controller is there."""
+"""Changes of the cluster, sent to every open page; and whether the controller is available."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LiveNews:
 
     Args:
         client: The controller.
-        broadcaster: Tells the pages.
-        revoked: Is told which tokens let nobody in any more.
+        broadcaster: Notifies the pages.
+        revoked: Told which tokens have been revoked.
     """
 
     def __init__(self, client: ClusterClient, broadcaster: Broadcaster, revoked: RevokedGrants) -> None:
@@ -41,7 +41,7 @@ class LiveNews:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Listen while this is held."""
+        """Context manager: listen to the controller."""
         self._client.open()
         task = asyncio.create_task(self._listen())
         try:
@@ -76,16 +76,16 @@ class LiveNews:
             self.broadcaster.publish("back")
 
     async def events(self, request: Request) -> Response:
-        """Answer with the stream of a page: of one job, or of all."""
+        """Return the event stream of a page: of one job, or of all."""
         job_id = query_text(request, "job")
         return event_response(self.broadcaster.stream(last_event_id(request), lambda event: is_wanted(event, job_id)))
 
 
 def events_of(changes: pb.ClusterChanges) -> list[tuple[str, str]]:
-    """Return what pages are told of changes: the name and the data of each event.
+    """Return the events that pages get about changes, with name and data.
 
     Args:
-        changes: What has changed.
+        changes: The changes.
     """
     found = []
     if changes.job_ids or changes.many_jobs:
@@ -99,11 +99,12 @@ def events_of(changes: pb.ClusterChanges) -> list[tuple[str, str]]:
 
 
 def is_wanted(event: Event, job_id: str) -> bool:
-    """True if a page is told of an event: one of a job hears of that and of those below it, others of jobs in general.
+    """Return whether a page gets an event: a job's page gets those of the job and its descendants, others those of all
+    jobs.
 
     Args:
         event: The event.
-        job_id: The job that the page is of; "": none.
+        job_id: The job of the page; "" for none.
     """
     if event.name == _JOBS:
         return not job_id

@@ -1,4 +1,4 @@
-"""The log of a job or task: its newest lines, those that come, and those that are looked for."""
+"""The log of a job or task: its newest lines, new lines, and searches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TOGETHER_S: Final = 0.1
 
 @dataclass(slots=True)
 class LogPages:
-    """Serves them.
+    """Serves these pages.
 
     Args:
         client: The controller.
@@ -49,7 +49,7 @@ class LogPages:
         return [Route("/logs", self.page), Route("/logs/follow", self.follow), Route("/logs/text", self.text)]
 
     async def page(self, request: Request) -> Response:
-        """The newest lines that are wanted; the page follows the log from there."""
+        """The newest selected lines; the page follows the log from there."""
         wanted = _wanted(request)
         wanted.max_lines = SHOWN
         entries = await first(self.client.logs(viewer_of(request), wanted), SHOWN)
@@ -75,7 +75,7 @@ class LogPages:
         )
 
     async def follow(self, request: Request) -> Response:
-        """A stream of events: the lines that come after those which the page has."""
+        """A stream of events with the lines after those on the page."""
         wanted = _wanted(request)
         wanted.follow = True
         # A browser that connects again says what it had last.
@@ -86,7 +86,7 @@ class LogPages:
         return event_response(self._lines(viewer_of(request), wanted, skip))
 
     async def text(self, request: Request) -> Response:
-        """The wanted lines as a text file."""
+        """The selected lines as a text file."""
         wanted = _wanted(request)
         wanted.max_lines = _MOST_DOWNLOADED
         entries = self.client.logs(viewer_of(request), wanted, to_the_end=True)
@@ -104,7 +104,9 @@ class LogPages:
         return StreamingResponse(lines(), media_type="text/plain; charset=utf-8", headers=headers)
 
     async def _lines(self, viewer: Viewer, wanted: pb.FetchLogsRequest, skip: int) -> AsyncIterator[bytes]:
-        """Events of lines, those of a tenth of a second together. The first `skip` of the first moment are known."""
+        """Yield events with lines, batched per tenth of a second. The first `skip` lines of the first time are
+        known.
+        """
         yield encode_event("hello", str(HEARTBEAT_SECONDS))
         place = LogPlace(wanted.since_ms, skip)
         queue: asyncio.Queue[LogLine | MarinError | None] = asyncio.Queue(SHOWN)
@@ -150,11 +152,11 @@ class LogPages:
 
 
 class LogPlace:
-    """Where a page is in a log: at the last moment of which it has lines, and how many of them.
+    """A page's position in a log: the time of its last lines, and their number.
 
     Args:
-        since_ms: The moment from which the log is read.
-        skip: So many lines of that moment the page has.
+        since_ms: The time from which the log is read.
+        skip: Number of lines of that time that the page has.
     """
 
     def __init__(self, since_ms: int, skip: int) -> None:
@@ -164,11 +166,11 @@ class LogPlace:
 
     @property
     def mark(self) -> str:
-        """Position that a page sends back to go on from here."""
+        """The position that a page sends back to continue from here."""
         return f"{self._last_ms}-{self._count}"
 
     def is_new(self, entry: LogLine) -> bool:
-        """Pass an entry; False when the page has it."""
+        """Advance past an entry; return False if the page has it."""
         self._count = self._count + 1 if entry.at_ms == self._last_ms else 1
         self._last_ms = entry.at_ms
         if entry.at_ms == self._since_ms and self._skip > 0:
@@ -178,7 +180,7 @@ class LogPlace:
 
 
 def is_for_programs(entry: LogLine) -> bool:
-    """True if people are not shown a line (docs/iris-cli.md, "Lines for programs").
+    """Return whether a line is hidden from users (docs/iris-cli.md, "Lines for programs").
 
     Args:
         entry: The line.
@@ -187,11 +189,11 @@ def is_for_programs(entry: LogLine) -> bool:
 
 
 def line_of(entry: LogLine, asked: str) -> dict[str, object]:
-    """Return a line as the page shows it.
+    """Return a line in the page's form.
 
     Args:
         entry: The line.
-        asked: The job or task that was asked for: lines of others say whose they are.
+        asked: The requested job or task; lines of others show their origin.
     """
     who = entry.task_id.removeprefix(asked).strip("/") if entry.task_id != asked else ""
     text = printable_line(entry.data[:_LONGEST_SHOWN].decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""The controller's figures in Prometheus' text format. Pure."""
+"""The controller's metrics in Prometheus' text format. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _Sample = tuple[str, str, str, list[tuple[dict[str, str], float]]]
 
 
 def metrics_text(status: pb.ClusterStatusResponse | None, figures: dashboard.ControllerFiguresResponse | None) -> str:
-    """Return all samples; only that the controller is away when nothing is known.
+    """Return all samples; only the one that says the controller is away if nothing is known.
 
     Args:
         status: The cluster.
-        figures: What the controller counts of itself.
+        figures: The controller's own metrics.
     """
     is_up = status is not None and figures is not None
     samples: list[_Sample] = [("iris_controller_up", "gauge", "1 if the controller answers.", [({}, int(is_up))])]

@@ -1,4 +1,4 @@
-"""The SQL of the pages (docs/query.md has the tables). Pure."""
+"""The SQL queries of the pages (docs/query.md describes the tables). Pure."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ SAVED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs are listed.
+    """A selection of jobs.
 
     Attributes:
-        text: Found in the job's id or description; "": all, and of each tree the root alone.
-        state: One of STATES; "": all.
-        user: Whose; "": everybody's.
-        parent: Only those submitted in this job; "": see `text`.
+        text: Text in the job's id or description; "" for all, with only the root of each tree.
+        state: One of STATES; "" for all.
+        user: The user; "" for all.
+        parent: Only those submitted by this job; "" to go by `text`.
     """
 
     text: str = ""
@@ -66,7 +66,7 @@ class JobFilter:
 
     @property
     def where(self) -> str:
-        """The condition."""
+        """Return the SQL condition."""
         found = []
         if self.text:
             text = f"lower({quoted(self.text)})"
@@ -83,24 +83,24 @@ class JobFilter:
 
 
 def quoted(text: str) -> str:
-    """Return a text as SQL has it. Raises InvalidRequest for one with a NUL character, at which SQL ends."""
+    """Return a text as an SQL literal. Raises InvalidRequest for a NUL character, which terminates SQL."""
     if "\0" in text:
         raise InvalidRequest("the search text must not contain a NUL character")
     return "'" + text.replace("'", "''") + "'"
 
 
 def count_jobs(chosen: JobFilter) -> str:
-    """The number of jobs, as `total`."""
+    """Query the number of jobs, as `total`."""
     return f"SELECT count(*) AS total FROM jobs WHERE {chosen.where}"
 
 
 def list_jobs(chosen: JobFilter, offset: int, limit: int) -> str:
-    """A page of jobs, the newest first.
+    """Query a page of jobs, newest first.
 
     Args:
-        chosen: Which.
-        offset: So many come before.
-        limit: So many at most.
+        chosen: The selection.
+        offset: Number of jobs to skip.
+        limit: Maximum number of jobs.
     """
     return (
         f"SELECT {_JOB_COLUMNS} FROM jobs WHERE {chosen.where} ORDER BY submitted_at_ms DESC, job_id "
@@ -109,23 +109,25 @@ def list_jobs(chosen: JobFilter, offset: int, limit: int) -> str:
 
 
 def parents_among(job_ids: list[str]) -> str:
-    """Which of these jobs have others below them, as `parent_id`, and how many, as `children`."""
+    """Query which of these jobs have children, as `parent_id`, and how many, as `children`."""
     names = ", ".join(map(quoted, job_ids))
     return f"SELECT parent_id, count(*) AS children FROM jobs WHERE parent_id IN ({names}) GROUP BY 1"
 
 
 def count_tasks(job_id: str, state: str) -> str:
-    """The number of tasks of a job, as `total`.
+    """Query the number of tasks of a job, as `total`.
 
     Args:
         job_id: The job.
-        state: Only those; "": all.
+        state: Only tasks in this state; "" for all.
     """
     return f"SELECT count(*) AS total FROM tasks WHERE {_tasks_of(job_id, state)}"
 
 
 def list_tasks(job_id: str, state: str, offset: int, limit: int) -> str:
-    """A page of a job's tasks, with what their attempts have used in all. Args as of `count_tasks` and `list_jobs`."""
+    """Query a page of a job's tasks, with the total usage of their attempts. Args as in `count_tasks` and
+    `list_jobs`.
+    """
     used = (
         f"SELECT task_index, sum(cpu_seconds) AS cpu_seconds, max(memory_peak_bytes) AS memory_peak_bytes "
         f"FROM attempt_usage WHERE job_id = {quoted(job_id)} GROUP BY task_index"
@@ -141,12 +143,12 @@ def list_tasks(job_id: str, state: str, offset: int, limit: int) -> str:
 
 
 def task_states(job_id: str) -> str:
-    """How many tasks of a job are in each state."""
+    """Query the number of a job's tasks in each state."""
     return f"SELECT state_word, count(*) AS tasks FROM tasks WHERE job_id = {quoted(job_id)} GROUP BY 1"
 
 
 def users() -> str:
-    """Users with what they have on the cluster."""
+    """Query users with their jobs and usage on the cluster."""
     return (
         f"SELECT user, count(*) AS jobs, sum(state_word IN {_LIVE}) AS live, sum(running_tasks) AS running, "
         "sum(pending_tasks) AS pending, max(submitted_at_ms) AS last_at_ms FROM jobs "
@@ -155,19 +157,19 @@ def users() -> str:
 
 
 def endpoints() -> str:
-    """Where live attempts answer."""
+    """Query the endpoints of live attempts."""
     columns = "name, namespace, attempt_id, address, metadata, registered_at_ms"
     return f"SELECT {columns} FROM endpoints ORDER BY name LIMIT 1000"
 
 
 def endpoints_named(names: list[str]) -> str:
-    """The endpoints of these names."""
+    """Query the endpoints with these names."""
     columns = "name, attempt_id, address, metadata, registered_at_ms"
     return f"SELECT {columns} FROM endpoints WHERE name IN ({', '.join(map(quoted, names))}) LIMIT 1000"
 
 
 def tasks_on(worker_id: str) -> str:
-    """The live tasks on a worker."""
+    """Query the live tasks on a worker."""
     return (
         "SELECT task_id, job_id, state_word, attempt, started_at_ms FROM tasks "
         f"WHERE worker_id = {quoted(worker_id)} AND state_word IN ('assigned', 'building', 'running') "

@@ -1,4 +1,4 @@
-"""Settings that the process gets from its controller, in one line of JSON."""
+"""The settings that the process gets from its controller, in one line of JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See `iris.controller.dashboard.process`, which writes them. The repr hides what is secret.
+    """Written by `iris.controller.dashboard.process`. The repr hides secrets.
 
     Attributes:
         controller: Its address, "host:port".
-        secret: The cluster's, in hex.
-        key: Signs sessions, in hex: they outlive this process.
-        port: On loopback; 0: any.
-        ca_sha256: The authority of the controller; "": connections are not encrypted.
+        secret: The cluster's secret, in hex.
+        key: Key that signs sessions, in hex, so that they outlive this process.
+        port: Port on loopback; 0 for any.
+        ca_sha256: The authority of the controller; "" if connections are unencrypted.
         cluster_name: Shown on the pages.
     """
 
@@ -33,7 +33,7 @@ class Settings:
 
 
 def settings_of(line: str) -> Settings:
-    """Return the settings in a line. Raises InvalidRequest for one that is none."""
+    """Parse the settings in a line. Raises InvalidRequest if they are invalid."""
     try:
         given = json.loads(line)
         known = {field.name for field in fields(Settings)}

@@ -1,4 +1,4 @@
-"""Pages that tasks serve: which are offered, and the application that passes requests on to them."""
+"""Pages that tasks serve: which are available, and the application that forwards requests to them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TaskPages:
 
     Args:
         client: The controller.
-        port: Where they are shown, beside the other pages; 0: nowhere.
-        home_port: Where the other pages are.
-        patience: How long servers are waited for.
+        port: Their port, different from that of the other pages; 0 for none.
+        home_port: Port of the other pages.
+        patience: Timeout for servers.
     """
 
     client: ClusterClient
@@ -44,7 +44,7 @@ class TaskPages:
     patience: Patience = field(default_factory=Patience)
 
     def routes(self) -> list[BaseRoute]:
-        """Return the routes beside the other pages: they lead to the port of these."""
+        """Return the routes on the port of the other pages, which redirect to the port of tasks' pages."""
         return [Route(f"{BASE}/{{path:path}}", self.redirect)]
 
     def application(self, web: Web) -> Starlette:
@@ -57,7 +57,7 @@ class TaskPages:
         return create_proxy(web, self.find, forwarder, lambda connection: _at_port(connection, self.home_port))
 
     async def redirect(self, request: Request) -> Response:
-        """Lead to the same path at the port of tasks' pages."""
+        """Redirect to the same path at the port of tasks' pages."""
         if not self.port:
             raise NotFound("this server shows no pages of tasks")
         path = request.scope["raw_path"].decode("latin-1")
@@ -65,7 +65,7 @@ class TaskPages:
         return RedirectResponse(_at_port(request, self.port) + path + (f"?{query}" if query else ""), 307)
 
     async def find(self, viewer: Viewer, words: list[str]) -> Upstream:
-        """Return the server that a viewer means by a path. Raises what `iris.dashboard.endpoint_rules` does."""
+        """Return the server that a viewer's path means. Raises the errors of `iris.dashboard.endpoint_rules`."""
         names = names_in(words, user_of(viewer))
         row = chosen(await self.client.rows(viewer, queries.endpoints_named(names)), names)
         task_id, _, attempt = str(row["attempt_id"]).rpartition(":")
@@ -89,5 +89,5 @@ def own_addresses() -> frozenset[str]:
 
 
 def _at_port(connection: HTTPConnection, port: int) -> str:
-    """Return the origin at a port of the host by which the browser knows this one."""
+    """Return the origin with this port at the host name that the browser uses."""
     return f"{connection.url.scheme}://{host_name(connection.headers.get('host', ''))}:{port}"

@@ -1,4 +1,4 @@
-"""Tasks as bars over time, their earlier attempts before them. Pure."""
+"""Tasks as bars over time, with their earlier attempts. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Span:
 
     Attributes:
         attempt: Its number.
-        state: The word of its state; "earlier": it ended, and another came after it.
-        left: Where it begins, in percent of the whole width.
-        width: How wide it is, in percent.
-        words: Of what it tells: its number, how long it ran, why it ended.
+        state: The name of its state; "earlier" if another attempt followed it.
+        left: Its start, in percent of the whole width.
+        width: Its width, in percent.
+        words: Its description: number, duration, reason of the end.
     """
 
     attempt: int
@@ -33,10 +33,10 @@ class Bar:
 
     Attributes:
         label: The task's number.
-        state: Its state's word.
-        seconds: How long its present or last attempt ran.
-        earlier: So many attempts came before.
-        spans: Its attempts, the oldest first, as far as it is known when they ran.
+        state: The name of its state.
+        seconds: Duration of its current or last attempt.
+        earlier: Number of earlier attempts.
+        spans: Its attempts with known times, oldest first.
     """
 
     label: str
@@ -48,12 +48,12 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class AttemptTimes:
-    """When an attempt ran.
+    """The times of an attempt.
 
     Attributes:
         number: Its number.
         begin_ms: Unix time.
-        end_ms: Unix time; of one that runs, now.
+        end_ms: Unix time; the current time for a running one.
     """
 
     number: int
@@ -62,11 +62,11 @@ class AttemptTimes:
 
 
 def attempts_in_time(task: pb.TaskStatus, now_ms: int) -> list[AttemptTimes]:
-    """Return when the attempts of a task ran, the oldest first; those of which that is not known are left out.
+    """Return the times of a task's attempts, oldest first, without those whose times are unknown.
 
     Args:
-        task: With what its attempts used.
-        now_ms: Unix time, up to which a running one reaches.
+        task: With the usage of its attempts.
+        now_ms: Current Unix time, the end of a running attempt.
     """
     found = []
     for use in task.usage:
@@ -81,11 +81,11 @@ def attempts_in_time(task: pb.TaskStatus, now_ms: int) -> list[AttemptTimes]:
 
 
 def timeline_of(tasks: Sequence[pb.TaskStatus], now_ms: int) -> list[Bar]:
-    """Return the bars of those tasks that have begun.
+    """Return the bars of the tasks that have started.
 
     Args:
         tasks: The tasks.
-        now_ms: Unix time, up to which running ones reach.
+        now_ms: Current Unix time, the end of running attempts.
     """
     known = [(task, times) for task in tasks if (times := attempts_in_time(task, now_ms))]
     if not known:

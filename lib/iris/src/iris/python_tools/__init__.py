@@ -1,4 +1,4 @@
-"""Find Python programs, read requirements, run uv and explain its errors.
+"""Finds Python programs, reads requirements, runs uv and explains its errors.
 
-Here belongs what both client and worker need; nothing here knows a cluster.
+For what both client and worker need; independent of any cluster.
 """

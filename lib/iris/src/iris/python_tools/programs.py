@@ -1,4 +1,4 @@
-"""Pythons of a machine, found by the names of their versions."""
+"""The Python interpreters of a machine, found by version in their names."""
 
 import os
 import re
@@ -15,10 +15,10 @@ _PROBE: Final = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
 
 
 def python_programs(request: str, path: str) -> list[str]:
-    """Programs such as "/usr/bin/python3.12" that may be what `request` ("3.12", ">=3.11") asks for; none is tried.
+    """Return programs such as "/usr/bin/python3.12" that may satisfy `request` ("3.12", ">=3.11"); none is executed.
 
-    They are looked for in the directories of `path` (a PATH), then beside the installation that this process runs on:
-    version managers keep theirs side by side.
+    Searched in the directories of `path` (a PATH), then next to this process's installation, because version managers
+    install versions side by side.
     """
     installed = Path(sys.base_prefix).parent
     folders = [*path.split(os.pathsep), *map(str, sorted(installed.glob("*/bin"), reverse=True))]
@@ -29,7 +29,7 @@ def python_programs(request: str, path: str) -> list[str]:
 
 
 def find_python(request: str, path: str) -> str:
-    """The first of `python_programs` that runs and is what `request` asks for; empty when there is none."""
+    """Return the first of `python_programs` that runs and satisfies `request`; empty if there is none."""
     for program in python_programs(request, path):
         try:
             said = subprocess.run([program, "-I", "-c", _PROBE], capture_output=True, text=True, check=True, timeout=20)

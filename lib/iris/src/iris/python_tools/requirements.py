@@ -1,4 +1,4 @@
-"""Paths that requirements files name: other requirements files, folders and archives."""
+"""Paths named in requirements files: other requirements files, folders and archives."""
 
 import os
 import re
@@ -18,9 +18,9 @@ class NamedPath:
     """A path in a requirements file.
 
     Args:
-        written: As it is written.
-        target: Where that is.
-        origin: The file that names it, relative to the first one's directory.
+        written: The path as written.
+        target: The resolved path.
+        origin: The file that contains it, relative to the first file's directory.
         is_file: Whether it is another requirements (or constraints) file.
     """
 
@@ -33,11 +33,11 @@ class NamedPath:
 def named_paths(
     path: Path, within: Path | None = None, _seen: set[Path] | None = None, _root: Path | None = None
 ) -> Iterator[NamedPath]:
-    """The paths that the requirements file `path` names, and those of the files that it includes.
+    """Return the paths in the requirements file `path` and in the files that it includes.
 
     Args:
         path: The file.
-        within: Included files that are not in this directory are not read; None: all are.
+        within: Included files outside this directory are not read; None to read all.
 
     Raises:
         InvalidRequest: A file cannot be read.
@@ -78,7 +78,7 @@ def file_target(written: str, directory: Path) -> Path:
 
 
 def _requirement_path(text: str) -> str:
-    """The path that a line of a requirements file names; empty for any other line."""
+    """Return the path in a line of a requirements file; empty for any other line."""
     editable = re.match(r"(?:-e\s*|--editable(?:\s+|=))(\S.*)", text)
     named = re.match(r"[A-Za-z0-9._-]+\s*(?:\[[^\]]*\])?\s*@\s*(\S+)", text)
     path = (editable[1] if editable else named[1] if named else text).split(" ;")[0].strip().strip("'\"")

@@ -1,4 +1,4 @@
-"""The uv program, and what its words mean."""
+"""The uv program, and the meaning of its messages."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def uv_program() -> str:
 
 
 def is_network_failure(words: str) -> bool:
-    """Whether uv failed because something could not be reached, so that its cache may do (`--offline`)."""
+    """Return whether uv failed because something could not be reached, so that its cache may suffice (`--offline`)."""
     return bool(_NETWORK.search(words))
 
 
@@ -31,9 +31,10 @@ _ANOTHER: Final = re.compile(r"^(?:hint|warning|error):|^\s*(?:help|hint):")
 
 
 def cause_of(output: str) -> str:
-    """uv's error with its causes in a row, the last words of a failed build among them; what it said if none is found.
+    """Return uv's error with its causes on one line, including the last lines of a failed build; the whole output if no
+    error is found.
 
-    What uv tells of its progress comes first in its output, and says nothing about the failure.
+    uv's progress messages come first in its output, and do not describe the failure.
     """
     begin = _BEGIN.search(output)
     if begin is None:

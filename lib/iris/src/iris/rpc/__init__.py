@@ -1,4 +1,4 @@
-"""The wire: protobuf messages, their conversion, tokens, frames of local streams, formats that travel.
+"""The wire: protobuf messages, their conversion, tokens, frames of local streams, shared formats.
 
-Here belongs what both ends must agree on. No decision, no state.
+For what both ends must agree on. Contains no decisions and no state.
 """

@@ -1,12 +1,12 @@
-"""Tokens, and the principals they stand for. Their permissions: `iris.controller.access.authority`.
+"""Tokens and their principals. Permissions are in `iris.controller.access.authority`.
 
-A token is `<kind>:<name>:<HMAC-SHA256(secret, kind:name)>`: the controller keeps one secret and nothing per token.
-Kinds: `a` an admin, `u` a user, `w` a worker, `j` a job. Others are no signatures but secrets of which the controller
-keeps digests (`iris.controller.access`): `n` lets a new worker join, `c` is the worker that has joined, and the tokens
-that users get, `u:<user>:<id>.<secret>`; such as releases before made, `u:<user>:<signature>`, are good, too.
-`u:<user>#<id>:<signature>` acts for whoever holds the token `<id>`, and ends with it: pages of the dashboard do.
-What a worker is sent is the token of a job; what it gives to an attempt is derived from that (`attempt_token`) and
-names the attempt, so that it ends with the attempt.
+A token is `<kind>:<name>:<HMAC-SHA256(secret, kind:name)>`: the controller stores one secret and nothing per token.
+Kinds: `a` an admin, `u` a user, `w` a worker, `j` a job. Other tokens are not signatures but secrets whose digests the
+controller stores (`iris.controller.access`): `n` lets a new worker join, `c` is a worker that has joined, and
+`u:<user>:<id>.<secret>` is a user's token; user tokens of earlier releases, `u:<user>:<signature>`, are valid, too.
+`u:<user>#<id>:<signature>` acts for the holder of the token `<id>` and is revoked with it; dashboard pages use it. A
+worker is sent the token of a job and derives from it the attempt's token (`attempt_token`), which names the attempt, so
+that it is revoked when the attempt ends.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from rigging.filesystem.private import load_or_create
 
 
 class PrincipalKind(StrEnum):
-    """Kind of a principal; the value is the first letter of its tokens."""
+    """The kind of a principal; the value is the first letter of its tokens."""
 
     ADMIN = "a"
     USER = "u"
@@ -60,37 +60,37 @@ def credential_token(worker_id: str, secret: str) -> str:
 
 
 def join_bearer(token_id: str, secret: str) -> str:
-    """Return a join token as it is shown to a controller."""
+    """Return a join token in the form sent to a controller."""
     return f"{PrincipalKind.JOIN.value}:{token_id}:{secret}"
 
 
 def user_token(user: str, token_id: str, secret: str) -> str:
-    """Return a user's token of which the controller keeps a digest: `u:<user>:<id>.<secret>`.
+    """Return a user's token whose digest the controller stores: `u:<user>:<id>.<secret>`.
 
     Args:
-        user: Whose it is.
-        token_id: Tells it from the user's others; eight hex digits.
-        secret: What only its holder knows.
+        user: The user.
+        token_id: Distinguishes it from the user's other tokens; eight hex digits.
+        secret: Known only to its holder.
     """
     return f"{PrincipalKind.USER.value}:{user}:{token_id}{_DOT}{secret}"
 
 
 def parts_of_user_token(text: str) -> tuple[str, str, str]:
-    """Take such a token apart, unverified: user, id, secret."""
+    """Split such a token, unverified, into user, id and secret."""
     claim, _, rest = text.rpartition(":")
     token_id, _, secret = rest.partition(_DOT)
     return claim.partition(":")[2], token_id, secret
 
 
 def is_kept(token: str) -> bool:
-    """Whether a token is one that the controller knows by its digest; all others are signed with its secret."""
+    """Return whether the controller stores a token's digest; all other tokens are signed with its secret."""
     if token.startswith(f"{PrincipalKind.USER.value}:"):
         return _DOT in token.rpartition(":")[2]
     return token.startswith((CREDENTIAL_PREFIX, f"{PrincipalKind.JOIN.value}:"))
 
 
 class Unauthenticated(Denied):
-    """The caller's token is missing or was not made by this cluster."""
+    """The caller's token is missing or was not created by this cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class Principal:
     """A verified caller.
 
     Args:
-        name: A user's name (an admin is a user, too), a worker id, a job id or the id of a join token.
-        attempt_id: The attempt of the job that calls; None: the token is the job's own.
-        token_id: Of a user's token that the controller keeps; empty: it is signed, or no user's.
+        name: A user's name (also for an admin), a worker id, a job id or the id of a join token.
+        attempt_id: The job's calling attempt; None if the token is the job's own.
+        token_id: Id of a user's stored token; empty for a signed token or another principal.
     """
 
     kind: PrincipalKind
@@ -113,38 +113,38 @@ class Principal:
 
     @property
     def user(self) -> str:
-        """The user for whom it acts; empty for a worker and a join token."""
+        """The user for whom it acts; empty for a worker or a join token."""
         if self.kind is PrincipalKind.JOB:
             return user_of(self.name)
         return "" if self.kind in (PrincipalKind.WORKER, PrincipalKind.JOIN) else self.name
 
     @property
     def job_id(self) -> JobId | None:
-        """The job it is; None for people and workers."""
+        """The id of the job; None for users and workers."""
         return JobId(self.name) if self.kind is PrincipalKind.JOB else None
 
 
 def make_token(secret: bytes, kind: PrincipalKind, name: str, token_id: str = "") -> str:
-    """Return the token by which `name` is known to the cluster that holds `secret`.
+    """Return the token of `name` for the cluster with this `secret`.
 
     Args:
         secret: The cluster's secret.
         kind: Kind of the principal.
         name: Its name, e.g. a user's or a job's id.
-        token_id: Of a user's token, with which this one ends; empty: it does with no other.
+        token_id: Id of the user's token with which this one is revoked; empty for none.
     """
     claim = f"{kind.value}:{name}{_BY}{token_id}" if token_id else f"{kind.value}:{name}"
     return f"{claim}:{_mac(secret, claim)}"
 
 
 def attempt_token(job_token: str, attempt_id: str) -> str:
-    """The token of one attempt of a job, made from the job's without the cluster's secret."""
+    """Return the token of one attempt of a job, derived from the job's token without the cluster's secret."""
     job_mac = job_token.rpartition(":")[2]
     return f"{PrincipalKind.JOB.value}:{attempt_id}:{_mac(job_mac.encode(), attempt_id)}"
 
 
 def verify_token(secret: bytes, token: str) -> Principal:
-    """The principal a token was made for. Raises Unauthenticated on anything else."""
+    """Return the principal of a token. Raises Unauthenticated if it is invalid."""
     claim, _, mac = token.rpartition(":")
     kind, _, name = claim.partition(":")
     if kind not in _KINDS or not name:
@@ -156,7 +156,7 @@ def verify_token(secret: bytes, token: str) -> Principal:
 
 
 def _claimed(secret: bytes, kind: PrincipalKind, name: str) -> tuple[Principal, str]:
-    """Return the principal that a token claims, and the signature that would prove it."""
+    """Return the principal that a token claims, and the signature that proves it."""
     task, separator, _ = name.rpartition(":")
     if kind is PrincipalKind.JOB and separator:
         job_id = task.rpartition("/")[0]
@@ -170,7 +170,7 @@ def _claimed(secret: bytes, kind: PrincipalKind, name: str) -> tuple[Principal, 
 
 
 def user_of_token(token: str) -> str:
-    """The only user for whom a token can act (unverified); empty when it is no user's, or an admin's."""
+    """Return the only user for whom a token can act (unverified); empty if it is not a user's, or is an admin's."""
     kind, _, rest = token.partition(":")
     return rest.partition(":")[0] if kind == PrincipalKind.USER.value else ""
 
@@ -183,14 +183,15 @@ def _mac(secret: bytes, claim: str) -> str:
 
 
 def load_or_create_secret(path: Path) -> bytes:
-    """The cluster's secret, made on first use: 32 random bytes in hex, in a file only its owner can read.
+    """Return the cluster's secret, created on first use: 32 random bytes in hex, in a file that only its owner can
+    read.
 
     Args:
         path: The file.
 
     Raises:
-        Denied: The file is another user's, or others can read it.
-        MarinError: The file is no such secret, or cannot be made.
+        Denied: The file belongs to another user, or others can read it.
+        MarinError: The file contains no valid secret, or cannot be created.
     """
     try:
         text = load_or_create(path, lambda: secrets.token_hex(_SECRET_BYTES).encode(), "the cluster's secret")

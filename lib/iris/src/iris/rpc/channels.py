@@ -1,4 +1,4 @@
-"""Channels to a controller: encrypted for a token that pins an authority, in the clear on loopback or when told so."""
+"""Channels to a controller: encrypted for a token that pins an authority, unencrypted on loopback or when requested."""
 
 import logging
 import os
@@ -27,15 +27,16 @@ Options = tuple[ChannelOption, ...]
 
 
 def open_channel(place: ControllerAddress, options: Options) -> grpc.Channel:
-    """Open a channel to a controller; the handshake itself comes with the first call.
+    """Open a channel to a controller; the handshake happens with the first call.
 
     Args:
-        place: The controller and the token that is to be shown to it.
-        options: Of the channel.
+        place: The controller and the token for it.
+        options: Channel options.
 
     Raises:
-        Denied: The token would go in the clear beyond loopback, or the controller is another than the token pins.
-        Unavailable: The controller is met for the first time, and cannot be reached.
+        Denied: The token would be sent unencrypted beyond loopback, or the controller is not the one that the token
+            pins.
+        Unavailable: The controller's authority is not known yet, and it cannot be reached.
     """
     credentials = _credentials(place, None)
     if credentials is None:
@@ -47,9 +48,9 @@ def open_aio_channel(place: ControllerAddress, options: Options, ca_dir: Path | 
     """Open a channel for asyncio, like `open_channel`.
 
     Args:
-        place: The controller and the token.
-        options: Of the channel.
-        ca_dir: Where authorities are kept; None: the user's cache.
+        place: The controller and the token for it.
+        options: Channel options.
+        ca_dir: Where authorities are stored; None for the user's cache.
     """
     credentials = _credentials(place, ca_dir)
     if credentials is None:

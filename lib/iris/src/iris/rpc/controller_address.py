@@ -1,4 +1,4 @@
-"""How a client or a worker reaches its controller."""
+"""The address at which a client or a worker reaches its controller."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class ControllerAddress:
-    """Where a controller listens ("host:port") and the token to show it. The repr hides the token.
+    """A controller's address ("host:port") and the token for it. The repr hides the token.
 
     Args:
-        socket: Path of its Unix socket, when it is on this machine and has one.
-        ca_sha256: SHA-256 (hex) of the authority to which alone the token may be shown; empty: it pins none, and the
-            connection is in the clear.
-        insecure: The token may be shown in the clear beyond loopback.
+        socket: Path of its Unix socket, if it is on this machine and has one.
+        ca_sha256: SHA-256 (hex) of the only authority to which the token may be sent; empty if it pins none and the
+            connection is unencrypted.
+        insecure: Allow sending the token unencrypted beyond loopback.
     """
 
     address: str
@@ -25,13 +25,13 @@ class ControllerAddress:
 
     @classmethod
     def of(cls, address: str, token_text: str, *, ca_sha256: str = "", insecure: bool = False) -> "ControllerAddress":
-        """Make it of a token as people hold it.
+        """Create an address from the text form of a token.
 
         Args:
             address: "host:port".
-            token_text: With the authority that it pins, or without.
-            ca_sha256: The authority where the text pins none; empty: none.
-            insecure: As of the class.
+            token_text: With or without the authority that it pins.
+            ca_sha256: The authority if the text pins none; empty for none.
+            insecure: As in the class.
         """
         pinned = parse_token(token_text)
         return cls(address, pinned.token, ca_sha256=pinned.ca_sha256 or ca_sha256, insecure=insecure)
@@ -41,10 +41,10 @@ class ControllerAddress:
 
 
 def parse_address(address: str) -> str:
-    """The "host:port" of an address; a scheme in front and a "/" behind are dropped.
+    """Return the "host:port" of an address without a leading scheme and a trailing "/".
 
     Raises:
-        InvalidRequest: Anything else.
+        InvalidRequest: The text is not an address.
     """
     target = address.strip().rpartition("://")[2].rstrip("/")
     host, separator, port = target.rpartition(":")

@@ -1,4 +1,4 @@
-"""Wire ↔ domain for the states of jobs and tasks, and budgets. What the wire cannot mean is InvalidRequest."""
+"""Wire ↔ domain conversion of the states of jobs and tasks, and of budgets. Invalid messages raise InvalidRequest."""
 
 import math
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _POLICIES = {
 
 
 def existing_policy_from_wire(value: int) -> ExistingJobPolicy:
-    """The policy of that number; one that this release does not know is refused, not guessed."""
+    """Return the policy with this number; raises an error if this release does not know it."""
     for number_, policy in _POLICIES.items():
         if number_ == value:
             return policy
@@ -32,7 +32,7 @@ def existing_policy_from_wire(value: int) -> ExistingJobPolicy:
 
 
 def budget_from_wire(message: pb.UserBudget) -> UserBudget:
-    """A user's budget. Raises InvalidRequest for a bad name, weight or band."""
+    """Return a user's budget. Raises InvalidRequest for an invalid name, weight or band."""
     user = validate_name(message.user)
     if not (message.max_weight >= 0 and math.isfinite(message.max_weight)):
         raise InvalidRequest(f"user {user}: max_weight is {message.max_weight}; it must be 0 (no limit) or more")
@@ -41,7 +41,7 @@ def budget_from_wire(message: pb.UserBudget) -> UserBudget:
 
 
 def budget_to_wire(budget: UserBudget, held_weight: float) -> pb.UserBudget:
-    """Return the wire form of a user's budget, with the weight that the user holds now."""
+    """Return the wire form of a user's budget, with the weight that the user currently uses."""
     return pb.UserBudget(
         user=budget.user,
         max_weight=budget.max_weight,
@@ -51,7 +51,7 @@ def budget_to_wire(budget: UserBudget, held_weight: float) -> pb.UserBudget:
 
 
 def bundle_parts(manifest: bytes) -> set[str]:
-    """The digests of all blobs that a bundle's manifest names; none when it is no manifest."""
+    """Return the digests of all blobs in a bundle's manifest; empty if it is not a manifest."""
     try:
         files = pb.BundleManifest.FromString(manifest).files
     except DecodeError:
@@ -64,8 +64,8 @@ def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -
 
     Args:
         job: The job.
-        pending_reason: Why it waits; empty: it does not.
-        include_spec: Whether its spec goes along.
+        pending_reason: Why it is pending; empty if it is not.
+        include_spec: Whether to include its spec.
     """
     return pb.JobStatus(
         job_id=job.job_id,
@@ -88,7 +88,7 @@ def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -
 
 
 def silent_attempt(attempt: SilentAttempt) -> pb.SilentAttempt:
-    """Return the wire form of an attempt that may live out of reach."""
+    """Return the wire form of an attempt that may be running on an unreachable worker."""
     return pb.SilentAttempt(
         attempt_id=attempt.attempt_id,
         worker_id=attempt.worker_id,
@@ -109,9 +109,9 @@ def task_status(
 
     Args:
         task: The task.
-        pending_reason: Why it waits; empty: it does not.
-        silent: Its attempts out of reach.
-        usage: What its attempts have used.
+        pending_reason: Why it is pending; empty if it is not.
+        silent: Its attempts on unreachable workers.
+        usage: The usage of its attempts.
     """
     return pb.TaskStatus(
         task_id=task.task_id,
@@ -133,12 +133,12 @@ def task_status(
 
 
 def job_state_to_wire(state: JobState) -> pb.JobState.ValueType:
-    """Return the wire's number of a job's state."""
+    """Return the wire number of a job's state."""
     return pb.JobState.ValueType(int(state))
 
 
 def task_state_to_wire(state: TaskState) -> pb.TaskState.ValueType:
-    """Return the wire's number of a task's state."""
+    """Return the wire number of a task's state."""
     return pb.TaskState.ValueType(int(state))
 
 
@@ -151,14 +151,14 @@ def usage_to_wire(attempt_id: str, usage: Usage, worker_id: str = "") -> pb.Atte
     """Return the wire form of an attempt's usage.
 
     Args:
-        attempt_id: The attempt; empty where the message around it says which.
-        usage: What it has used.
-        worker_id: Where; empty: the receiver knows.
+        attempt_id: The attempt; empty if the enclosing message names it.
+        usage: Its usage.
+        worker_id: Its worker; empty if the receiver knows it.
     """
     numbers = {name: getattr(usage, name) for name in USAGE_FIELDS}
     return pb.AttemptUsage(attempt_id=attempt_id, worker_id=worker_id, **numbers)
 
 
 def usage_from_wire(message: pb.AttemptUsage) -> Usage:
-    """Return an attempt's usage; a peer that sends numbers below 0 has sent 0."""
+    """Return an attempt's usage; negative numbers are replaced by 0."""
     return Usage(*(max(getattr(message, name), 0) for name in USAGE_FIELDS))

@@ -1,4 +1,4 @@
-"""Wire ↔ domain for what a job is. Nothing here decides; what the wire cannot mean is InvalidRequest."""
+"""Wire ↔ domain conversion of job specs. Contains no decisions; invalid messages raise InvalidRequest."""
 
 from typing import Any, Final
 
@@ -25,7 +25,9 @@ _KEPT_BYTES: Final = 64 * 1024
 
 
 def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
-    """The spec; as shown to people it is without env_vars, which may hold secrets, as may the path of notify_url."""
+    """Return the wire form of a spec; for display it omits env_vars and the path of notify_url, which may contain
+    secrets.
+    """
     plain: dict[str, Any] = {name: getattr(spec, name) for name in PLAIN_FIELDS}
     if not with_env_vars:
         plain["notify_url"] = shown(spec.notify_url)
@@ -46,7 +48,7 @@ def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
 
 
 def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBand.INTERACTIVE) -> JobSpec:
-    """The spec as asked for; `default_band` is taken when the message names no band."""
+    """Return the requested spec; `default_band` is used if the message names no band."""
     environment = message.environment
     plain = {name: getattr(message, name) for name in PLAIN_FIELDS}
     if message.exclusive and not message.fence_after_ms:
@@ -70,13 +72,13 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
 
 
 class SpecReader:
-    """Reads jobs from the wire. Those that differ in their names only are read once and share their parts."""
+    """Reads jobs from the wire. Jobs that differ only in their names are parsed once and share their parts."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, PriorityBand], JobSpec] = {}
 
     def read(self, message: pb.JobSpec, default_band: PriorityBand) -> JobSpec:
-        """Return the domain's spec; same result as `spec_from_wire`."""
+        """Return the spec, with the same result as `spec_from_wire`."""
         nameless = pb.JobSpec()
         nameless.CopyFrom(message)
         nameless.ClearField("job_id")
@@ -115,7 +117,7 @@ def resources_to_wire(resources: Resources) -> pb.Resources:
 
 
 def entrypoint_from_wire(message: pb.Entrypoint) -> Entrypoint:
-    """Return the entry point of a message. Raises InvalidRequest when there is none."""
+    """Return the entry point of a message. Raises InvalidRequest if there is none."""
     kind = message.WhichOneof("kind")
     if kind == "command":
         return CommandEntrypoint(tuple(message.command.argv))

@@ -1,4 +1,4 @@
-"""Wire ↔ domain for where tasks run; used by clients, the controller and workers."""
+"""Wire ↔ domain conversion of task runtimes; used by clients, the controller and workers."""
 
 from enum import IntEnum
 from functools import lru_cache
@@ -12,12 +12,12 @@ _Number = TypeVar("_Number", bound=IntEnum)
 
 
 def number(kind: type[_Number], value: int, what: str) -> _Number:
-    """The member of `kind` with this number; InvalidRequest names `what` and the numbers there are.
+    """Return the member of `kind` with this number. Raises InvalidRequest with `what` and the valid numbers.
 
     Args:
         kind: The enumeration.
         value: The number.
-        what: Its name in the error.
+        what: The name of the number in the error.
     """
     try:
         return kind(value)
@@ -27,7 +27,7 @@ def number(kind: type[_Number], value: int, what: str) -> _Number:
 
 
 def runtime_from_wire(message: pb.Runtime | None) -> TaskRuntime:
-    """The runtime; None: the default. Raises InvalidRequest for a package source that this release does not know."""
+    """Return the runtime; None for the default. Raises InvalidRequest for an unknown package source."""
     return DEFAULT_RUNTIME if message is None else _read(message.SerializeToString())
 
 
@@ -46,7 +46,7 @@ def _read(encoded: bytes) -> TaskRuntime:
 
 @lru_cache(maxsize=256)  # shared: built messages are not changed
 def runtime_to_wire(runtime: TaskRuntime) -> pb.Runtime | None:
-    """Its wire form; None for the default."""
+    """Return the wire form of a runtime; None for the default."""
     if runtime == DEFAULT_RUNTIME:
         return None
     return pb.Runtime(

@@ -1,4 +1,4 @@
-"""Settings of a cluster's long-lived processes; to be made before gRPC is imported."""
+"""Process settings of a cluster's daemons; to be applied before gRPC is imported."""
 
 import gc
 import os
@@ -13,7 +13,9 @@ _YOUNG_OBJECTS: Final = 20_000
 
 
 def tune_process() -> None:
-    """Fewer threads woken, fewer looks for garbage, no lines of strangers; what the environment says already stays."""
+    """Reduce thread wake-ups, garbage collections and third-party log lines; existing environment variables take
+    precedence.
+    """
     os.environ.setdefault(_EXPERIMENTS, _FORMER_POLLERS)
     # Else gRPC writes a line for everybody who says anything but TLS to a port: strangers could fill the log.
     os.environ.setdefault(_VERBOSITY, "ERROR")

@@ -1,4 +1,4 @@
-"""gRPC does not survive a fork, so a fork of a process that uses it must not."""
+"""gRPC does not survive a fork, so a fork of a process that uses gRPC must not use it."""
 
 import gc
 import os
@@ -10,10 +10,10 @@ _lost = False
 
 
 def use_grpc(what: str) -> None:
-    """To be called before gRPC is used, outside of any lock: the fork's copy may be held for ever.
+    """Call this before using gRPC, and outside any lock, because the fork's copy may be held forever.
 
     Raises:
-        Conflict: This is a fork of a process that used gRPC. The message begins with `what`.
+        Conflict: This is a fork of a process that used gRPC. The message starts with `what`.
     """
     global _in_use
     if _lost:
@@ -25,9 +25,9 @@ def use_grpc(what: str) -> None:
 
 
 def in_fork() -> bool:
-    """True if this is a fork of a process that used gRPC.
+    """Return whether this is a fork of a process that used gRPC.
 
-    What was opened there is the parent's, which shares the sockets: closing it here must do nothing.
+    What was opened there belongs to the parent, which shares the sockets: closing it here must have no effect.
     """
     return _lost
 

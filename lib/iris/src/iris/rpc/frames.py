@@ -1,8 +1,8 @@
-"""Messages on a Unix socket: what a stream is between processes of one machine, at an eighth of gRPC's price.
+"""Messages on a Unix socket: streams between processes of one machine, at an eighth of the cost of gRPC.
 
-A frame is a length (4 bytes, little-endian), a kind (1 byte) and so many bytes. The caller's first frame opens the
-stream: JSON with `method` and `metadata`, as a gRPC call has them. Then both sides send messages of that method; the
-caller may close its half. The last frame of the server says how the stream ended, as gRPC's status does.
+A frame is a length (4 bytes, little-endian), a kind (1 byte) and that many bytes. The caller's first frame opens the
+stream: JSON with `method` and `metadata`, as in a gRPC call. Then both sides send messages of that method; the caller
+may half-close the stream. The server's last frame contains the status of the stream, like gRPC's.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class FrameKind(IntEnum):
-    """Kind of a frame; the numbers are those of the wire."""
+    """The kind of a frame; the numbers are those of the wire."""
 
     OPENING = 1
     MESSAGE = 2
@@ -36,15 +36,15 @@ class FrameKind(IntEnum):
 
 
 def frame(kind: FrameKind, data: bytes) -> bytes:
-    """One frame as it is sent."""
+    """Return the bytes of a frame."""
     return _HEADER.pack(len(data), kind) + data
 
 
 class FrameReader:
-    """Cuts what arrives into frames.
+    """Splits received bytes into frames.
 
     Args:
-        most: Bytes that one frame may have; may be changed between frames.
+        most: Maximum size of a frame in bytes; may be changed between frames.
     """
 
     def __init__(self, most: int) -> None:
@@ -52,7 +52,9 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
-        """The frames that are complete with `data`. Raises InvalidRequest for one that is too long, or of no kind."""
+        """Return the frames completed by `data`. Raises InvalidRequest for one that is too long or of an
+        unknown kind.
+        """
         buffer = self._buffer
         buffer += data
         place = 0
@@ -71,10 +73,10 @@ class FrameReader:
 
 
 async def read_frame(reader: asyncio.StreamReader, most: int) -> tuple[FrameKind, bytes] | None:
-    """Return the next frame; None when there are no more.
+    """Return the next frame; None if there are no more.
 
     Raises:
-        InvalidRequest: It is longer than `most` bytes, or of no kind.
+        InvalidRequest: It is longer than `most` bytes, or of an unknown kind.
     """
     try:
         size, kind = _HEADER.unpack(await reader.readexactly(_HEADER.size))
@@ -85,7 +87,7 @@ async def read_frame(reader: asyncio.StreamReader, most: int) -> tuple[FrameKind
 
 
 async def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Send a frame, once there is room for it. Raises Unavailable when the other side has gone."""
+    """Send a frame when there is room for it. Raises Unavailable if the other side is gone."""
     try:
         if writer.is_closing():
             raise ConnectionResetError
@@ -109,20 +111,20 @@ def _kind(number: int) -> FrameKind:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first frame of a stream; `method` as gRPC names it ("/iris.v1.ClientService/Session")."""
+    """The first frame of a stream, with `method` as in gRPC ("/iris.v1.ClientService/Session")."""
 
     method: str
     metadata: Metadata
 
     def to_frame(self) -> bytes:
-        """The first frame of a stream."""
+        """Return the first frame of a stream."""
         return frame(
             FrameKind.OPENING, json.dumps({"method": self.method, "metadata": list(map(list, self.metadata))}).encode()
         )
 
     @classmethod
     def of(cls, data: bytes) -> "Opening":
-        """Parse the first frame. Raises InvalidRequest when it is malformed."""
+        """Parse the first frame. Raises InvalidRequest if it is malformed."""
         try:
             found = json.loads(data)
             pairs = tuple((str(key), str(value)) for key, value in found["metadata"])
@@ -132,12 +134,12 @@ class Opening:
 
 
 def end_frame(code: grpc.StatusCode, details: str) -> bytes:
-    """The last frame of a stream."""
+    """Return the last frame of a stream."""
     return frame(FrameKind.END, json.dumps({"code": code.value[0], "details": details}).encode())
 
 
 def read_end(data: bytes) -> tuple[grpc.StatusCode, str]:
-    """Return the status and details of the frame that ends a stream."""
+    """Return the status and details of the last frame of a stream."""
     try:
         found = json.loads(data)
         return status_of_number(found["code"]), str(found["details"])

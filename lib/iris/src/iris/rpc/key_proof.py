@@ -1,4 +1,4 @@
-"""Proof of a worker's key: it signs a nonce of the controller's with an Ed25519 key that it never sends."""
+"""Proof of a worker's key: it signs a nonce from the controller with an Ed25519 key that it never sends."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,9 @@ _CONTEXT: Final = b"iris worker session\0"
 
 
 def load_or_create_key(work_dir: Path) -> Ed25519PrivateKey:
-    """Return the key in a work directory, made at first, for this user only. Raises MarinError or OSError."""
+    """Return the key in a work directory, created on first use, readable by this user only. Raises MarinError or
+    OSError.
+    """
     seed = load_or_create(work_dir / KEY_FILE, lambda: os.urandom(32).hex().encode(), "the worker's key")
     try:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed.decode()))
@@ -28,23 +30,23 @@ def load_or_create_key(work_dir: Path) -> Ed25519PrivateKey:
 
 
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
-    """Return the 32 bytes by which the controller knows the key."""
+    """Return the 32 bytes that identify the key to the controller."""
     return key.public_key().public_bytes_raw()
 
 
 def prove(key: Ed25519PrivateKey, worker_id: str, nonce: bytes) -> bytes:
-    """Return the signature that answers a nonce."""
+    """Return the signature of a nonce."""
     return key.sign(_claim(worker_id, nonce))
 
 
 def check_proof(public_key: bytes, worker_id: str, nonce: bytes, proof: bytes) -> None:
-    """Raise Denied unless the holder of the key has answered this nonce, as this worker.
+    """Raise Denied unless the holder of the key has signed this nonce as this worker.
 
     Args:
-        public_key: 32 bytes, of whoever's making.
-        worker_id: Whose session it is to be.
-        nonce: What was asked.
-        proof: What was answered.
+        public_key: 32 bytes, possibly invalid.
+        worker_id: The worker of the session.
+        nonce: The nonce that was sent.
+        proof: The received signature.
     """
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(proof, _claim(worker_id, nonce))

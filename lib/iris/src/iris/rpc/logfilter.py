@@ -1,7 +1,8 @@
-"""Which lines of a log are wanted: by text, level, time and attempt. Pure; both ends of a connection use it.
+"""Selects log lines by text, level, time and attempt. Pure; used at both ends of a connection.
 
-A filter sees one attempt's records in order. Lines are judged whole: pieces of a line wait for its end, up to 1 MiB.
-Notes of iris (what is missing here) are always wanted, so that a selection never looks more complete than it is.
+A filter processes one attempt's records in order. Whole lines are matched: pieces of a line are buffered until its end,
+up to 1 MiB. Notes of iris (about missing output) are always selected, so that a selection never looks more complete
+than it is.
 """
 
 import re
@@ -33,7 +34,7 @@ _LOOKS_AROUND: Final = re.compile(r"[\^$*+]|\\[bBAZ]|\{\d*,\}|\(\?(?![ais]+\)|:)
 
 
 class Piece(Protocol):
-    """A record of a log, or a line of a client: the parts that a filter looks at."""
+    """A record of a log, or a line of a client, with the fields that a filter uses."""
 
     @property
     def is_stderr(self) -> bool: ...
@@ -52,17 +53,17 @@ P = TypeVar("P", bound=Piece)
 
 @dataclass(frozen=True, slots=True)
 class LineChoice:
-    """The lines that are wanted of a log.
+    """The selected lines of a log.
 
     Args:
-        grep: A regular expression, searched in the UTF-8 of each line; empty: all lines.
-        level: One of LEVELS: lines of it and above; empty: all. A line that tells no level, such as one of a
-            traceback, belongs to the one before it; lines before the first that tells one are wanted.
-        until_ms: Unix ms; later lines are not wanted. 0: no end.
-        attempt: Only this attempt of each task; ANY_ATTEMPT: all.
+        grep: A regular expression, searched in the UTF-8 of each line; empty for all lines.
+        level: One of LEVELS: lines of this level and above; empty for all. A line without a level, such as one of a
+            traceback, belongs to the previous line; lines before the first with a level are selected.
+        until_ms: Maximum time of lines in Unix ms; 0 for no maximum.
+        attempt: Select only this attempt of each task; ANY_ATTEMPT for all.
 
     Raises:
-        InvalidRequest: The expression or the level is none, or a number is out of range.
+        InvalidRequest: The expression or the level is invalid, or a number is out of range.
     """
 
     grep: str = ""
@@ -86,18 +87,18 @@ class LineChoice:
 
     @property
     def looks_at_lines(self) -> bool:
-        """Whether lines have to be looked at; the attempt alone says which logs are read."""
+        """Whether lines must be matched; a selected attempt alone only determines which logs are read."""
         return bool(self.grep or self.level or self.until_ms)
 
     @property
     def pattern(self) -> "re.Pattern[bytes] | None":
-        """The compiled expression; None: all lines."""
+        """The compiled expression; None for all lines."""
         return re.compile(self.grep.encode()) if self.grep else None
 
 
 @dataclass(slots=True)
 class _Stream(Generic[P]):
-    """One stream of an attempt: the pieces of its unfinished line, and the level told last."""
+    """One stream of an attempt: the pieces of its unfinished line, and the last level."""
 
     held: list[P] = field(default_factory=list)
     held_bytes: int = 0
@@ -105,7 +106,7 @@ class _Stream(Generic[P]):
 
 
 class LineFilter(Generic[P]):
-    """Gives the wanted lines of one attempt, whose records it is shown in order."""
+    """Selects the lines of one attempt, whose records are passed in order."""
 
     def __init__(self, choice: LineChoice) -> None:
         self._pattern = choice.pattern
@@ -115,11 +116,11 @@ class LineFilter(Generic[P]):
 
     @property
     def is_between_lines(self) -> bool:
-        """True if no unfinished line waits, so that the next record begins one."""
+        """Whether no line is unfinished, so that the next record starts one."""
         return not (self._streams[False].held or self._streams[True].held)
 
     def take(self, piece: P) -> list[P]:
-        """The pieces that are wanted as of this one, in order: none, this one, or a whole line of several."""
+        """Return the pieces selected after this one, in order: none, this one, or all pieces of a line."""
         if self._until_ms and piece.at_ms > self._until_ms:
             return []
         if piece.note:
@@ -132,7 +133,7 @@ class LineFilter(Generic[P]):
         return self._end_line(stream) if not piece.partial or stream.held_bytes > _HELD_BYTES else []
 
     def finish(self) -> Iterator[P]:
-        """The wanted lines that have no end yet."""
+        """Return the selected lines that are unfinished."""
         for stream in self._streams.values():
             if stream.held:
                 yield from self._end_line(stream)
@@ -160,9 +161,9 @@ def _rank(line: bytes) -> int | None:
 
 
 def required_text(pattern: str) -> bytes:
-    """The longest text that every match of the expression must have, as far as that is easily seen; else empty.
+    """Return the longest text that every match of the expression must contain, if easily determined; else empty.
 
-    Whole megabytes of a log in which it does not occur need not be looked at line by line.
+    Megabytes of a log without this text need not be matched line by line.
     """
     if "|" in pattern or "(?" in pattern or _NUMBERED.search(pattern):
         return b""
@@ -191,16 +192,16 @@ def required_text(pattern: str) -> bytes:
 
 
 def finds_in_blocks(pattern: str) -> bool:
-    """True if each match in a line is found as well where other bytes stand before and behind the line.
+    """Return whether each match in a line is also found if other bytes precede and follow the line.
 
-    Then many lines can be searched at once, and only those with a hit are looked at by themselves. False also for
-    expressions of which that is not easily seen.
+    If so, many lines can be searched at once, and only those with a match are processed separately. False also if this
+    is not easily determined.
     """
     return not _LOOKS_AROUND.search(pattern)
 
 
 def _class_end(pattern: str, position: int) -> int:
-    """The end of the character class that begins there."""
+    """Return the end of the character class that starts there."""
     position += 2 if pattern[position + 1 : position + 2] == "^" else 1
     position += 1  # a "]" that comes first is one of the class
     while position < len(pattern) and pattern[position] != "]":

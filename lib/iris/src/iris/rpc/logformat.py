@@ -1,19 +1,19 @@
-"""The record format of task logs: on the worker's disk, on the wire, on the controller's disk, and to its readers.
+"""The record format of task logs, used on the worker's disk, on the wire, on the controller's disk, and by readers.
 
 One record is one line of output (without its newline), or a piece of one:
 
     flags: u8 (bit 0: stderr, bit 1: partial, bit 2: note) | at_ms: u64 | length: u32 | data | check and length: u32
 
-All little-endian. The length stands on both sides of the data so that a file can be read from its end; the second one
-has 21 bits, and above it 11 bits of a checksum of all but the lengths, which is never 0. A log is only ever appended
-to, so an offset into it names the same byte for ever. A note is no output of the task: iris says in it what of the
+All numbers are little-endian. The length is on both sides of the data so that a file can be read from its end; the
+second length has 21 bits, above which are 11 bits of a checksum of everything but the lengths, which is never 0. A log
+is append-only, so an offset always refers to the same byte. A note is not output of the task: iris states in it which
 output is missing here, and why.
 
-Logs are read in spans: records that follow each other, handed on as the bytes that they are. Bytes that are no record
-make only themselves unreadable: reading goes on at the next record, found by its form (a time between 2004 and 2109,
-equal lengths on both sides, the checksum), and a note stands for the hole.
+Logs are read in spans: consecutive records, passed on as raw bytes. Only damaged bytes are unreadable: reading
+continues at the next record, recognized by its form (a time between 2004 and 2109, equal lengths on both sides, the
+checksum), and a note takes the place of the hole.
 
-Nothing outside of this module knows the layout.
+Only this module knows the layout.
 """
 
 import re
@@ -49,7 +49,7 @@ Read = Callable[[int, int], bytes]
 
 
 class Record(NamedTuple):
-    """One line, or a piece of one when `partial` (the line goes on in the next record of the same stream)."""
+    """One line, or a piece of one if `partial` (the line continues in the next record of the same stream)."""
 
     is_stderr: bool
     at_ms: int
@@ -64,13 +64,13 @@ class Record(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Whole records that follow each other in a log, or the note of a hole in it.
+    """Consecutive whole records of a log, or the note of a hole in it.
 
     Args:
-        data: The records. end: Offset in the log of the first byte behind them.
-        first_ms: The earliest time of them, or of the span that they were chosen from. last_ms: The latest.
-        plain: Each of them is a whole line of output: no piece of one, no note.
-        hole: Bytes of the log for which the note stands, if it is one.
+        data: The records. end: Offset in the log after their last byte.
+        first_ms: Minimum time of them, or of the span from which they were selected. last_ms: Maximum time.
+        plain: Whether each of them is a whole line of output, neither a piece nor a note.
+        hole: Number of missing bytes of the log, if it is a note.
     """
 
     data: bytes
@@ -86,26 +86,27 @@ class Span(NamedTuple):
         return _HEADER.unpack_from(self.data)[1] if self.data else self.first_ms
 
     def records(self) -> Iterator[Record]:
-        """The records; `Record.end` is an offset in the log."""
+        """Yield the records; `Record.end` is an offset in the log."""
         records = decode_all(self.data, self.end - len(self.data))
         return (record._replace(hole=self.hole) for record in records) if self.hole else records
 
     def part(self, begin: int, end: int) -> "Span":
-        """The records between two offsets in `data`."""
+        """Return the records between two offsets in `data`."""
         if end - begin == len(self.data):
             return self
         return self._replace(data=self.data[begin:end], end=self.end - len(self.data) + end)
 
     def first(self, most: int) -> tuple["Span", int]:
-        """The first records, and how many they are: `most`, or all."""
+        """Return the first records (at most `most`) and their number."""
         ends = [end for _, end, _ in islice(_places(self.data), most)]
         return self.part(0, ends[-1] if ends else 0), len(ends)
 
     def next_later(self, begin: int, time_ms: int) -> tuple[int, int]:
-        """Where in `data` the first record is that is later than a time, and its time; the end and 0 if there is none.
+        """Return the offset in `data` of the first record later than a time, and its time; the end and 0 if there is
+        none.
 
         Args:
-            begin: Where to begin: with a record, which is passed in any case.
+            begin: Offset of a record to start from, which is skipped in any case.
             time_ms: Unix ms.
         """
         if self.last_ms > time_ms:
@@ -115,11 +116,11 @@ class Span(NamedTuple):
         return len(self.data), 0
 
     def within(self, since_ms: int, until_ms: int) -> "Iterator[Span]":
-        """The parts that are of a time; both its ends are included.
+        """Return the parts in a time range, inclusive.
 
         Args:
             since_ms: Unix ms.
-            until_ms: Unix ms; 0: no end.
+            until_ms: Unix ms; 0 for no end.
         """
         until_ms = until_ms or _NEVER
         if since_ms <= self.first_ms and self.last_ms <= until_ms:
@@ -136,14 +137,14 @@ class Span(NamedTuple):
 
 
 def encode(is_stderr: bool, at_ms: int, data: bytes, partial: bool = False, note: bool = False) -> bytes:
-    """Return the bytes of one record. Raises ValueError when `data` is longer than MAX_DATA_BYTES.
+    """Return the bytes of one record. Raises ValueError if `data` is longer than MAX_DATA_BYTES.
 
     Args:
-        is_stderr: The line is of stderr.
+        is_stderr: Whether the line is from stderr.
         at_ms: Unix ms.
         data: The line without its newline.
-        partial: The line goes on in the next record of the stream.
-        note: It is a note of iris, no output of the task.
+        partial: Whether the line continues in the next record of the stream.
+        note: Whether it is a note of iris, not output of the task.
     """
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"a log record holds at most {MAX_DATA_BYTES} bytes, not {len(data)}")
@@ -153,10 +154,10 @@ def encode(is_stderr: bool, at_ms: int, data: bytes, partial: bool = False, note
 
 
 def encode_lines(is_stderr: bool, at_ms: int, lines: list[bytes]) -> bytes:
-    """The records of whole lines, as `encode` makes them, in a third of the time; each at most MAX_DATA_BYTES long.
+    """Return the records of whole lines of at most MAX_DATA_BYTES, like `encode`, in a third of the time.
 
     Args:
-        is_stderr: The lines are of stderr.
+        is_stderr: Whether the lines are from stderr.
         at_ms: Unix ms.
         lines: Without their newlines.
     """
@@ -175,7 +176,7 @@ def _encoded(flags: int, at_ms: int, lines: Iterable[bytes]) -> bytes:
 
 
 def encode_record(record: Record) -> bytes:
-    """The bytes of a record that was read.
+    """Return the bytes of a record.
 
     Args:
         record: The record.
@@ -184,36 +185,36 @@ def encode_record(record: Record) -> bytes:
 
 
 def lost_output(count: int, why: str) -> bytes:
-    """The text of a note: so many bytes of output are not here."""
+    """Return the text of a note about this many missing bytes of output."""
     return f"{count:,} bytes of output lost: {why}".encode()
 
 
 def lost_log(count: int, why: str) -> bytes:
-    """The text of a note: so many bytes of the log are not here; how much output they held is not known any more."""
+    """Return the text of a note about this many missing bytes of the log; the amount of output in them is unknown."""
     return f"{count:,} bytes of the log lost: {why}".encode()
 
 
 def hole(at_ms: int, end: int, count: int, text: bytes) -> Span:
-    """Return a note for `count` bytes before `end` that are not in the log.
+    """Return a note for `count` missing bytes before `end`.
 
     Args:
-        at_ms: Unix ms shown with the note.
-        end: Offset behind the missing bytes.
+        at_ms: Time of the note in Unix ms.
+        end: Offset after the missing bytes.
         count: Number of missing bytes.
-        text: The note.
+        text: The note's text.
     """
     return Span(encode(True, at_ms, text, note=True), end, at_ms, at_ms, False, count)
 
 
 def decode_all(buf: bytes, base: int = 0) -> Iterator[Record]:
-    """Yield the complete records of `buf`, which starts at a record; a cut last record is left out.
+    """Yield the complete records of `buf`, which starts at a record; a truncated last record is omitted.
 
     Args:
-        buf: Whole records, but for the last.
-        base: Offset of the first byte, of which `Record.end` counts on.
+        buf: Whole records, except for the last.
+        base: Offset of the first byte, to which `Record.end` refers.
 
     Raises:
-        ValueError: On bytes that are no record.
+        ValueError: The bytes are not a record.
     """
     position, size = 0, len(buf)
     header, trailer, crc32 = _HEADER.unpack_from, _TRAILER.unpack_from, zlib.crc32
@@ -235,11 +236,11 @@ def decode_all(buf: bytes, base: int = 0) -> Iterator[Record]:
 
 
 def whole_records(buf: bytes, most: int = READ_BYTES) -> Span | None:
-    """Return the records at the beginning, up to the first that is cut or none; None: there is none.
+    """Return the records at the start, up to the first truncated or invalid one; None if there is none.
 
     Args:
         buf: Bytes of a log.
-        most: Bytes with which the span is long enough.
+        most: Number of bytes after which the span ends.
     """
     position, size = 0, len(buf)
     first_ms, last_ms, seen = _NEVER, 0, 0
@@ -265,7 +266,7 @@ def whole_records(buf: bytes, most: int = READ_BYTES) -> Span | None:
 
 
 def _places(data: bytes, begin: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Where each record of a span begins and ends, and its time."""
+    """Return the start, end and time of each record of a span."""
     unpack = _HEADER.unpack_from
     while begin < len(data):
         _, at_ms, length = unpack(data, begin)
@@ -275,12 +276,12 @@ def _places(data: bytes, begin: int = 0) -> Iterator[tuple[int, int, int]]:
 
 
 def matching(data: bytes, find: Callable[[bytes, int], int], is_wanted: Callable[[bytes], object]) -> bytes:
-    """Return those records of a span's bytes of which the line is wanted.
+    """Return those records of a span whose line is selected.
 
     Args:
         data: Whole records.
-        find: Says from where on, at or behind an offset, something may be wanted; -1: nothing any more.
-        is_wanted: Looks at a line.
+        find: Returns the offset, from a given one on, at which the next match is possible; -1 for none.
+        is_wanted: Returns whether a line is selected.
     """
     found: list[bytes] = []
     begin, size = 0, len(data)
@@ -300,7 +301,7 @@ def matching(data: bytes, find: Callable[[bytes, int], int], is_wanted: Callable
 
 
 def claimed_bytes(buf: bytes) -> int:
-    """How long the record at the beginning says that it is; 0: it is none."""
+    """Return the length that the record at the start claims; 0 if it is not a record."""
     if len(buf) < _HEADER.size:
         return RECORD_OVERHEAD
     flags, _, length = _HEADER.unpack_from(buf)
@@ -308,11 +309,11 @@ def claimed_bytes(buf: bytes) -> int:
 
 
 def claimed_before(buf: bytes) -> int:
-    """How long the record at the end says that it is; 0: it is none."""
+    """Return the length that the record at the end claims; 0 if it is not a record."""
     length = _TRAILER.unpack_from(buf, len(buf) - _TRAILER.size)[0] & _LENGTHS
     return 0 if length > MAX_DATA_BYTES else RECORD_OVERHEAD + int(length)
 
 
 def possible_starts(buf: bytes) -> Iterator[int]:
-    """Where a record may begin, by the form of its header; none of those that begin in the last few bytes."""
+    """Return the offsets at which a record may start, by the form of its header, except in the last few bytes."""
     return (match.start() for match in _START.finditer(buf))

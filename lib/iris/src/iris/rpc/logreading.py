@@ -1,4 +1,4 @@
-"""Reading a log in the record format (`iris.rpc.logformat`): on from a place, or back from its end."""
+"""Reading a log in the record format (`iris.rpc.logformat`): forward from an offset, or backward from its end."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -24,15 +24,16 @@ _FIRST_BYTES: Final = 4096
 def read_spans(
     read: Read, start: int, end: int, closed: bool = False, most: int = READ_BYTES, before_ms: int = 0
 ) -> Iterator[Span]:
-    """Yield the records of a log between two offsets, in bounded memory; a note for each hole.
+    """Yield the records of a log between two offsets, in bounded memory, with a note for each hole.
 
     Args:
-        read: Gives bytes of the log.
+        read: Reads bytes of the log.
         start: Offset of a record's first byte.
-        end: Read to here.
-        closed: A record ends there, so what seems to go on beyond it is a hole; else a cut last record is left out.
-        most: Bytes with which a span is long enough.
-        before_ms: Unix ms of the record before `start`, if it is known: the time of a note that comes first.
+        end: Offset to read up to.
+        closed: Whether a record ends at `end`, so that one that seems to continue beyond it is a hole; else a truncated
+            last record is omitted.
+        most: Number of bytes after which a span ends.
+        before_ms: Unix ms of the record before `start`, if known: the time of an initial note.
     """
     position, at_ms, wanted = start, before_ms, READ_BYTES
     while position < end:
@@ -56,18 +57,18 @@ def read_spans(
 
 
 def read_from(read: Read, start: int, end: int, closed: bool = False) -> Iterator[Record]:
-    """Yield the records of `read_spans`, one by one; `Record.end` is an offset in the log."""
+    """Yield the records of `read_spans` one by one; `Record.end` is an offset in the log."""
     for span in read_spans(read, start, end, closed):
         yield from span.records()
 
 
 def last_complete(read: Read, size: int, known: int = 0) -> int:
-    """Return the offset of the end of the last record in the first `size` bytes of a log; more may follow later.
+    """Return the offset after the last complete record in the first `size` bytes of a log, which may grow later.
 
     Args:
-        read: Gives bytes of the log.
-        size: Bytes to look at.
-        known: The end of some complete record, from where to look when the last record is cut.
+        read: Reads bytes of the log.
+        size: Number of bytes to search.
+        known: The end of a complete record, from which to search if the last record is truncated.
     """
     if size == known or _record_before(_Window(read), size) is not None:
         return size
@@ -77,15 +78,15 @@ def last_complete(read: Read, size: int, known: int = 0) -> int:
 
 
 def start_of_last(read: Read, count: int, since_ms: int, end: int) -> tuple[int, int]:
-    """Return where the last records before an offset begin, and how many of those wanted the log does not have.
+    """Return the start of the last records before an offset, and how many of the requested ones the log lacks.
 
-    Reads backwards, so the cost depends on what is wanted and not on the size of the log. Holes count as records.
+    Reads backward, so that the cost depends on the request and not on the size of the log. Holes count as records.
 
     Args:
-        read: Gives bytes of the log.
-        count: How many are wanted.
-        since_ms: Unix ms; no more is wanted than one record that is earlier.
-        end: End of a record, or of a hole.
+        read: Reads bytes of the log.
+        count: Number of requested records.
+        since_ms: Unix ms; at most one earlier record is returned.
+        end: The end of a record or of a hole.
     """
     window = _Window(read)
     while count > 0 and end > 0:
@@ -96,7 +97,7 @@ def start_of_last(read: Read, count: int, since_ms: int, end: int) -> tuple[int,
 
 
 class _Window:
-    """The bytes before an offset, read more and more at a time."""
+    """The bytes before an offset, read in increasing portions."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -105,7 +106,7 @@ class _Window:
         self._most = _FIRST_BYTES
 
     def bytes(self, begin: int, end: int) -> bytes:
-        """The bytes of a range, which ends no later than any before it."""
+        """Return the bytes of a range, which must not end after a previous one."""
         if begin < self._base or end > self._base + len(self._buf):
             self._base = max(min(begin, end - self._most), 0)
             self._most = min(4 * self._most, READ_BYTES)
@@ -114,7 +115,7 @@ class _Window:
 
 
 def _record_before(window: _Window, end: int) -> tuple[int, int] | None:
-    """Where the record begins that ends there, and its time; None when none does."""
+    """Return the start and time of the record that ends there; None if none does."""
     total = claimed_before(window.bytes(end - RECORD_OVERHEAD, end)) if end >= RECORD_OVERHEAD else 0
     if not 0 < total <= end:
         return None
@@ -123,7 +124,9 @@ def _record_before(window: _Window, end: int) -> tuple[int, int] | None:
 
 
 def _hole_before(read: Read, end: int) -> int:
-    """Where the hole begins that ends there, found by reading on from so far back that whole records lie before it."""
+    """Return the start of the hole that ends there, found by reading forward from far enough back to include whole
+    records.
+    """
     back = 2 * MAX_RECORD_BYTES
     while True:
         start = max(end - back, 0)
@@ -134,7 +137,7 @@ def _hole_before(read: Read, end: int) -> int:
 
 
 def _next_record(read: Read, position: int, end: int) -> tuple[int, int]:
-    """Where the next record begins, at or behind an offset, and its time; the end and 0 when there is none."""
+    """Return the start and time of the next record at or after an offset; the end and 0 if there is none."""
     while position + RECORD_OVERHEAD <= end:
         window = read(position, min(READ_BYTES, end - position))
         for start in possible_starts(window):

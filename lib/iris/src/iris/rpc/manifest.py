@@ -1,6 +1,6 @@
-"""The manifest of a bundle: its format, and the rules that every part of the cluster holds it to.
+"""The manifest of a bundle: its format, and the rules that every part of the cluster enforces.
 
-The controller checks a manifest at submit, the worker again before it writes anything.
+The controller checks a manifest at submit, and the worker checks it again before it writes anything.
 """
 
 import re
@@ -43,7 +43,9 @@ class BundleEntry:
 
 
 def parse_manifest(data: bytes) -> list[BundleEntry]:
-    """The entries of a bundle's manifest, unchecked. Raises InvalidRequest for what is none, or of another format."""
+    """Return the entries of a bundle's manifest, unchecked. Raises InvalidRequest if it is invalid or of another
+    format.
+    """
     if len(data) > MAX_MANIFEST_BYTES:
         raise InvalidRequest(f"its manifest has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are allowed")
     try:
@@ -63,7 +65,7 @@ def parse_manifest(data: bytes) -> list[BundleEntry]:
 
 
 def check_entries(entries: Sequence[BundleEntry]) -> None:
-    """Raise InvalidRequest for entries that cannot be written, or would write or point outside of their directory."""
+    """Raise InvalidRequest for entries that cannot be written, or that write or point outside their directory."""
     kinds: dict[str, str] = {}
     total = 0
     for entry in entries:
@@ -79,7 +81,7 @@ def check_entries(entries: Sequence[BundleEntry]) -> None:
 
 
 def check_sizes(entries: Iterable[BundleEntry], sizes: dict[str, int]) -> None:
-    """Raise InvalidRequest for a file whose size is not that of its parts; `sizes` are those of all parts."""
+    """Raise InvalidRequest for a file whose size differs from that of its parts; `sizes` are those of all parts."""
     for entry in entries:
         actual = sum(sizes[part] for part in entry.part_digests)
         if actual != entry.size_bytes:
@@ -123,7 +125,7 @@ def _check_content(entry: BundleEntry) -> None:
 
 
 def _check_directories(kinds: Mapping[str, str]) -> None:
-    """No entry may lie below another, which would have to be a directory. Looks at each directory once."""
+    """Check that no entry is below another, which would have to be a directory. Visits each directory once."""
     seen: set[str] = set()
     for path in kinds:
         above = path.rpartition("/")[0]

@@ -15,14 +15,15 @@ OLDEST_VERSION: Final = 3
 
 
 def version_mismatch(caller: str, theirs: int, ours: int) -> str:
-    """Return why a caller and this controller do not work together, and which of them to upgrade; empty: they do.
+    """Return why a caller and this controller are incompatible, and which of them to upgrade; empty if they are
+    compatible.
 
-    Neighbours by one do, so that a cluster is upgraded host by host.
+    Consecutive versions are compatible, so that a cluster can be upgraded host by host.
 
     Args:
-        caller: Names it, e.g. "worker w1".
-        theirs: The version that it speaks.
-        ours: The version that this controller speaks.
+        caller: Its name for the message, e.g. "worker w1".
+        theirs: The caller's version.
+        ours: This controller's version.
     """
     if abs(theirs - ours) <= 1 and theirs >= OLDEST_VERSION:
         return ""
@@ -87,12 +88,12 @@ SERVER_OPTIONS: Final[tuple[ChannelOption, ...]] = (
 def call_metadata(
     token: str, attempt_id: str | None = None, protocol_version: int = PROTOCOL_VERSION
 ) -> tuple[tuple[str, str], ...]:
-    """Metadata that every call of a client or worker carries.
+    """Return the metadata of every call of a client or worker.
 
     Args:
-        token: Who calls.
-        attempt_id: The attempt that calls; None: no attempt.
-        protocol_version: Of the caller.
+        token: The caller's token.
+        attempt_id: The calling attempt; None for none.
+        protocol_version: The caller's version.
     """
     pairs = [(AUTHORIZATION_KEY, f"Bearer {token}"), (PROTOCOL_VERSION_KEY, str(protocol_version))]
     if attempt_id:

@@ -1,4 +1,4 @@
-"""The one table between the error classes of marin and gRPC status codes."""
+"""The mapping between the error classes of marin and gRPC status codes."""
 
 from typing import Final
 
@@ -48,12 +48,12 @@ _CODE_OF_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def status_of_number(number: int) -> grpc.StatusCode:
-    """Return the gRPC status of that number; UNKNOWN for none."""
+    """Return the gRPC status with this number; UNKNOWN for an unknown number."""
     return _CODE_OF_NUMBER.get(number, grpc.StatusCode.UNKNOWN)
 
 
 def to_status(error: MarinError) -> tuple[grpc.StatusCode, str]:
-    """The gRPC status and message of an error of the family; INTERNAL for one that has no row."""
+    """Return the gRPC status and message of an error; INTERNAL for a class without a mapping."""
     details = _cut(str(error))
     for error_class, code in _TABLE:
         if isinstance(error, error_class):
@@ -62,7 +62,7 @@ def to_status(error: MarinError) -> tuple[grpc.StatusCode, str]:
 
 
 def _cut(text: str) -> str:
-    """Return a text that a status can carry: an error may quote what was sent, however long that was."""
+    """Truncate a text to what a status can carry, because an error may quote long input."""
     data = text.encode(errors="replace")
     if len(data) <= _MOST_DETAILS:
         return text
@@ -71,14 +71,14 @@ def _cut(text: str) -> str:
 
 
 def from_rpc_error(error: grpc.RpcError) -> MarinError:
-    """The error of the family that a failed call stands for; a plain MarinError for codes without a row."""
+    """Return the error for a failed call; a plain MarinError for codes without a mapping."""
     code = error.code() if hasattr(error, "code") else None
     details = (error.details() if hasattr(error, "details") else None) or ""
     return MarinError(f"the call failed: {error}") if code is None else error_of_status(code, details)
 
 
 def error_of_status(code: grpc.StatusCode, details: str) -> MarinError:
-    """The error of the family that a gRPC status stands for; a plain MarinError for codes without a row."""
+    """Return the error for a gRPC status; a plain MarinError for codes without a mapping."""
     if (code, details) == _BROKEN_OFF:
         return Unavailable("the connection to the controller broke off")
     error_class = _CLASS_OF_CODE.get(code)

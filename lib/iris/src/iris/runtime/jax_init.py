@@ -1,4 +1,4 @@
-"""JAX over all tasks of a job."""
+"""Distributed JAX over all tasks of a job."""
 
 import os
 import socket
@@ -16,16 +16,16 @@ _HOST_ENV: Final = "IRIS_ACTOR_HOST"
 
 
 def initialize_jax(port: int = 8476, endpoint_name: str = COORDINATOR, poll_timeout: float = 300.0) -> None:
-    """Make the tasks of this job one distributed JAX program; nothing outside a job, and in a job of one task.
+    """Make the tasks of this job one distributed JAX program; no effect outside a job, and in a job with one task.
 
     Args:
-        port: Of the coordinator, which is task 0; another one where it is taken, or the job's port "jax" where it
+        port: Port of the coordinator, which is task 0; another is used if it is taken, or the job's port "jax" if it
             has one.
-        endpoint_name: Where task 0 tells its address.
-        poll_timeout: Seconds that the other tasks wait for it.
+        endpoint_name: Endpoint under which task 0 registers its address.
+        poll_timeout: How long the other tasks wait for it, in seconds.
 
     Raises:
-        DeadlineExceeded: Task 0 did not tell its address in time.
+        DeadlineExceeded: Task 0 did not register its address in time.
     """
     context = get_iris_ctx()
     if context is None or context.job.num_tasks <= 1:
@@ -37,16 +37,16 @@ def initialize_jax(port: int = 8476, endpoint_name: str = COORDINATOR, poll_time
 
 
 def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: float) -> tuple[str, int]:
-    """Tell, in task 0, or find the coordinator's address; return it and this task's index.
+    """Register (in task 0) or find the coordinator's address; return it and this task's index.
 
     Args:
         context: This task.
-        port: As of `initialize_jax`.
-        endpoint_name: As of `initialize_jax`.
-        timeout: Seconds to wait for task 0.
+        port: As in `initialize_jax`.
+        endpoint_name: As in `initialize_jax`.
+        timeout: How long to wait for task 0, in seconds.
 
     Raises:
-        DeadlineExceeded: It told nothing in time.
+        DeadlineExceeded: It registered nothing in time.
     """
     index = int(context.task_id.rpartition("/")[2])
     # By its full name: a parent job may have a coordinator, too.
@@ -70,14 +70,14 @@ def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: fl
 
 
 def own_host(environ: Mapping[str, str]) -> str:
-    """Return the address at which other tasks reach this one: what its worker says, else that of the host's name."""
+    """Return the address at which other tasks reach this one: the one from its worker, else that of the host name."""
     return environ.get(_HOST_ENV) or socket.gethostbyname(socket.gethostname())
 
 
 def free_port(host: str, port: int) -> int:
-    """Return `port`, or another one where something listens already.
+    """Return `port`, or another one if it is in use.
 
-    JAX itself would share a taken port with whoever has it, and get the other's connections.
+    JAX itself would share a used port with its owner, and receive the owner's connections.
     """
     for wanted in (port, 0):
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""`python -m iris.sim`: a workload on a fleet; or, of the fault simulation, one seed (`replay`) or many (`sweep`)."""
+"""`python -m iris.sim`: a workload on a fleet; or, for the fault simulation, one seed (`replay`) or many (`sweep`)."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ _EXIT_USAGE = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command line; returns the exit code: 0 fine, 1 a promise was broken, 2 bad input."""
+    """Run a command line; return the exit code: 0 success, 1 an invariant was violated, 2 bad input."""
     try:
         if not arguments or arguments[0] not in ("replay", "sweep"):
             return run_workload(arguments)

@@ -1,4 +1,4 @@
-"""The users of a simulation: they submit, stop and wait as a client does, through calls that get lost."""
+"""The users of a simulation: they submit, stop and wait like a client, through calls that can get lost."""
 
 import asyncio
 import random
@@ -25,8 +25,8 @@ class Book:
     """The users' knowledge: plans by name, acknowledged and refused submissions.
 
     Attributes:
-        acknowledged: Jobs with the number of times their name was used. refused: With the words of the refusal.
-        ended: What waits were answered. open_stories: Plans that have not come to their end.
+        acknowledged: Number of uses of each acknowledged job name. refused: Refused ones with the message.
+        ended: Results of waits. open_stories: Plans that have not finished.
     """
 
     acknowledged: dict[JobId, int] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Book:
 
 
 class SimCaller:
-    """A caller with a token at one place of the network, which tries again until an answer comes."""
+    """A caller with a token at one node of the network, which retries until an answer comes."""
 
     def __init__(
         self, network: Network, node: Node, peer: str, token: str, source: random.Random, attempt: str
@@ -50,7 +50,7 @@ class SimCaller:
         self._attempt = attempt
 
     async def call(self, method: str, request: Any, timeout_s: float = _CALL_S) -> Any:
-        """The answer. Raises MarinError when it is refused for good."""
+        """Return the answer. Raises MarinError if the call is refused permanently."""
         while True:
             try:
                 return await self._network.call(
@@ -75,7 +75,7 @@ class SimCaller:
             await asyncio.sleep(2)
 
     async def wait(self, names: list[JobId]) -> list[JobState]:
-        """Wait for the end of all of them."""
+        """Wait for the end of all these jobs."""
         request = pb.WaitJobsRequest(job_ids=names, timeout_ms=round(_WAIT_S * 1000))
         while True:
             answer = await self.call("JobService/WaitJobs", request, _WAIT_S + _CALL_S)
@@ -84,10 +84,10 @@ class SimCaller:
 
 
 class Users:
-    """Runs every plan's story in one process of its own.
+    """Runs every plan in a process of its own.
 
     Args:
-        book: Written as answers come.
+        book: Updated as answers come.
     """
 
     def __init__(self, network: Network, node: Node, secret: bytes, source: random.Random, book: Book) -> None:
@@ -145,7 +145,7 @@ class Users:
 
 
 def run_children(network: Network, source: random.Random, book: Book, process: Process, node: Node, token: str) -> None:
-    """Let a parent's process submit its children and wait for them; then it ends."""
+    """Let a parent's process submit its children, wait for them, and end."""
     caller = SimCaller(network, node, process.host.name, token, source, process.attempt_id)
     node.run(node.create_task, _run_children(caller, process, book))
 

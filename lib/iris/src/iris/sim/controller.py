@@ -1,4 +1,4 @@
-"""One life of the real controller in a simulated process: engine, sessions, services and store, without sockets."""
+"""One run of the real controller in a simulated process: engine, sessions, services and store, without sockets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class CheckedView(ClusterView):
 
 
 class _Engine(Engine):
-    """The real engine; what is posted to it can be overheard."""
+    """The real engine, with a hook for what is posted to it."""
 
     overhear: Callable[[Event], None]
 
@@ -55,12 +55,12 @@ class _Engine(Engine):
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults of one life of the controller.
+    """Faults of one run of the controller.
 
     Args:
-        commits: By the commit's number in this life, from 1.
-        dies_at_step: Killed before this callback of its loop; 0: not.
-        slow_s: How long a slow commit takes.
+        commits: By the commit's number in this run, from 1.
+        dies_at_step: Killed before this callback of its loop; 0 for never.
+        slow_s: Duration of a slow commit.
     """
 
     commits: dict[int, CommitFault]
@@ -72,10 +72,10 @@ NO_FAULTS: Final = Faults({})
 
 
 class ControllerLife:
-    """One controller process, from its start to its death.
+    """One controller process from its start to its end.
 
     Args:
-        on_violation: Told of an invariant that does not hold.
+        on_violation: Called with a violated invariant.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ControllerLife:
         return self.engine.view
 
     def stop_in_order(self) -> None:
-        """Say goodbye to the workers, then end; what the process does at SIGTERM."""
+        """Say goodbye to the workers, then end, like the process at SIGTERM."""
         if self.is_up:
             self.node.run(self.node.create_task, self._leave())
 

@@ -1,4 +1,4 @@
-"""A simulated host: the real worker (agent, session, supervisor) on it, and processes that only pretend to run."""
+"""A simulated host: the real worker (agent, session, supervisor) with simulated processes."""
 
 import asyncio
 import contextlib
@@ -41,12 +41,13 @@ _EPOCH_S: Final = 1_700_000_000
 
 @dataclass
 class SimContext:
-    """Shared parts of all hosts.
+    """The shared parts of all hosts.
 
     Args:
-        program_of: What a job's tasks do. spec_of: What was asked for; both by the job's name and sequence of attempts.
+        program_of: Returns the program of a job's tasks. spec_of: Returns their request; both by the job's name and
+            sequence of attempts.
         run_children: Called by a process whose program has children: it starts a task of the given node.
-        worker_fault: Whether the next start on a host fails by the host's fault, e.g. a full disk.
+        worker_fault: Returns whether the next start on a host fails by the host's fault, e.g. a full disk.
     """
 
     world: World
@@ -62,7 +63,7 @@ class SimContext:
 
 
 class Process:
-    """One pretended process; it outlives its agent unless the host dies."""
+    """One simulated process; it outlives its agent unless the host dies."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Process:
             self._timer = context.world.call_in(program.duration(context.source), self.finish)
 
     def finish(self, children_code: int | None = None) -> None:
-        """The command comes to its own end."""
+        """End the command normally."""
         code, number = self.program.ending(self.index, self.number)
         if children_code:
             code = children_code
@@ -117,7 +118,7 @@ class Process:
         context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
 
     def _look_at_fence(self) -> None:
-        """Kill the process beyond its fence, as the guardian does, whatever the agent's state."""
+        """Kill the process when its fence has passed, like the guardian, regardless of the agent's state."""
         if self._is_over:
             return
         if self.host.is_beyond_fence(self._fence_ms):
@@ -126,7 +127,7 @@ class Process:
             self.host.context.world.call_in(_FENCE_TICK_S, self._look_at_fence)
 
     def vanish(self) -> None:
-        """The host is gone, or a new agent kills what the former one left."""
+        """End the process because the host is gone or a new agent kills the processes of an earlier one."""
         self.listener = None
         self._end(Exit(0, signal.SIGKILL))
 
@@ -157,7 +158,7 @@ class Process:
 
 
 class _Runtime:
-    """Stands in for the guardian."""
+    """Replaces the guardian."""
 
     most_live = 1_000_000
     isolation = IsolationMode.OVERLAY
@@ -217,13 +218,13 @@ class _Runtime:
 
 
 class _Refused:
-    """Stands in for a process that never is."""
+    """Replaces a process that is never started."""
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None: ...
 
 
 class _Preparer:
-    """Stands in for BundlePreparer: takes its time, and sometimes fails."""
+    """Replaces BundlePreparer: takes time, and sometimes fails."""
 
     def __init__(self, context: SimContext) -> None:
         self._context = context
@@ -248,7 +249,7 @@ class _Preparer:
 
 @dataclass
 class _Link:
-    """Stands in for GrpcControllerLink."""
+    """Replaces GrpcControllerLink."""
 
     network: Network
     node: Node
@@ -278,14 +279,14 @@ class _Link:
 
 
 class SimHost:
-    """A machine with one worker. Powered on by `start`.
+    """A machine with one worker, powered on by `start`.
 
     Args:
-        skew_s: By how much its clock is wrong.
+        skew_s: Error of its clock.
 
     Attributes:
-        contact_ms: When the last beat was sent that the controller acknowledged.
-        crash_at_start_s: The agent dies so long after the next process starts; None: it does not.
+        contact_ms: When the last heartbeat acknowledged by the controller was sent.
+        crash_at_start_s: The agent dies this long after the next process starts; None for never.
     """
 
     def __init__(
@@ -310,15 +311,15 @@ class SimHost:
         return self.node is not None and not self.node.is_dying
 
     def is_beyond_fence(self, fence_ms: int) -> bool:
-        """True if the last contact with the controller is longer ago."""
+        """Return whether the last contact with the controller is longer ago than the fence."""
         return self.clock_ms() - self.contact_ms > fence_ms
 
     def clock_ms(self) -> int:
-        """Return the clock that measures contact (ms); it is never set back."""
+        """Return the monotonic clock that measures contact (ms)."""
         return int(self.context.world.now * 1000)
 
     def freeze(self, for_s: float) -> None:
-        """The agent stands still, as by SIGSTOP; its processes and the fence do not."""
+        """Suspend the agent, as by SIGSTOP; its processes and the fence continue."""
         if self.node is not None:
             self.node.freeze(self.context.world.now + for_s)
 
@@ -327,7 +328,7 @@ class SimHost:
         return self.supervisor.inventory() if self.supervisor is not None and self.is_up else []
 
     def start(self) -> None:
-        """Start the agent; like the real one it first kills what a former one left."""
+        """Start the agent; like the real one it first kills the processes of an earlier one."""
         if self.is_up:
             return
         for process in list(self.processes.values()):
@@ -337,23 +338,23 @@ class SimHost:
         node.run(self._build, node)
 
     def crash(self) -> None:
-        """The agent dies; its processes go on until the next one comes."""
+        """Kill the agent; its processes continue until the next one starts."""
         if self.node is not None:
             self.node.kill("agent crashed")
 
     def vanish(self) -> None:
-        """The machine is gone with everything on it."""
+        """Remove the machine with everything on it."""
         self.crash()
         for process in list(self.processes.values()):
             process.vanish()
 
     def leave(self) -> None:
-        """The platform sends SIGTERM: the agent ends its attempts, says so, and exits."""
+        """Make the platform send SIGTERM: the agent ends its attempts, reports that, and exits."""
         if self.is_up and self.node is not None:
             self.node.run(self.node.create_task, self._leave(self.node))
 
     def reap(self, node: Node, attempt_id: AttemptId) -> None:
-        """A process that the runtime started is gone."""
+        """Handle the end of a process that the runtime started."""
         if self._runtime is not None and node is self.node:
             self._runtime.processes.pop(attempt_id, None)
 

@@ -1,4 +1,4 @@
-"""Record of all commits beside the real store: every message may say only what is in it."""
+"""A record of all commits beside the real store: messages may contain only committed state."""
 
 import sqlite3
 from collections.abc import Callable, Container, Mapping
@@ -27,13 +27,14 @@ class CommitFault(StrEnum):
 
 @dataclass
 class Ledger:
-    """Committed records over all lives of the controller, and the checks of what leaves it.
+    """The committed records over all runs of the controller, and the checks of outgoing messages.
 
     Attributes:
-        granted: The worker of every attempt that was ever committed as live. violations: What was said too early.
-        stop_sent: Attempts that a worker was told to stop. unwanted: Those that were to stop by a commit.
-        begun: Attempts whose process has begun anywhere. running: Those that have not ended. exits: How others did.
-        told: Those whose process was asked to end, also by its host that leaves.
+        granted: The worker of every attempt that was ever committed as live. violations: Premature messages.
+        stop_sent: Attempts that a worker was told to stop. unwanted: Those that a commit stopped.
+        begun: Attempts whose process has started anywhere. running: Those that have not ended. exits: How the others
+            ended.
+        told: Those whose process was asked to end, including by its host when leaving.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Ledger:
     commits: int = 0
 
     def take(self, changes: Changes) -> None:
-        """A commit is on disk."""
+        """Record a commit that is on disk."""
         self.commits += 1
         for job in changes.jobs.values():
             known = self.jobs.get(job.job_id)
@@ -69,7 +70,7 @@ class Ledger:
         self.unwanted |= {name for name, lost in changes.lost.items() if lost and not lost.may_return}
 
     def compare(self, store: Store) -> None:
-        """A new life begins: the store must give back what was committed."""
+        """Check at the start of a run that the store returns what was committed."""
         stored = store.load()
         jobs = {job.job_id: job for job in stored.jobs}
         tasks = {task.task_id: task for task in stored.tasks}
@@ -84,7 +85,7 @@ class Ledger:
             self.violations.append(f"{what} {wrong[:3]} came back from the store other than they were committed")
 
     def _offline(self) -> dict[WorkerId, Worker]:
-        """A controller that starts has no sessions."""
+        """Return the workers without sessions, as a starting controller has them."""
         return {name: replace(worker, connected=False, is_late=False) for name, worker in self.workers.items()}
 
     # ---- what leaves the controller ----
@@ -138,7 +139,7 @@ class Ledger:
                 self.violations.append(f"the end of {ended} was acknowledged and is not committed")
 
     def _has_claim(self, name: AttemptId) -> bool:
-        """True if an attempt's work is what its live job waits for: it was wanted, and no successor has begun."""
+        """Return whether a live job waits for an attempt's result: it was wanted, and no successor has started."""
         task_id, number = parse_attempt_id(name)
         task = self.tasks.get(task_id)
         job = None if task is None else self.jobs[task.job_id]
@@ -156,11 +157,11 @@ class Ledger:
 
 
 class WatchedStore:
-    """The real store of one life of the controller, with the faults that strike its commits.
+    """The real store of one run of the controller, with simulated faults of commits.
 
     Args:
-        next_fault: What is to go wrong with the commit at hand. delay: Holds the process up, seconds by its own choice.
-        is_dead: Whether the process is being buried: then nothing reaches the disk.
+        next_fault: Returns the fault of the current commit. delay: Delays the process by a time of its own choice.
+        is_dead: Returns whether the process has been killed: then nothing reaches the disk.
     """
 
     def __init__(

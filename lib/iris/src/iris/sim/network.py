@@ -1,9 +1,9 @@
 """A seeded network between the controller and its workers and clients, with the semantics of gRPC over TCP.
 
-Messages of one stream arrive in order, late, or not at all: a stream that breaks loses what was on its way, and each
-side learns of the break in its own time (the keepalive), or only by what it no longer hears. Calls are lost on the way
-there or back, and arrive twice. Streams and calls overtake each other. A partition holds everything of one peer, in
-one direction or both; what outlasts the keepalive breaks its streams.
+Messages of one stream arrive in order, late, or not at all: a broken stream loses messages in transit, and each side
+detects the break after some time (the keepalive), or only by missing messages. Calls are lost in either direction, and
+may arrive twice. Streams and calls can overtake each other. A partition holds all messages of one peer, in one
+direction or both; one longer than the keepalive breaks its streams.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ _END: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Behaviour of the network; probabilities are for each call or message.
+    """The behaviour of the network; probabilities are per call or message.
 
     Args:
-        delay_s: Usual one-way delay. slow: Probability of a message that takes up to `slow_s`.
-        loss: Of a call's request, and of its answer. twice: Of a request that arrives a second time.
+        delay_s: Usual one-way delay. slow: Probability of a message delayed by up to `slow_s`.
+        loss: Probability of losing a call's request or its answer. twice: Probability of a request that arrives twice.
     """
 
     delay_s: float = 0.005
@@ -41,7 +41,7 @@ class Weather:
 
 
 class Network:
-    """Carries calls and streams to whichever controller serves now."""
+    """Carries calls and streams to the current controller."""
 
     def __init__(self, world: World, source: random.Random, weather: Weather) -> None:
         self.world = world
@@ -54,7 +54,7 @@ class Network:
     # ---- faults ----
 
     def partition(self, peer: str, until_s: float, up: bool = True, down: bool = True) -> None:
-        """Let nothing of `peer` through until then; `up` is towards the controller."""
+        """Hold all messages of `peer` until a time; `up` is the direction to the controller."""
         for direction, wanted in ((True, up), (False, down)):
             if wanted:
                 self._cut[(peer, direction)] = max(until_s, self._cut.get((peer, direction), 0))
@@ -65,13 +65,13 @@ class Network:
         self.world.call_at(until_s, self._heal, peer)
 
     def reset(self, peer: str) -> None:
-        """Break the peer's streams; both sides learn of it soon."""
+        """Break the peer's streams; both sides detect it soon."""
         for stream in list(self.streams):
             if stream.peer == peer:
                 stream.break_off(self._source.uniform(0, 0.5), self._source.uniform(0, 0.5))
 
     def still(self) -> None:
-        """Fine weather from now on; every partition ends."""
+        """Disable all faults from now on and end every partition."""
         self.weather = Weather()
         peers = {peer: None for peer, _ in self._cut}
         self._cut.clear()
@@ -79,7 +79,7 @@ class Network:
             self._heal(peer)
 
     def blocked_until(self, peer: str, up: bool) -> float:
-        """Return when the way of `peer` opens; a time in the past when it is open."""
+        """Return when the connection of `peer` is restored; a past time if it is open."""
         return self._cut.get((peer, up), 0.0)
 
     def delay(self) -> float:
@@ -127,16 +127,16 @@ class Network:
     async def call(
         self, node: Node, peer: str, token: str, method: str, request: Any, timeout_s: float, attempt_id: str = ""
     ) -> Any:
-        """One unary call, e.g. `method` "JobService/SubmitJob". Raises MarinError: the server's own, or Unavailable.
+        """Make one unary call. Raises MarinError: the server's own, or Unavailable.
 
         Args:
             node: The caller.
-            peer: Its name; partitions go by it.
+            peer: Its name, by which partitions apply.
             token: The caller's token.
             method: E.g. "JobService/SubmitJob".
             request: The message.
-            timeout_s: Seconds.
-            attempt_id: The attempt that calls; empty: none.
+            timeout_s: Timeout in seconds.
+            attempt_id: The calling attempt; empty for none.
         """
         call = _Call(self, node, peer, call_metadata(token, attempt_id), f"/iris.v1.{method}", request)
         try:
@@ -152,7 +152,7 @@ class Network:
 
 
 class _Call:
-    """One unary call on its way: at most one answer, perhaps two executions."""
+    """One unary call in transit: at most one answer, possibly two executions."""
 
     def __init__(
         self, network: Network, node: Node, peer: str, metadata: tuple[tuple[str, str], ...], method: str, request: Any
@@ -172,7 +172,7 @@ class _Call:
             world.call_in(network.delay() + network.delay(), self._arrive)
 
     def give_up(self) -> None:
-        """The caller waits no more; what runs for it hears of that."""
+        """Cancel the call; its execution is notified."""
         self._over = True
         for server, task in self._running:
             self._network.world.call_in(self._network.delay(), server.cancel, task)
@@ -214,7 +214,7 @@ class _Call:
 
 
 class Stream:
-    """One bidirectional stream; on the worker's side it looks like grpc.aio's call object."""
+    """One bidirectional stream; for the worker it behaves like grpc.aio's call object."""
 
     def __init__(self, network: Network, node: Node, peer: str, token: str) -> None:
         self.peer = peer
@@ -235,7 +235,7 @@ class Stream:
     # ---- the worker's side ----
 
     async def write(self, message: Any) -> None:
-        """Hand a message to the transport. Raises MarinError when the stream is known to be over."""
+        """Pass a message to the transport. Raises MarinError if the stream is known to have ended."""
         await asyncio.sleep(0)
         if self._error is not None:
             raise self._error
@@ -244,7 +244,7 @@ class Stream:
             self._up.send(message)
 
     async def read(self) -> Any:
-        """The next message. Raises MarinError when the stream is over."""
+        """Return the next message. Raises MarinError if the stream has ended."""
         while not self._responses:
             if self._error is not None:
                 raise self._error
@@ -256,7 +256,7 @@ class Stream:
         self._up.send(_END)
 
     def cancel(self) -> None:
-        """Leave: the server learns of it after what was sent before."""
+        """Cancel the stream; the server is notified after the messages sent before."""
         if not self._node.is_dying:
             self._up.send(_END)
             self._network.world.call_in(self._network.delay() * 2, self._cancel_serving)
@@ -289,7 +289,7 @@ class Stream:
     # ---- the end ----
 
     def break_off(self, worker_learns_s: float, server_learns_s: float | None) -> None:
-        """Lose what is on its way; the sides learn of it after these times (None: there is no server)."""
+        """Lose the messages in transit; the sides detect it after these times (None if there is no server)."""
         if self._up.is_broken:
             return
         self._up.is_broken = self._down.is_broken = True
@@ -339,7 +339,7 @@ def _wake(node: Node, future: "asyncio.Future[None] | None") -> None:
 
 
 class _Pipe:
-    """One direction of a stream: in order, late, held by partitions, lost when broken."""
+    """One direction of a stream: ordered, delayed, held by partitions, lost when broken."""
 
     def __init__(self, network: Network, peer: str, up: bool, deliver: Callable[[Any], None]) -> None:
         self.is_broken = False
@@ -356,7 +356,7 @@ class _Pipe:
         network.world.call_at(self._last_s, self._arrive, item)
 
     def flush(self) -> None:
-        """A partition has ended."""
+        """Deliver held messages at the end of a partition."""
         held, self._held = self._held, deque()
         for item in held:
             self._arrive(item)

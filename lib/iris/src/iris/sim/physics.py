@@ -1,4 +1,4 @@
-"""Processes on the simulated hosts, and whether they may run: the ground truth for judging the controller."""
+"""The processes on the simulated hosts, and whether they may run: the ground truth for checking the controller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class Running:
     """One process on one host.
 
     Args:
-        has_lent: Whether it waits for children now, so its cpu may be in other hands.
+        has_lent: Whether it is waiting for children, so that its cpu may be lent.
     """
 
     attempt_id: AttemptId
@@ -30,15 +30,15 @@ class Running:
 
 @dataclass
 class Physics:
-    """Every process there is, and what has become of those that ended.
+    """All processes, and how those that ended did so.
 
     Attributes:
-        violations: What ran and must not have.
-        excused: Attempts on workers that were declared late or lost while they could not be reached. Nobody can stop
-            those before the worker is reached again, so each may overlap with its successor, and only these may; but
-            never of an exclusive job, whose host has to end them in time.
-        exits: How the attempts ended that ended by themselves: exit code, or minus the signal.
-        told: Attempts whose process was asked to end: that it exits with 0 then is no success.
+        violations: Processes that ran although they should not have.
+        excused: Attempts on workers that were declared late or lost while unreachable. They cannot be stopped before
+            the worker is reachable again, so each may overlap with its successor, and only these may; but not attempts
+            of an exclusive job, whose host must end them in time.
+        exits: How attempts ended that ended by themselves: exit code, or minus the signal.
+        told: Attempts whose process was asked to end, so that an exit code of 0 is not a success.
     """
 
     now: Callable[[], float]
@@ -53,7 +53,7 @@ class Physics:
     overlaps: int = 0
 
     def start(self, attempt_id: AttemptId, host: str, capacity: Resources, spec: JobSpec) -> Running:
-        """Begin a process; another that it must not meet is a violation."""
+        """Start a process; running at the same time as a conflicting one is a violation."""
         task_id, number = parse_attempt_id(attempt_id)
         job_id, _ = parse_task_id(task_id)
         process = Running(
@@ -76,7 +76,7 @@ class Physics:
         return process
 
     def end(self, process: Running, exit: int | None) -> None:
-        """A process is gone; `exit` is None when something else than itself ended it."""
+        """Record the end of a process; `exit` is None if it did not end by itself."""
         del self.running[process.attempt_id]
         self.by_task[process.task_id].remove(process)
         if exit is not None:

@@ -1,4 +1,4 @@
-"""Behaviour of the simulated commands, and with it the ends that their jobs must have."""
+"""The behaviour of the simulated commands, and the resulting ends of their jobs."""
 
 import random
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from iris.domain.states import JobState
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The behaviour of every task of one job.
+    """The behaviour of all tasks of one job.
 
     Args:
-        seconds: How long a run usually takes. spread: By which share runs differ.
-        long_s: One run in ten takes so long; 0: none.
-        exit_code: Of an undisturbed run; 0: success. signal: It ends by that signal instead.
-        fails_below: Attempts numbered below this end with code 1 whatever `exit_code` says.
-        bad_tasks: Tasks with these indexes always end with code 1.
-        ignores_term: It ends only by SIGKILL.
-        output: Bytes that a run writes.
-        cannot_start: The command does not exist.
-        prepare_s: Time to make its environment ready; 0: there is nothing to make. prepare_fails: It cannot be made.
-        children: Submitted by the first task, and waited for; unless all succeed, it ends with code 3.
+        seconds: Usual duration of a run. spread: Relative variation of durations.
+        long_s: Duration of one run in ten; 0 for none.
+        exit_code: Of an undisturbed run; 0 for success. signal: Ends it instead of an exit.
+        fails_below: Attempts with a lower number end with code 1 regardless of `exit_code`.
+        bad_tasks: Indexes of tasks that always end with code 1.
+        ignores_term: Whether only SIGKILL ends it.
+        output: Number of bytes that a run writes.
+        cannot_start: Whether the command does not exist.
+        prepare_s: Time to prepare its environment; 0 for none. prepare_fails: Whether that fails.
+        children: Submitted by the first task, which waits for them and ends with code 3 unless all succeed.
     """
 
     seconds: float = 5.0
@@ -44,7 +44,7 @@ class Program:
         return self.seconds * source.uniform(1 - self.spread, 1 + self.spread)
 
     def ending(self, index: int, number: int) -> tuple[int, int]:
-        """(code, signal) of an undisturbed run of attempt `number` of task `index`."""
+        """Return (code, signal) of an undisturbed run of attempt `number` of task `index`."""
         if self.signal:
             return 0, self.signal
         if number < self.fails_below or index in self.bad_tasks:
@@ -54,14 +54,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One job: what is asked for, what it does, when, and how it may end.
+    """One job: its request, its behaviour, its times, and how it may end.
 
     Args:
-        submit_s: When its user submits it. stop_s: When the user stops it; 0: never.
-        again: Submitted under the same name once this one has ended.
+        submit_s: When its user submits it. stop_s: When the user stops it; 0 for never.
+        again: Submitted with the same name when this one has ended.
         allowed: States in which it may end.
-        is_refused: The controller must refuse it.
-        replaces: `again` is submitted at `stop_s` to take this one's place, instead of a stop.
+        is_refused: Whether the controller must refuse it.
+        replaces: Whether `again` is submitted at `stop_s` to replace this one, instead of a stop.
     """
 
     spec: JobSpec

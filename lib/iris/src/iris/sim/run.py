@@ -1,4 +1,4 @@
-"""One seed from its first moment to its last, with everything that must hold checked on the way and at the end."""
+"""One seed from start to end, with all invariants checked during the run and at the end."""
 
 import random
 import shutil
@@ -35,12 +35,12 @@ _TMPFS: Final = Path("/dev/shm")
 
 
 class SimulationFailed(MarinError, AssertionError):
-    """A promise was broken; the message lists what, and how to see it again."""
+    """An invariant was violated; the message lists the violations and how to reproduce them."""
 
 
 @dataclass
 class SeedReport:
-    """Result of a seed; `violations` is empty when every promise held."""
+    """Result of a seed; `violations` is empty if every invariant held."""
 
     seed: int
     violations: list[str] = field(default_factory=list)
@@ -57,11 +57,11 @@ class SeedReport:
 
     @property
     def command(self) -> str:
-        """Repeats the run and shows every line of it."""
+        """Return the command that repeats the run and shows every line of it."""
         return f"uv run python -m iris.sim replay --seed {self.seed} --trace"
 
     def check(self) -> None:
-        """Raise SimulationFailed when a promise was broken."""
+        """Raise SimulationFailed if an invariant was violated."""
         if self.violations:
             what = "\n  ".join(self.violations[:20])
             raise SimulationFailed(f"seed {self.seed}:\n  {what}\nreplay: {self.command}")
@@ -71,8 +71,8 @@ def run_seed(seed: int, show: Callable[[str], None] | None = None) -> SeedReport
     """Run one seed.
 
     Args:
-        seed: Determines the scenario and all chance in it.
-        show: Called with every line of what happens.
+        seed: Determines the scenario and all randomness.
+        show: Called with every line of the trace.
     """
     parent = str(_TMPFS) if _TMPFS.is_dir() else None
     root = Path(tempfile.mkdtemp(prefix="iris-sim-", dir=parent))
@@ -83,7 +83,7 @@ def run_seed(seed: int, show: Callable[[str], None] | None = None) -> SeedReport
 
 
 class Simulation:
-    """Puts a scenario's parts together and lets them run."""
+    """Assembles the parts of a scenario and runs them."""
 
     def __init__(self, scenario: Scenario, root: Path, trace: Trace) -> None:
         self.scenario = scenario
@@ -132,7 +132,7 @@ class Simulation:
     # ---- the story ----
 
     def run(self) -> SeedReport:
-        """Run to the end and judge."""
+        """Run to the end and check the result."""
         world, scenario = self.world, self.scenario
         violations: list[str] = []
         try:
@@ -273,7 +273,7 @@ class Simulation:
             self.book.violations.append(f"{host.name} was told to leave {_LEAVING_S:g} s ago and is still there")
 
     def _calm_down(self) -> None:
-        """Repair everything: whatever is left to do must now come to its end."""
+        """Repair everything, so that all remaining work must come to its end."""
         self._is_calm = True
         self.world.trace.note(self.world.now, "fault", "no more faults")
         self.network.still()
@@ -289,7 +289,7 @@ class Simulation:
         self._uncordon()
 
     def _uncordon(self) -> None:
-        """An operator looks now and then whether anything is closed or down that need not be."""
+        """Periodically uncordon or restart what need not be cordoned or down, like an operator."""
         for host in self.hosts.values():
             host.start()
         if self.life is not None and self.life.is_up:

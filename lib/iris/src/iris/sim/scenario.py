@@ -1,4 +1,4 @@
-"""One seed's story: the fleet, the jobs with what they must come to, and the faults that strike meanwhile."""
+"""The scenario of one seed: the fleet, the jobs with their expected ends, and the faults."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _KILLED: Final = frozenset({JobState.KILLED})
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """One host of the fleet; hosts of one `slice` come and go together."""
+    """One host of the fleet; hosts of one `slice` start and end together."""
 
     name: WorkerId
     capacity: Resources
@@ -57,10 +57,10 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One stroke.
+    """One fault.
 
     Args:
-        target: A host; the whole slice of that host for SLICE_LOSS. for_s: Until it is repaired.
+        target: A host; for SLICE_LOSS, the whole slice of that host. for_s: Time until it is repaired.
         up, down: The directions of a partition.
     """
 
@@ -74,11 +74,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that a seed decides beforehand.
+    """Everything that a seed determines in advance.
 
     Args:
         calm_s: When faults have ended and everything is repaired.
-        lives: What strikes the first, second, ... life of the controller; later ones are left alone.
+        lives: Faults of the first, second, ... run of the controller; later ones have none.
     """
 
     seed: int
@@ -93,7 +93,7 @@ class Scenario:
 
 
 def make_scenario(seed: int) -> Scenario:
-    """The story of a seed; equal for equal seeds, on every machine."""
+    """Return the scenario of a seed; the same on every machine."""
     source = random.Random(f"scenario {seed}")
     hosts = tuple(_fleet(source))
     calm_s = source.uniform(40, 90)
@@ -198,7 +198,7 @@ def _freezes(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) 
 
 
 def _cuts(source: random.Random, hosts: tuple[HostPlan, ...], calm_s: float) -> Iterator[Fault]:
-    """Outages of the network between the controller and one, half or all of the hosts at once."""
+    """Return network outages between the controller and one, half or all of the hosts at once."""
     for _ in range(source.choice([0, 0, 1, 1, 2])):
         count = source.choice([1, (len(hosts) + 1) // 2, len(hosts)])
         at_s, for_s = source.uniform(0.5, calm_s), source.choice([source.uniform(5, 90), source.uniform(60, 300)])
@@ -220,7 +220,7 @@ def _plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
 
 
 def _swift_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
-    """Arrays of short tasks, which are prefilled; in some seeds none."""
+    """Return arrays of short tasks, which are prefilled; empty for some seeds."""
     begin_s = source.uniform(0, calm_s * 0.7)
     for number in range(source.choice([0, 0, 1, 2, 3])):
         plan = _swift(source, f"/{source.choice(_USERS)}/swift{number}")
@@ -228,7 +228,7 @@ def _swift_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
 
 
 def _long_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
-    """Jobs that outlast an outage of the network."""
+    """Return jobs that last longer than an outage of the network."""
     for number in range(source.choice([1, 2, 3])):
         spec = _spec(source, f"/{source.choice(_USERS)}/long{number}", 0.5, replicas=source.randint(1, 3))
         plan = PlannedJob(spec, _program(source, seconds=source.uniform(40, 150)))
@@ -236,7 +236,7 @@ def _long_plans(source: random.Random, calm_s: float) -> Iterator[PlannedJob]:
 
 
 def _exclusive(source: random.Random, plan: PlannedJob) -> PlannedJob:
-    """The plan, for some as an exclusive job."""
+    """Return the plan, for some seeds as an exclusive job."""
     if source.random() < 0.7 or plan.is_refused:
         return plan
     fence_ms = source.choice([FENCE_MS, 2 * FENCE_MS])
@@ -277,7 +277,7 @@ def _many(source: random.Random, name: str) -> PlannedJob:
 
 
 def _swift(source: random.Random, name: str) -> PlannedJob:
-    """Its tasks take milliseconds, but for some that take long, now and then; some fail, some are stopped."""
+    """A job whose tasks take milliseconds, except for some long ones; some fail, some are stopped."""
     retries = source.choice([0, 0, 1])
     spec = _spec(
         source, name, source.choice([1, 1, 0.5]), replicas=source.randint(40, 120), max_retries_failure=retries,
@@ -323,7 +323,7 @@ def _gang(source: random.Random, name: str) -> PlannedJob:
 
 
 def _cpu_gang(source: random.Random, name: str) -> PlannedJob:
-    """Two of these fit beside each other on the slices' hosts by size; they must not be there together."""
+    """A gang of which two fit on the slices' hosts by size, but must not run there together."""
     spec = _spec(source, name, 1, replicas=2, coscheduling_group_by="tpu-name")
     return PlannedJob(spec, _program(source, seconds=source.choice([3.0, 15.0])))
 
@@ -334,20 +334,20 @@ def _failing_gang(source: random.Random, name: str) -> PlannedJob:
 
 
 def _endless(source: random.Random, name: str) -> PlannedJob:
-    """Runs until it is stopped."""
+    """A job that runs until it is stopped."""
     spec = _spec(source, name, 1, replicas=source.choice([1, 2]))
     return PlannedJob(spec, _program(source, seconds=_FOREVER_S), stop_s=1, allowed=_KILLED)
 
 
 def _reused(source: random.Random, name: str) -> PlannedJob:
-    """Stopped, and its name used again at once, while what ran may be on its way out."""
+    """A job that is stopped and whose name is reused at once, while its processes may still be ending."""
     plan = _endless(source, name)
     again = PlannedJob(_spec(source, name, 1, replicas=source.choice([1, 3])), _program(source, seconds=3.0))
     return replace(plan, again=again)
 
 
 def _replaced(source: random.Random, name: str) -> PlannedJob:
-    """Another job of the name takes its place while it runs."""
+    """A job that another job of the same name replaces while it runs."""
     return replace(_reused(source, name), replaces=True)
 
 
@@ -362,7 +362,7 @@ def _impatient(source: random.Random, name: str) -> PlannedJob:
 
 
 def _fragile(source: random.Random, name: str) -> PlannedJob:
-    """No preemption is tolerated."""
+    """A job that tolerates no preemption."""
     spec = _spec(source, name, 1, replicas=2, max_retries_preemption=0)
     return PlannedJob(spec, _program(source), allowed=_SUCCEEDED | {JobState.WORKER_FAILED})
 
@@ -378,7 +378,7 @@ def _filler(source: random.Random, name: str) -> PlannedJob:
 
 
 def _parent(source: random.Random, name: str) -> PlannedJob:
-    """A task that submits jobs and waits for them; as the cluster is small, they need the cpu that it lends."""
+    """A task that submits jobs and waits for them; in the small cluster they need the cpu that it lends."""
     children = []
     is_bad = source.random() < 0.3
     for number in range(source.randint(1, 3)):
@@ -394,7 +394,7 @@ def _parent(source: random.Random, name: str) -> PlannedJob:
 
 
 def _impossible(source: random.Random, name: str) -> PlannedJob:
-    """Refused, unless no worker is known yet; then it is never placed."""
+    """A job that is refused, unless no worker is known yet; then it is never placed."""
     spec = _spec(source, name, 1000, scheduling_timeout_ms=1000)
     return PlannedJob(spec, _program(source), allowed=frozenset({JobState.UNSCHEDULABLE}), is_refused=True)
 

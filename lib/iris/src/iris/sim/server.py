@@ -1,4 +1,4 @@
-"""The controller's gRPC server without gRPC: the real services behind the real interceptor."""
+"""The controller's gRPC server without gRPC: the real services with the real interceptor."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +23,7 @@ class _Details:
 
 
 class _Aborted(Exception):
-    """Raised by `context.abort`, as grpc's does."""
+    """Raised by `context.abort`, like grpc's exception."""
 
     def __init__(self, error: MarinError) -> None:
         super().__init__(str(error))
@@ -48,11 +48,11 @@ class _Context:
 
 
 class Server:
-    """Serves calls and streams in tasks of the controller's process.
+    """Runs calls and streams in tasks of the controller's process.
 
     Args:
-        interceptor: As grpc.aio would have it; services register themselves at this object.
-        inspect: Called with every answer and message that leaves.
+        interceptor: As passed to grpc.aio; services register with this object.
+        inspect: Called with every outgoing answer and message.
     """
 
     def __init__(self, node: Node, interceptor: Any, inspect: Callable[[Any], None]) -> None:
@@ -79,7 +79,7 @@ class Server:
         metadata: tuple[tuple[str, str], ...],
         send_back: Callable[[Any, MarinError | None], None],
     ) -> "asyncio.Task[None]":
-        """Serve a unary call; `send_back` gets the answer or the error, and nothing when it is cancelled."""
+        """Run a unary call; `send_back` gets the answer or the error, and nothing if it is cancelled."""
         return self._start(partial(self._serve_call, method, request, metadata, send_back))
 
     def start_stream(
@@ -89,11 +89,11 @@ class Server:
         respond: Callable[[Any], Awaitable[None]],
         finish: Callable[[MarinError | None], None],
     ) -> "asyncio.Task[None]":
-        """Serve a worker's session."""
+        """Run a worker's session."""
         return self._start(partial(self._serve_stream, token, requests, respond, finish))
 
     def cancel(self, task: "asyncio.Task[None]") -> None:
-        """The caller is gone."""
+        """Cancel the call because the caller is gone."""
         if not self.node.is_dying:
             self.node.run(task.cancel)
 

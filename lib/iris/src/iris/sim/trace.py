@@ -1,4 +1,4 @@
-"""Trace of a simulation, line by line: for people, and as a digest that two equal runs share."""
+"""Trace of a simulation: readable lines, and a digest that is the same for equal runs."""
 
 import hashlib
 from collections import deque
@@ -9,10 +9,10 @@ _KEPT: Final = 400
 
 
 class Trace:
-    """Collects lines; the last ones are kept.
+    """Collects lines and keeps the last ones.
 
     Args:
-        show: Called with every line as it comes, e.g. `print`.
+        show: Called with every line immediately, e.g. `print`.
     """
 
     def __init__(self, show: Callable[[str], None] | None = None) -> None:
@@ -22,7 +22,7 @@ class Trace:
         self._digest = hashlib.sha256()
 
     def note(self, now_s: float, who: str, what: str) -> None:
-        """Write a line."""
+        """Add a line."""
         line = f"{now_s:10.4f} {who:<14} {what}"
         self.count += 1
         self._last.append(line)
@@ -32,9 +32,9 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """Equal for equal stories."""
+        """Return the digest, equal for equal runs."""
         return self._digest.hexdigest()[:16]
 
     def tail(self, lines: int) -> list[str]:
-        """The last lines."""
+        """Return the last lines."""
         return list(self._last)[-lines:]

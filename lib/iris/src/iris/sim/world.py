@@ -1,7 +1,7 @@
-"""Time and turns of a simulation: one clock, one queue, and an asyncio loop for each simulated process.
+"""Time and scheduling of a simulation: one clock, one queue, and an asyncio loop for each simulated process.
 
-Everything runs in one thread. What asyncio code awaits comes true in an order that only the seed decides, so a run can
-be repeated to the last callback. A process may be killed between any two callbacks, as if by SIGKILL.
+Everything runs in one thread. The seed alone determines the order in which asyncio code continues, so a run can be
+repeated down to the last callback. A process may be killed between any two callbacks, as if by SIGKILL.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ _Loop: Any = asyncio.AbstractEventLoop
 
 
 class Crash(BaseException):
-    """Raised where a process dies: nothing of it catches this, and the world buries it."""
+    """Raised where a process is killed: its code does not catch it, the world does."""
 
 
 class Handle:
-    """A callback that is due at a time; the part of asyncio's handles that tasks and libraries use."""
+    """A callback scheduled for a time; the part of asyncio's handles that tasks and libraries use."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "node", "when_s")
 
@@ -55,11 +55,11 @@ class Handle:
 
 
 class World:
-    """The clock and everything that is still to happen.
+    """The clock and all future events.
 
     Attributes:
-        now: Seconds since the simulation began. steps: Callbacks run so far.
-        problems: Errors that no caller caught, e.g. an exception in a callback.
+        now: Seconds since the simulation started. steps: Number of callbacks run so far.
+        problems: Uncaught errors, e.g. an exception in a callback.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -73,14 +73,14 @@ class World:
         self._count = 0
 
     def call_at(self, when_s: float, callback: Callable[..., object], *args: Any) -> Handle:
-        """Let something happen to the world itself: a message arrives, a fault strikes."""
+        """Schedule an event of the world itself, such as the arrival of a message or a fault."""
         return self.put(Handle(None, when_s, callback, args, None))
 
     def call_in(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Handle:
         return self.call_at(self.now + delay_s, callback, *args)
 
     def put(self, handle: Handle) -> Handle:
-        """Queue a handle at its time; what is due now waits its turn behind what was due before."""
+        """Queue a handle at its time; those of the same time run in order of queueing."""
         if handle.when_s <= self.now:
             self._ready.append(handle)
         else:
@@ -89,7 +89,9 @@ class World:
         return handle
 
     def run_until(self, end_s: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Run until nothing is left, the clock reaches `end_s`, or `is_done` (asked whenever time moves on)."""
+        """Run until nothing is left, the clock reaches `end_s`, or `is_done` returns true (called whenever time
+        advances).
+        """
         while True:
             while self._ready:
                 self._run(self._ready.popleft())
@@ -105,11 +107,11 @@ class World:
                 self._ready.append(heapq.heappop(self._later)[2])
 
     def put_first(self, handles: Iterable[Handle]) -> None:
-        """Queue handles that were due long ago."""
+        """Queue handles that were due in the past."""
         self._ready.extendleft(reversed(list(handles)))
 
     def take_ready(self, node: "Node") -> list[Handle]:
-        """Remove and return what is due of a node: it dies, and these are its last words."""
+        """Remove and return the due handles of a node that is killed."""
         own = [handle for handle in self._ready if handle.node is node]
         self._ready = deque(handle for handle in self._ready if handle.node is not node)
         return own
@@ -131,7 +133,7 @@ class World:
 
 
 class Node(_Loop):  # type: ignore[misc]
-    """One simulated process: the event loop that its code runs on."""
+    """One simulated process with its event loop."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -146,17 +148,17 @@ class Node(_Loop):  # type: ignore[misc]
         self._held_up: deque[Handle] = deque()
 
     def hold_up(self, handle: Handle) -> None:
-        """Keep a callback that is due until the process is no longer busy, e.g. with a slow disk."""
+        """Delay a due callback until the process is no longer busy, e.g. with a slow disk."""
         if not self._held_up:
             self.world.call_at(self.busy_until, self._go_on)
         self._held_up.append(handle)
 
     def freeze(self, until_s: float) -> None:
-        """Run none of its callbacks until then, as by SIGSTOP."""
+        """Run none of its callbacks until a time, as by SIGSTOP."""
         self.busy_until = max(self.busy_until, until_s)
 
     def thaw(self) -> None:
-        """Let it go on now."""
+        """Resume it now."""
         self.busy_until = min(self.busy_until, self.world.now)
         self._go_on()
 
@@ -166,7 +168,7 @@ class Node(_Loop):  # type: ignore[misc]
             self.world.put_first(held_up)
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function as code of this process, e.g. to build its parts."""
+        """Call a function as code of this process, e.g. to create its parts."""
         asyncio._set_running_loop(self)
         try:
             return function(*args)
@@ -191,7 +193,7 @@ class Node(_Loop):  # type: ignore[misc]
             asyncio._set_running_loop(None)
 
     def kill(self, why: str) -> None:
-        """End the process at once. Its coroutines are unwound without effect on the world."""
+        """Kill the process at once. Its coroutines are unwound without effect on the world."""
         if self.is_dead or self.is_dying:
             return
         self.world.trace.note(self.world.now, self.name, f"dies: {why}")
@@ -212,7 +214,7 @@ class Node(_Loop):  # type: ignore[misc]
         self._tasks.clear()
 
     def complain(self, what: str) -> None:
-        """Record an error of this process that nothing caught."""
+        """Record an uncaught error of this process."""
         if not self.is_dying:
             self.world.problems.append(f"{self.name}: {what}")
 

@@ -1,4 +1,4 @@
-"""TLS beyond loopback: a cluster's own certificate authority, tokens that pin it, and trust in exactly that one.
+"""TLS beyond loopback: a cluster's own certificate authority, tokens that pin it, and trust in that authority only.
 
-Here belong certificates and pins; channels are opened in `iris.rpc.channels`.
+For certificates and pins; `iris.rpc.channels` opens channels.
 """

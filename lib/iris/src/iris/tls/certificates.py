@@ -1,9 +1,9 @@
-"""Certificates of a cluster: an authority (CA) of its own, and the server certificate that it signs.
+"""Certificates of a cluster: its certificate authority (CA), and the server certificate that it signs.
 
-Every connection names the server `SERVER_NAME`, whatever address it goes to: the authority signs for one cluster
-only, so a certificate is good for all addresses of its controller, and moving it needs no new one. The server's
-certificate carries its authority's in an extension of its own, so that whoever knows the authority's digest finds the
-authority in an ordinary handshake, before anything else is said (`iris.tls.trust`).
+Every connection uses the server name `SERVER_NAME`, whatever its address: the authority signs for one cluster only, so
+a certificate is valid for all addresses of its controller, and moving the controller requires no new one. The server's
+certificate contains its authority's in a custom extension, so that a client that knows the authority's digest gets the
+authority in an ordinary handshake, before anything else is sent (`iris.tls.trust`).
 """
 
 import datetime
@@ -37,10 +37,10 @@ _CLOCK_MARGIN: Final = datetime.timedelta(days=2)
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """The certificates and key by which a controller serves with TLS; PEM throughout.
+    """The certificates and the key with which a controller serves TLS, in PEM.
 
     Args:
-        ca_sha256: SHA-256 (hex) of the authority's certificate (DER): what tokens pin.
+        ca_sha256: SHA-256 (hex) of the authority's certificate (DER), which tokens pin.
     """
 
     certificate: bytes
@@ -51,7 +51,7 @@ class ServerIdentity:
 
 
 def digest_of(pem: bytes) -> str:
-    """Return the SHA-256 (hex) of a certificate, over its DER form as every tool shows it."""
+    """Return the SHA-256 (hex) of a certificate's DER form, as common tools show it."""
     import hashlib
     import ssl
 
@@ -61,14 +61,14 @@ def digest_of(pem: bytes) -> str:
 def ensure_certificates(
     state_dir: Path, *, renew: bool = False, now: datetime.datetime | None = None
 ) -> ServerIdentity:
-    """Return the certificates below a state directory; what is missing, runs out soon or is not valid yet is made.
+    """Return the certificates below a state directory; missing, expiring or not yet valid ones are created.
 
-    The authority is made once. A new server certificate changes nothing for those who trust the authority.
+    The authority is created once. A new server certificate changes nothing for clients that trust the authority.
 
     Args:
-        state_dir: The controller's directory; they are in `tls` there, mode 0700.
-        renew: Make a new server certificate although the old one is good.
-        now: The time; None: the clock's.
+        state_dir: The controller's directory; the certificates are in its `tls` directory, mode 0700.
+        renew: Create a new server certificate even if the old one is valid.
+        now: The current time; None for the clock's.
 
     Raises:
         MarinError: A file is damaged or cannot be written.
@@ -92,7 +92,7 @@ def read_certificates(state_dir: Path) -> ServerIdentity:
 
     Raises:
         NotFound: There are none.
-        InvalidRequest: They are damaged, or are not of one another.
+        InvalidRequest: They are damaged or do not match.
         Denied: Others can read their keys.
     """
     place = state_dir / DIRECTORY_NAME
@@ -108,14 +108,14 @@ def read_certificates(state_dir: Path) -> ServerIdentity:
 
 
 def read_authority(state_dir: Path) -> dict[str, bytes]:
-    """Return the files of the authority below a state directory, by name; its key is among them."""
+    """Return the files of the authority below a state directory by name, including its key."""
     place = state_dir / DIRECTORY_NAME
     found = {name: read_private(place / name, "a file of the controller's CA") for name in AUTHORITY_FILES}
     return {name: content for name, content in found.items() if content is not None}
 
 
 def write_authority(state_dir: Path, files: Mapping[str, bytes]) -> None:
-    """Put an authority below a state directory that has none; does nothing where there is one, or not all is given."""
+    """Write an authority below a state directory that has none; no effect if there is one, or if files are missing."""
     place = state_dir / DIRECTORY_NAME
     if (place / "ca.pem").exists() or set(files) != set(AUTHORITY_FILES):
         return
@@ -125,7 +125,7 @@ def write_authority(state_dir: Path, files: Mapping[str, bytes]) -> None:
 
 
 def authority_in(server_der: bytes) -> bytes | None:
-    """Return the authority's certificate (DER) that a server's carries; None: it is not one of ours."""
+    """Return the authority's certificate (DER) in a server certificate; None if it was not created by iris."""
     from cryptography import x509
 
     try:
@@ -166,7 +166,7 @@ def _check_fit(place: Path, server: "x509.Certificate", authority: "x509.Certifi
 
 
 def _is_outside_its_time(path: Path, now: datetime.datetime) -> bool:
-    """Whether it runs out soon, or is not valid yet: it was made while the clock was ahead."""
+    """Return whether it expires soon, or is not valid yet because the clock was ahead when it was created."""
     found = _load(path)
     return found.not_valid_before_utc > now or found.not_valid_after_utc - now < datetime.timedelta(days=_RENEWED_DAYS)
 

@@ -1,6 +1,6 @@
-"""Tokens as people hold them: the token itself, and the certificate authority to which alone it may be shown.
+"""The text form of tokens: the token itself, and the only certificate authority to which it may be sent.
 
-A pinned token reads `iris-v1.<sha256 of the CA>.<token>`; only `<token>` is ever sent. A join token reads
+A pinned token is `iris-v1.<sha256 of the CA>.<token>`; only `<token>` is ever sent. A join token is
 `iris-join-v1.<id>.<secret>.<sha256 of the CA>`; without TLS the digest is `insecure`.
 """
 
@@ -17,14 +17,14 @@ _NO_CA: Final = "insecure"
 
 @dataclass(frozen=True, slots=True)
 class PinnedToken:
-    """A token, and the SHA-256 (hex) of the only authority it may be shown to; empty: it was made without TLS."""
+    """A token, and the SHA-256 (hex) of the only authority to which it may be sent; empty if created without TLS."""
 
     token: str = field(repr=False)
     ca_sha256: str = ""
 
     @property
     def text(self) -> str:
-        """The form in which people hold it."""
+        """Return the text form."""
         return f"iris-v1.{self.ca_sha256}.{self.token}" if self.ca_sha256 else self.token
 
 
@@ -33,9 +33,9 @@ class JoinTokenText:
     """The parts of a join token.
 
     Args:
-        token_id: By which the controller and its operators know it; no secret.
-        secret: Proves it.
-        ca_sha256: SHA-256 (hex) of the controller's authority; empty: the controller serves without TLS.
+        token_id: Identifies it to the controller and its operators; not secret.
+        secret: Its secret.
+        ca_sha256: SHA-256 (hex) of the controller's authority; empty if the controller serves without TLS.
     """
 
     token_id: str
@@ -44,21 +44,21 @@ class JoinTokenText:
 
     @property
     def text(self) -> str:
-        """The form in which people hold it."""
+        """Return the text form."""
         return f"iris-join-v1.{self.token_id}.{self.secret}.{self.ca_sha256 or _NO_CA}"
 
 
 def parse_token(text: str) -> PinnedToken:
-    """Take a token apart; text without a pin is the token itself."""
+    """Split a token; text without a pin is the token itself."""
     match = _PINNED.fullmatch(text.strip())
     return PinnedToken(match[2], match[1]) if match else PinnedToken(text.strip())
 
 
 def parse_join_token(text: str) -> JoinTokenText:
-    """Take a join token apart.
+    """Split a join token.
 
     Raises:
-        InvalidRequest: It is none. The text is not repeated, as it may be another secret.
+        InvalidRequest: It is not a join token. The text is not repeated, because it may be another secret.
     """
     match = _JOIN.fullmatch(text.strip())
     if match is None:

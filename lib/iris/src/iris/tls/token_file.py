@@ -1,4 +1,4 @@
-"""Files that hold a token: read, and looked at for who else could."""
+"""Files that contain a token: reading them, and checking who else can access them."""
 
 import codecs
 import os
@@ -12,11 +12,11 @@ _OTHERS: Final = 0o077
 
 
 def read_token_file(path: str) -> str:
-    """Read the token in a file; a byte order mark before it is passed over.
+    """Return the token in a file; a byte order mark before it is ignored.
 
     Raises:
         MarinError: The file cannot be read.
-        InvalidRequest: It is empty, or holds something else than one token. What it holds is not repeated.
+        InvalidRequest: It is empty, or contains something other than one token. The content is not repeated.
     """
     try:
         content = Path(path).read_bytes()
@@ -26,11 +26,11 @@ def read_token_file(path: str) -> str:
 
 
 def token_in(content: bytes, path: str) -> str:
-    """Return the token that a file holds. Raises InvalidRequest as `read_token_file`.
+    """Return the token in a file's content. Raises InvalidRequest like `read_token_file`.
 
     Args:
-        content: Of the file.
-        path: Of the file, for messages.
+        content: The file's content.
+        path: The file, for messages.
     """
     for mark, name in _OTHER_TEXT:
         if content.startswith(mark):
@@ -49,10 +49,10 @@ def token_in(content: bytes, path: str) -> str:
 
 
 def privacy_warning(path: str) -> str:
-    """Return what to tell whoever uses a token file that other users may read or change; empty: they may not.
+    """Return a warning if other users may read or change a token file; empty if they may not.
 
     Args:
-        path: The file; one that is not there is left to its reader.
+        path: The file; a missing one is not reported.
     """
     try:
         mode = os.stat(path).st_mode

@@ -1,4 +1,4 @@
-"""Finding a controller's authority by its digest, before any secret is sent; and who may be spoken to in the clear."""
+"""Obtaining a controller's authority by its digest before any secret is sent; and allowed unencrypted addresses."""
 
 import contextlib
 import os
@@ -15,11 +15,11 @@ HANDSHAKE_S: Final = 5.0
 
 
 class _NoHandshake(OSError):
-    """A listener accepted, and then said nothing."""
+    """A listener accepted the connection and then sent nothing."""
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a "host:port" or a host is this machine's own loopback, which nobody else can listen to."""
+    """Return whether a "host:port" or a host is this machine's loopback, on which nobody else can listen."""
     host = address.rpartition(":")[0] if address.count(":") == 1 or address.startswith("[") else address
     host = host.strip("[]")
     if host == "localhost" or host == "127.0.0.1":
@@ -32,21 +32,21 @@ def is_loopback(address: str) -> bool:
 
 
 def default_ca_dir(environ: Mapping[str, str]) -> Path:
-    """Where a user's programs keep the authorities that they have met: iris/ca in XDG_CACHE_HOME or ~/.cache."""
+    """Return where a user's programs store known authorities: iris/ca in XDG_CACHE_HOME or ~/.cache."""
     base = environ.get("XDG_CACHE_HOME", "")
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "iris" / "ca"
 
 
 def trusted_ca(address: str, ca_sha256: str, ca_dir: Path) -> bytes:
-    """Return the authority (PEM) whose digest is given: the one that is kept, else the one that the controller shows.
+    """Return the authority (PEM) with this digest: the stored one, else the one that the controller presents.
 
     Args:
         address: "host:port" of the controller.
         ca_sha256: The digest, in hex.
-        ca_dir: Where authorities are kept, each by its digest; one is added when it was not there.
+        ca_dir: Where authorities are stored, named by digest; a new one is added.
 
     Raises:
-        Denied: The controller shows another one, or speaks no TLS. Nothing was sent to it.
+        Denied: The controller presents another one, or does not use TLS. Nothing was sent to it.
         Unavailable: It cannot be reached.
     """
     kept = ca_dir / f"{ca_sha256}.pem"
@@ -61,15 +61,15 @@ def trusted_ca(address: str, ca_sha256: str, ca_dir: Path) -> bytes:
 
 
 def fetch_ca(address: str, ca_sha256: str, timeout: float = HANDSHAKE_S) -> bytes:
-    """Ask a controller for its authority by a handshake that trusts nobody, and check the digest of what it shows.
+    """Get a controller's authority by a handshake that trusts nobody, and check its digest.
 
     Args:
         address: "host:port".
-        ca_sha256: The digest that is expected, in hex.
-        timeout: Seconds.
+        ca_sha256: The expected digest, in hex.
+        timeout: Timeout in seconds.
 
     Raises:
-        Denied: It shows another authority or none, or speaks no TLS.
+        Denied: It presents another authority or none, or does not use TLS.
         Unavailable: It cannot be reached.
     """
     import hashlib
@@ -104,7 +104,7 @@ def fetch_ca(address: str, ca_sha256: str, timeout: float = HANDSHAKE_S) -> byte
 
 
 def speaks_tls(address: str, timeout: float = 2.0) -> bool:
-    """Whether a listener answers a TLS handshake; for the words of an error, after a plain connection has failed."""
+    """Return whether a listener answers a TLS handshake; for error messages after a plain connection has failed."""
     try:
         _server_certificate(address, timeout)
     except OSError:
@@ -132,11 +132,11 @@ def _server_certificate(address: str, timeout: float) -> bytes:
 
 
 def certificate_trouble(reason: str, now: float) -> str:
-    """Return what is wrong with a controller's certificate, to be put after "its certificate"; "": nothing.
+    """Return what is wrong with a controller's certificate, as text after "its certificate"; "" for nothing.
 
     Args:
-        reason: What gRPC says.
-        now: Unix seconds, by this host's clock.
+        reason: gRPC's message.
+        now: Current time of this host in Unix seconds.
     """
     text = reason.lower()
     if "certificate" not in text:

@@ -1,4 +1,4 @@
-"""`python -m iris.sim`: what a fleet would do with a workload."""
+"""`python -m iris.sim`: how a fleet would handle a workload."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ partitions and lost messages. docs/simulation.md describes the files.
 
 
 def run_workload(arguments: Sequence[str]) -> int:
-    """Run a command line. Raises InvalidRequest for bad input, naming file, line and value."""
+    """Run a command line. Raises InvalidRequest for bad input, with file, line and value."""
     options = _parser().parse_args(arguments)
     if (options.trace is None) == (options.workload is None):
         raise InvalidRequest("give the jobs by one of --trace FILE.csv and --workload FILE.yaml")

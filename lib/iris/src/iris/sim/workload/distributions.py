@@ -1,4 +1,4 @@
-"""Workloads drawn from distributions, as a YAML file describes them; equal for equal seeds."""
+"""Workloads drawn from distributions in a YAML file; the same for equal seeds."""
 
 import math
 import random
@@ -23,9 +23,10 @@ _SHAPES: Final = {
 
 
 def draw_workload(path: Path, seed: int) -> list[Arrival]:
-    """The jobs of all classes of a workload file, by time of submission. Arrivals of a class are a Poisson process.
+    """Return the jobs of all classes of a workload file, by time of submission. Arrivals of a class are a Poisson
+    process.
 
-    Raises InvalidRequest naming file, class and value.
+    Raises InvalidRequest with file, class and value.
     """
     top = load_yaml(path)
     fields = Fields(str(path), top)
@@ -64,7 +65,7 @@ def _draw_class(fields: Fields, end_s: float, source: random.Random) -> list[Arr
 
 
 def _distribution(fields: Fields, name: str, default: float | None) -> Draw:
-    """A number, or a mapping of one shape to its parameters: `{lognormal: {median: 600, sigma: 1}}`."""
+    """Parse a number, or a mapping of one distribution to its parameters: `{lognormal: {median: 600, sigma: 1}}`."""
     if not fields.has(name) or not isinstance(fields.raw(name), dict):
         fixed = fields.number(name, default)
         return lambda source: fixed + 0 * source.random()
@@ -87,7 +88,7 @@ def _distribution(fields: Fields, name: str, default: float | None) -> Draw:
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises InvalidRequest naming the file and, for bad YAML, the line."""
+    """Return the mapping in a YAML file. Raises InvalidRequest with the file and, for bad YAML, the line."""
     with yaml_errors(path):
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""Reading the fields of input files and options; every complaint names the place, the value and what is allowed."""
+"""Reading the fields of input files and options; every error names the place, the value and what is allowed."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _KINDS: Final = ("gpu", "tpu")
 
 
 class Fields:
-    """The named values of one job class, host group or line; takes note of what was asked for.
+    """The named values of one job class, host group or line; tracks which names were requested.
 
     Args:
         place: For messages, e.g. "trace.csv, line 7".
@@ -31,13 +31,13 @@ class Fields:
         return value is not None and value != ""
 
     def raw(self, name: str) -> Any:
-        """The value as it stands. Raises InvalidRequest when it is missing."""
+        """Return the value unchanged. Raises InvalidRequest if it is missing."""
         if not self.has(name):
             raise InvalidRequest(f"{self.place}: {name} is missing")
         return self._values[name]
 
     def number(self, name: str, default: float | None = None, least: float = 0.0) -> float:
-        """A finite number of at least `least`."""
+        """Return a finite number of at least `least`."""
         if default is not None and not self.has(name):
             return default
         value = self.raw(name)
@@ -50,7 +50,7 @@ class Fields:
         return found
 
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`."""
+        """Return a whole number of at least `least`."""
         found = self.number(name, default, least)
         if found != int(found):
             raise InvalidRequest(f"{self.place}: {name} is {self._values[name]!r}; it must be a whole number")
@@ -60,7 +60,7 @@ class Fields:
         return str(self._values[name]).strip() if self.has(name) else default
 
     def user(self, value: str) -> str:
-        """A name that may stand in a job id."""
+        """Return a name that is valid in a job id."""
         try:
             return validate_name(value)
         except InvalidRequest as error:
@@ -75,7 +75,7 @@ class Fields:
         raise InvalidRequest(f"{self.place}: band is {word!r}; it must be one of {allowed}")
 
     def resources(self) -> Resources:
-        """`cpu` (cores), `memory_gib`, `device` ("tpu v5p-64", "gpu H100") and `devices`, each of one task or host."""
+        """Return `cpu` (cores), `memory_gib`, `device` ("tpu v5p-64", "gpu H100") and `devices` of one task or host."""
         device = self.text("device")
         if device and device.split()[0] not in _KINDS:
             raise InvalidRequest(f"{self.place}: device is {device!r}; it must begin with gpu or tpu, e.g. 'gpu H100'")
@@ -88,7 +88,7 @@ class Fields:
         return found
 
     def finish(self) -> None:
-        """Raise InvalidRequest for an unknown name: a typing error must not pass in silence."""
+        """Raise InvalidRequest for an unknown name, so that typos are reported."""
         for name in self._values:
             if name not in self._known:
                 raise InvalidRequest(f"{self.place}: {name!r} is unknown; known are {', '.join(self._known)}")

@@ -16,7 +16,7 @@ _FORM: Final = "e.g. '10:cpu=32,memory_gib=128' or '4x8:cpu=208,memory_gib=400,d
 
 
 def read_fleet(path: Path) -> list[Machine]:
-    """The hosts of a fleet file: `groups`, each with name, hosts, slices, cpu, ... Raises InvalidRequest."""
+    """Return the hosts of a fleet file: `groups`, each with name, hosts, slices, cpu, ... Raises InvalidRequest."""
     fields = Fields(str(path), load_yaml(path))
     groups = fields.raw("groups")
     fields.finish()
@@ -31,7 +31,7 @@ def read_fleet(path: Path) -> list[Machine]:
 
 
 def fleet_of_options(options: Sequence[str]) -> list[Machine]:
-    """The hosts of `--fleet` options: `[SLICESx]HOSTS:name=value,...`. Raises InvalidRequest."""
+    """Return the hosts of `--fleet` options: `[SLICESx]HOSTS:name=value,...`. Raises InvalidRequest."""
     found: list[Machine] = []
     for number, text in enumerate(options, 1):
         match = _OPTION.fullmatch(text)

@@ -1,4 +1,4 @@
-"""The two inputs of a workload simulation: what arrives, and the hosts there are."""
+"""The two inputs of a workload simulation: the arrivals and the hosts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ class Arrival:
     """One job of the workload.
 
     Args:
-        at_s: When it is submitted, from the beginning. duration_s: How long each of its tasks runs.
-        need: Of one task. group_by: Makes it a gang: all tasks on hosts that share this attribute's value.
-        origin: Where it comes from, for messages: "trace.csv, line 7".
+        at_s: Time of submission from the start. duration_s: Duration of each of its tasks.
+        need: Of one task. group_by: Makes it a gang: all tasks on hosts with the same value of this attribute.
+        origin: Its source, for messages: "trace.csv, line 7".
     """
 
     at_s: float
@@ -29,7 +29,7 @@ class Arrival:
     origin: str = ""
 
     def spec(self, number: int) -> JobSpec:
-        """The job as the controller knows it."""
+        """Return the job as passed to the controller."""
         return JobSpec(
             JobId(f"/{self.user}/job{number}"),
             CommandEntrypoint(("simulated",)),
@@ -54,7 +54,7 @@ GIB = 1 << 30
 
 
 def amount(cpu: float, memory_gib: float, device: str, devices: int) -> Resources:
-    """Resources from cores, GiB, and accelerators written "tpu v5p-64" or "gpu H100"."""
+    """Return resources from cores, GiB, and accelerators such as "tpu v5p-64" or "gpu H100"."""
     kind, _, variant = device.partition(" ")
     accelerator = Device(kind, variant.strip(), devices) if kind else None
     return Resources(round(cpu * 1000), round(memory_gib * GIB), 0, accelerator)

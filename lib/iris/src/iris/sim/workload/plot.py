@@ -1,4 +1,4 @@
-"""A picture of a workload simulation; needs matplotlib (`pip install marin-iris[plot]`)."""
+"""A plot of a workload simulation; requires matplotlib (`pip install marin-iris[plot]`)."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ from rigging.errors import InvalidRequest
 
 
 def plot(outcome: SimulationResult, path: Path) -> None:
-    """Write a picture: use of the fleet and waiting tasks over time, and how long tasks of each band waited.
+    """Write a plot of fleet usage and pending tasks over time, and of the waiting times of each band.
 
-    Raises InvalidRequest when matplotlib is missing or cannot write such a file.
+    Raises InvalidRequest if matplotlib is missing or cannot write this file type.
     """
     try:
         import matplotlib

@@ -1,4 +1,4 @@
-"""The figures of a workload simulation, as a table for people and as JSON."""
+"""The figures of a workload simulation, as a readable table and as JSON."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +10,9 @@ from iris.sim.workload.simulate import Sample, SimulationResult, Wait
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
-    """Seconds from submission to the first start, over tasks; those that never started count with what they waited."""
+    """Seconds from submission to the first start, over tasks; those that never started count with their waiting
+    time.
+    """
 
     tasks: int
     never_started: int
@@ -21,12 +23,12 @@ class WaitFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of a run.
+    """The figures of a run.
 
     Args:
-        cpu_utilisation, device_utilisation: Share of the fleet in use, averaged over time; None: there is none.
-        cpu_stranded, device_stranded: Share of the fleet that was free on hosts where a waiting task may run.
-        lost_core_hours: Work cut off by preemption, by weight (a core 1, an accelerator 32).
+        cpu_utilisation, device_utilisation: Share of the fleet in use, averaged over time; None if there is none.
+        cpu_stranded, device_stranded: Share of the fleet that was free on hosts where a pending task may run.
+        lost_core_hours: Work lost by preemption, by weight (a core 1, an accelerator 32).
     """
 
     hours: float
@@ -49,7 +51,7 @@ class Figures:
 
 
 def figures_of(outcome: SimulationResult) -> Figures:
-    """Sum an outcome up."""
+    """Summarize a result."""
     end_s = outcome.end_s
     bands = {band.word: [wait for wait in outcome.waits if wait.band is band] for band in PriorityBand}
     users: dict[str, list[Wait]] = {}
@@ -74,7 +76,7 @@ def figures_of(outcome: SimulationResult) -> Figures:
 
 
 def wait_figures(waits: Sequence[Wait]) -> WaitFigures:
-    """Percentiles by nearest rank: p50 is a wait that really was, such that half of all were no longer."""
+    """Return percentiles by nearest rank: p50 is an actual wait that half of all waits did not exceed."""
     seconds = sorted(wait.seconds for wait in waits)
     never = sum(not wait.is_over for wait in waits)
     return WaitFigures(len(waits), never, _rank(seconds, 0.50), _rank(seconds, 0.95), seconds[-1])
@@ -85,7 +87,7 @@ def _rank(ordered: Sequence[float], share: float) -> float:
 
 
 def _share(samples: Sequence[Sample], name: str, whole: float, end_s: float) -> float | None:
-    """Average of one value over time, from the beginning to the end, as a share of `whole`."""
+    """Return the average of one value over the whole time, as a share of `whole`."""
     if not whole or not end_s:
         return None
     ends = [sample.at_s for sample in samples[1:]] + [end_s]
@@ -97,7 +99,7 @@ def _share(samples: Sequence[Sample], name: str, whole: float, end_s: float) -> 
 
 
 def table(figures: Figures, outcome: SimulationResult) -> str:
-    """The figures as lines for people."""
+    """Return the figures as readable lines."""
     lines = [
         f"simulated        {figures.hours:.2f} h, {figures.jobs} jobs, {figures.tasks} tasks, "
         f"{figures.ended_tasks} of them ended",

@@ -1,4 +1,4 @@
-"""Runs a workload on a fleet: the real reducer and the real scheduling rounds, from event to event."""
+"""Runs a workload on a fleet: the real reducer and the real scheduling rounds, event by event."""
 
 import heapq
 import time
@@ -28,7 +28,7 @@ _PROGRESS_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The wait of one task for its first start; `is_over` is False when it still waited at the end."""
+    """The wait of one task for its first start; `is_over` is False if it was still waiting at the end."""
 
     user: str
     band: PriorityBand
@@ -38,8 +38,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The fleet from one moment to the next. Cores and accelerators; `waiting` tasks; `*_stranded` are free although
-    somebody waits who may run on that host."""
+    """The fleet between two times: cores and accelerators; `waiting` tasks; `*_stranded` are free on hosts where a
+    pending task may run.
+    """
 
     at_s: float
     cores_used: float
@@ -51,11 +52,12 @@ class Sample:
 
 @dataclass
 class SimulationResult:
-    """All that happened.
+    """The result of a simulation.
 
     Args:
-        refused: Jobs that no host could ever run, with the reason. stuck: Jobs never placed in full, with theirs.
-        preemptions: By the band that lost its place. lost_core_s: Weight times seconds of runs that were cut off.
+        refused: Jobs that no host could ever run, with the reason. stuck: Jobs never placed completely, with the
+            reason.
+        preemptions: By the preempted band. lost_core_s: Weight times seconds of interrupted runs.
     """
 
     cores: float
@@ -87,17 +89,17 @@ def simulate(
     until_s: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> SimulationResult:
-    """Let the workload arrive and run to its end.
+    """Simulate the workload to its end.
 
     Args:
         arrivals: Jobs with their times.
         machines: The fleet.
-        stop_s: How long a preempted task takes to leave; it starts anew when it is placed again.
-        until_s: End then, whatever still runs; None: when everything has ended.
-        progress: Called every two seconds of real time with a line for people.
+        stop_s: How long a preempted task takes to end; it restarts when it is placed again.
+        until_s: When to end the simulation, even if jobs are running; None to end when all jobs have ended.
+        progress: Called every two seconds of real time with a readable line.
 
     Raises:
-        InvalidRequest: There is no host, or a host is named twice.
+        InvalidRequest: There is no host, or two hosts have the same name.
     """
     return _Simulation(arrivals, machines, stop_s, until_s, progress).run()
 

@@ -1,4 +1,4 @@
-"""Workloads from CSV files, one job a line."""
+"""Workloads from CSV files with one job per line."""
 
 import csv
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ OPTIONAL: Final = ("band", "tasks", "memory_gib", "device", "devices", "group_by
 
 
 def read_trace(path: Path) -> list[Arrival]:
-    """The jobs of a trace, by time of submission; docs/simulation.md describes the columns.
+    """Return the jobs of a trace, by time of submission; docs/simulation.md describes the columns.
 
-    Raises InvalidRequest naming file, line and value, also when the file cannot be read.
+    Raises InvalidRequest with file, line and value, also if the file cannot be read.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
