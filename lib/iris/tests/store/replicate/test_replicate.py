@@ -98,6 +98,9 @@ async def test_going_back_to_a_time_makes_it_the_latest_state_also_for_a_control
     life.end()
     with pytest.raises(NotFound, match="no snapshot at or before 1000 ms"):
         rewind(url, tmp_path / "a", 1000, PACE.lease_timeout_s)
+    with pytest.raises(NotFound, match=r"remote state .*/remotf: there is no snapshot"):
+        rewind(str(tmp_path / "remotf"), tmp_path / "a", None)
+    assert not (tmp_path / "remotf").exists(), "a mistyped place is left as it is"
     done = rewind(url, tmp_path / "a", at_ms, PACE.lease_timeout_s)
     assert done.moved_to is not None
     assert (done.moved_to / "iris.db").exists()

@@ -14,7 +14,7 @@ from iris.store.replicate.leadership import LEASE_TIMEOUT_S, acquire_lease
 from iris.store.replicate.remote import RemoteState, position
 from iris.store.replicate.restore import restore, set_aside
 from rigging.distributed_lock import create_lock
-from rigging.errors import Conflict
+from rigging.errors import Conflict, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float 
         Conflict: A controller uses the remote state or the directory. NotFound: There is no state (that old).
     """
     remote = RemoteState(url)
+    try:
+        plan_restore(remote.listing(), at_ms)  # the lease would make the directory of a mistyped place
+    except NotFound as error:
+        raise NotFound(f"remote state {url}: {error}") from None
     lease = create_lock(remote.lease_url, heartbeat_timeout=lease_timeout_s, must_renew=True)
     acquire_lease(lease, url, lease_timeout_s)
     try:
