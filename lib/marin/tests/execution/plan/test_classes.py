@@ -4,7 +4,7 @@ import json
 import logging
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from enum import Enum, StrEnum
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -191,3 +191,10 @@ def test_a_class_of_the_script_that_runs_has_the_name_that_importing_it_gives(tm
     for words in (["exp/train.py"], ["-m", "exp.train"], ["-c", "import exp.train as t; print(t.classes_of(t.A()))"]):
         done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout == "{'(config)': 'exp.train.A'}\n"
+
+
+def test_a_class_that_came_by_value_from_another_script_is_not_recorded() -> None:
+    """A job's `__main__` is not the script, so targets of a sweep would have another class in each of them."""
+    sent = make_dataclass("Sent", ["b"])
+    sent.__module__ = "__main__"
+    assert classes_of(sent(b=(1,))) == {"b": "kind tuple"}

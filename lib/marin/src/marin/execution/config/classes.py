@@ -19,6 +19,8 @@ from marin.execution.config.visitor import LEAF_TYPES, ConfigVisitor, dataclass_
 #: The path under which the class of a config itself stands.
 WHOLE_CONFIG: Final = "(config)"
 _KIND: Final = "kind "
+# In place of the module of a class that came by value from the `__main__` of another process.
+_SENT: Final = "(sent by value)"
 _PLAIN: Final = (pathlib.PurePath,)
 _PASSED: Final = LEAF_TYPES | {ExecutorStep, InputName, OutputName}
 
@@ -42,15 +44,20 @@ def is_kind(name: str | None) -> bool:
 
 
 def class_name(cls: type[Any]) -> str:
-    """Return `module.qualified_name`; for a class of the running script, the name under which it could be imported."""
-    module = _main_module() if cls.__module__ == "__main__" else cls.__module__
+    """Return `module.qualified_name`; for a class of the running script, the name under which it could be imported.
+
+    A class of another process's script, which came by value, has no such name here: the text contains `_SENT`.
+    """
+    module = _main_module(cls) if cls.__module__ == "__main__" else cls.__module__
     if module == "pathlib._local":  # so Python 3.13 calls it, and no other
         module = "pathlib"
     return f"{module}.{cls.__qualname__}"
 
 
-def _main_module() -> str:
+def _main_module(cls: type[Any]) -> str:
     main = sys.modules["__main__"]
+    if not hasattr(main, cls.__qualname__.partition(".")[0]):
+        return _SENT
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
         return str(spec.name).removesuffix(".__main__")
@@ -147,4 +154,5 @@ class _Classes(ConfigVisitor):
                 self.visit_at(item, field_path(path, str(name)))
 
     def _note(self, path: str, name: str) -> None:
-        self._found[path or WHOLE_CONFIG] = name
+        if _SENT not in name:
+            self._found[path or WHOLE_CONFIG] = name
