@@ -37,13 +37,12 @@ class disk_cache(Generic[P, R]):
     Concurrent callers may each compute; to let only one compute, use `locked_disk_cache` or
     `disk_cache(distributed_lock(fn), output_path=path)(path)`.
 
-    Args:
-        fn: The function.
-        output_path: The result's path, the same for all arguments. By default each set of arguments has its own path in
-            the storage that is emptied after a day (`marin_temp_bucket(1)`).
-        save_fn: `save_fn(value, path)` stores a result. By default results are pickled, so a later call gets back any
-            type unchanged.
-        load_fn: `load_fn(path)` loads a result.
+    - `fn`: The function.
+    - `output_path`: The result's path, the same for all arguments. By default each set of arguments has its own path in
+      the storage that is emptied after a day (`marin_temp_bucket(1)`).
+    - `save_fn(value, path)` stores a result. By default results are pickled, so a later call gets back any type
+      unchanged.
+    - `load_fn(path)` loads a result.
 
     Raises:
         InvalidRequest: (from a call) An argument, a value bound to the function, or the result cannot be pickled.
