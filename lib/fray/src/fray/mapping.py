@@ -188,7 +188,7 @@ def _raisable(error: Exception) -> Exception:
 
 
 class _Mapping:
-    """One iteration.
+    """One iteration over the results of `map`.
 
     Args:
         client: Submits the jobs.

@@ -4,7 +4,7 @@ A packed value is a line and a pickle:
 
     3.12\\n<pickle>                    the version of Python, for classes may go as bytecode
     3.12 stored <sha256> <url>\\n     a large one, whose pickle is a file in the temporary prefix
-    ! <reason>\\n                     there is a value, but it cannot be had
+    ! <reason>\\n there is a value, but it is not available
 
 `iris.worker.callable_main` writes the same format where this module is not installed.
 """

@@ -129,8 +129,8 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
 def _restrict(connection: sqlite3.Connection, reader: str) -> _Authorizer:
     """Create the views that a reader may see, and an authorizer that blocks everything else.
 
-    Only inner views read the tables, under names that no query can know. SQLite tells the authorizer in which view it
-    reads, but a query could give its WITH clause the name of any view that it knows.
+    Only inner views read the tables, under names that no query can know. SQLite passes the authorizer the name of the
+    view that it reads in, but a query could give its WITH clause the name of any view that it knows.
     """
     prefix = f"v{secrets.token_hex(16)}_"
     for name, select in VIEWS.items():

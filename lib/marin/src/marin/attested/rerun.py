@@ -178,7 +178,7 @@ class Rerun:
 
 
 def sampled(keys: Sequence[str], count: int | None, seed: int) -> list[str]:
-    """Return so many of the keys, chosen by a seed, in their order; all when there are not more."""
+    """Return `count` of the keys, chosen by a seed, in their order; all if there are no more."""
     if count is None or count >= len(keys):
         return list(keys)
     chosen = set(random.Random(seed).sample(keys, count))

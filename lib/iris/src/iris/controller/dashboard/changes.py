@@ -1,4 +1,4 @@
-"""News for watchers of the whole cluster: the changed jobs, merged while a watcher is slow."""
+"""Change notifications for watchers of the whole cluster, merged while a watcher is slow."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ MOST_NAMED: Final = 200
 
 @dataclass(slots=True)
 class ClusterNews:
-    """Changes since the last news.
+    """Changes since the last notification.
 
     Attributes:
         job_ids: Jobs that have changed, or whose tasks have.
@@ -68,7 +68,7 @@ class ChangeWatchers:
 
         Args:
             wait_s: How long to collect further changes after the first one.
-            hello: Yield empty news at once. Nothing that changes after it is missed.
+            hello: Yield an empty notification at once. No later change is missed.
 
         Raises:
             Unavailable: The controller exits.

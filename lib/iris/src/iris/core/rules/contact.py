@@ -150,8 +150,8 @@ class Contacts:
     def look(self, view: ClusterView, now_ms: int) -> list[Event]:
         """Return the due events. Each stage of a worker's silence occurs once.
 
-        Time in which the controller itself was paused (stopped, suspended) is at first nobody's silence: messages sent
-        meanwhile have not been read yet.
+        Time in which the controller itself was paused (stopped, suspended) does not count as silence at first: messages
+        sent meanwhile have not been read yet.
         """
         if now_ms - self._looked_ms > self._rules.late_after_ms:
             for contact in self._known.values():

@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class EndpointTable:
-    """Everybody may read it; only the view calls `apply`."""
+    """The registered endpoints. Any code may read them; only the view calls `apply`."""
 
     def __init__(self) -> None:
         self._all: dict[EndpointId, RegisteredEndpoint] = {}

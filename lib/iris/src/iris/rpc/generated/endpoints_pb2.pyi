@@ -50,7 +50,7 @@ class Endpoint(_message.Message):
     name: _builtins.str
     """full: "/user/job[/child...]/leaf" """
     attempt_id: _builtins.str
-    """who answers; the endpoint goes when this attempt ends"""
+    """the attempt that answers; the endpoint is removed when it ends"""
     address: _builtins.str
     """"host:port" """
     registered_at_ms: _builtins.int
@@ -102,7 +102,7 @@ class RegisterEndpointRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """a leaf (in the namespace of the caller's own job), or a full name in its job or one above it"""
+    """a leaf (in the namespace of the caller's own job), or a full name in its job or an ancestor of it"""
     attempt_id: _builtins.str
     address: _builtins.str
     @_builtins.property
@@ -187,9 +187,9 @@ class ResolveEndpointRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """full, or a leaf that is looked up in `namespace` and then in the jobs above it"""
+    """full, or a leaf that is looked up in `namespace` and then in its parent jobs"""
     namespace: _builtins.str
-    """a job; empty: the caller's own"""
+    """a job; empty for the caller's own"""
     def __init__(
         self,
         *,
@@ -211,7 +211,7 @@ class ResolveEndpointResponse(_message.Message):
     ENDPOINTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
-        """all that answer under the name; none: nothing does now"""
+        """all endpoints with this name; empty if there is none at present"""
 
     def __init__(
         self,
@@ -280,7 +280,7 @@ class WatchEndpointsRequest(_message.Message):
     """as in ListEndpointsRequest"""
     namespace: _builtins.str
     task_id: _builtins.str
-    """with a name: the only task that registers it, so that its end for good is the end; or empty"""
+    """with a name: the only task that registers it, whose final end ends the watch; or empty"""
     def __init__(
         self,
         *,
@@ -299,7 +299,7 @@ Global___WatchEndpointsRequest: _TypeAlias = WatchEndpointsRequest  # noqa: Y015
 
 @_typing.final
 class EndpointsUpdate(_message.Message):
-    """The first message of a watch is the whole; those after it say what changed."""
+    """The first message of a watch contains all endpoints; later ones contain the changes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -308,7 +308,7 @@ class EndpointsUpdate(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     ENDED_REASON_FIELD_NUMBER: _builtins.int
     ended: _builtins.bool
-    """the job of the namespace, or the task, has ended (or never was): nothing will register there now"""
+    """the job of the namespace, or the task, has ended or never existed"""
     ended_reason: _builtins.str
     @_builtins.property
     def added(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
@@ -338,7 +338,7 @@ class ActorKeyRequest(_message.Message):
 
     USER_FIELD_NUMBER: _builtins.int
     user: _builtins.str
-    """empty: the caller's own"""
+    """empty for the caller's own"""
     def __init__(
         self,
         *,
@@ -358,7 +358,7 @@ class ActorKeyResponse(_message.Message):
 
     KEY_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
-    """what actors and callers of one user prove to each other that they hold"""
+    """the key by which actors and callers of one user authenticate each other"""
     def __init__(
         self,
         *,

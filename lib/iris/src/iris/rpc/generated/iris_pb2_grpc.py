@@ -809,7 +809,7 @@ class ClusterServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RemoveWorker(self, request, context):
-        """The host is gone with all that ran there; refused while the worker is connected.
+        """Remove a worker whose host is gone with all that ran there; refused while the worker is connected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -50,7 +50,7 @@ def load_script(script: str, arguments: Sequence[str], request: ExplainRequest) 
     Raises:
         NotFound: There is no such script.
         InvalidRequest: It cannot be imported, or raises.
-        Conflict: It ends by itself before it comes to its steps.
+        Conflict: It ends before it reaches its steps.
     """
     if script.endswith(".py") and not os.path.exists(script):
         raise NotFound(f"no script {script}")

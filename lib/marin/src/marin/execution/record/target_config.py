@@ -1,4 +1,4 @@
-"""The config of a sweep's target, recorded in its directory: each id stands for one config."""
+"""The config of a sweep's target, recorded in its directory: each id refers to one config."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def judge(path: str, stored: StoredLease, holder: HolderState, now: float, uncha
 
 
 def why_gone(seen: LeaseSeen | None) -> str | None:
-    """Return why nobody runs an output whose status says so; None while somebody may.
+    """Return why an output is not running although its status says so; None if it may be running.
 
     Args:
         seen: Its lease; None if there is none.
