@@ -80,22 +80,6 @@ def test_a_lock_names_what_it_takes_from_where(root):
     assert beside == ["index", "lib", "proj/pyproject.toml", "proj/uv.lock", "wheels/w-1-py3-none-any.whl"]
 
 
-def test_requirements_name_files_and_folders(root):
-    (root.parent / "x").mkdir()
-    (root.parent / "wheels").mkdir()
-    (root / "local").mkdir()
-    write(root.parent, "common.txt", "-c limits.txt\nnumpy>=2 ; python_version < '3.13'\n")
-    write(root.parent, "limits.txt", "")
-    write(
-        root,
-        "requirements.txt",
-        "# a comment\n--find-links ../wheels\n-f https://host/wheels\n-r ../common.txt\n-e ../x[all]  # ours\n./local\ngit+https://host/a/b.git@v1\n"
-        "pkg @ https://host/p.whl\n--index-url https://host/simple\nrequests[socks]==2.*\n",
-    )
-    found = [each.written for each in read_project(root).dependencies]
-    assert found == ["../wheels", "../common.txt", "limits.txt", "../x", "./local"]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

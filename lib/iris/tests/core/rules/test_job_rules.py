@@ -102,13 +102,6 @@ class TestLife:
         assert sum(isinstance(effect, JobChanged) for effect in cluster.effects) == 4  # pending building running end
         assert not cluster.view.live_jobs
 
-    def test_a_job_that_lost_all_its_workers_is_pending_again(self, cluster):
-        cluster.launch(replicas=2)
-        cluster.observe("/u/job/1:0", TaskState.RUNNING)
-        cluster.do(WorkerLost(WorkerId("w"), "not seen for 60 s"))
-        assert cluster.job().state is JobState.PENDING
-        assert cluster.task("/u/job/1").causes == ("attempt 0 on w: not seen for 60 s",)
-
     def test_the_first_task_that_fails_for_good_ends_the_job(self, cluster):
         cluster.launch(replicas=6)
         cluster.observe("/u/job/0:0", TaskState.SUCCEEDED)

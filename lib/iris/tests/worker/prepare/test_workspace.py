@@ -58,22 +58,6 @@ FILES = {
 
 
 class TestReading:
-    def test_the_root_and_its_members(self, tmp_path: Path) -> None:
-        found = read(tmp_path, FILES)
-        assert [(member.directory, member.name, member.version) for member in found.members] == [
-            (".", "shop", "1.5"),
-            ("lib/a", "My.Till", "0"),
-            ("tools", "tools", "2"),
-        ]
-        root = found.members[0]
-        assert root.dependencies == ("till", "six>=1")
-        assert root.entry_points["plugins"] == {"one": "shop.plugins:One"}
-        assert root.entry_points["console_scripts"]["shop"] == "shop.main:run"
-        assert found.members[1].entry_points == {}
-        assert found.extras == ["cash", "gpu", "tpu"]
-        assert not found.has_lock
-        assert found.python_path() == [str(tmp_path), str(tmp_path / "lib/a/src"), str(tmp_path / "tools")]
-
     def test_a_folder_is_a_project_by_its_pyproject_and_has_members_by_their_projects(self, tmp_path: Path) -> None:
         assert read_workspace(bundle(tmp_path, {"a.py": ""})) is None
         found = read(tmp_path, {"pyproject.toml": "[tool.uv]\npackage = false\n", "uv.lock": ""})
