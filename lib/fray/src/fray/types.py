@@ -209,7 +209,7 @@ class EnvironmentConfig:
 DEFAULT_ENV_VARS: Mapping[str, str] = MappingProxyType(
     {"HF_DATASETS_TRUST_REMOTE_CODE": "1", "TOKENIZERS_PARALLELISM": "false"}
 )
-"""Variables that `create_environment` sets for every job, unless `env_vars` says otherwise."""
+"""Variables that `create_environment` sets for every job unless `env_vars` overrides them."""
 
 
 def create_environment(

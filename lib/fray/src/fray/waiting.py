@@ -13,7 +13,7 @@ from fray.types import JobStatus
 from rigging.errors import DeadlineExceeded
 
 WaitHook = Callable[[Sequence[JobHandle], float | None], None]
-"""Returns when one of the jobs may have ended, or after so many seconds (None: whenever it likes)."""
+"""Returns when a job may have ended, or after a timeout in seconds (None for no timeout)."""
 
 _wait_hook: ContextVar[WaitHook | None] = ContextVar("fray_wait_hook", default=None)
 _wait_context: ContextVar[Callable[[], AbstractContextManager[None]]] = ContextVar(

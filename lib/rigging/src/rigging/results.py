@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 INLINE_BYTES: Final = 16 * 1024 * 1024
-"""Pickles up to this size go by the backend's own channel, larger ones by storage."""
+"""Pickles up to this size use the backend's own channel, larger ones go to storage."""
 LARGEST_BYTES: Final = 1024 * 1024 * 1024
-"""Larger pickles are not kept: many functions return by habit what nobody asks for."""
+"""Larger pickles are not stored: many functions return values that no caller uses."""
 STORED_DAYS: Final = 7
 
 NOT_RETURNED: Final = "it ended by sys.exit(0), before its function returned"
-"""The reason why a job that succeeded so has no value."""
+"""The reason why a successful job has no value."""
 
 _PYTHON: Final = b"%d.%d" % sys.version_info[:2]
 _PREFIX: Final = "job-results"

@@ -15,7 +15,7 @@ from rigging.topology import TPU_TOPOLOGIES, get_tpu_topology
 DeviceKind: TypeAlias = Literal["cpu", "gpu", "tpu"]
 
 CPU_FLOPS: Final = 1e11
-"""FLOP/s that a job without accelerators counts as having."""
+"""Nominal FLOP/s of a job without accelerators."""
 
 # More VMEM for a kernel than the compiler gives by itself, by generation.
 _TPU_SCOPED_VMEM_KIB: Mapping[str, int] = {"v5e": 50000, "v5litepod": 50000, "v5p": 50000, "v6e": 98304}

@@ -14,10 +14,10 @@ from fray.testing.signals import Flag, Tally
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig
 
 LONG = 60.0
-"""Seconds after which a contract test takes something for hanging; never reached otherwise."""
+"""Seconds after which a contract test counts as hanging; not reached otherwise."""
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="256m", disk="64m")
-"""So little that many such jobs run at once on one machine."""
+"""Resources small enough to run many such jobs at once on one machine."""
 
 
 @dataclass(frozen=True, slots=True)

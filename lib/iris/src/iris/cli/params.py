@@ -78,7 +78,7 @@ COUNT: Final = click.IntRange(min=1, max=MAX_COUNT)
 NAME: Final = Name()
 DIRECTORY: Final = Directory()
 LISTED: Final = click.IntRange(min=1, max=10_000)
-"""Jobs; the controller lists no more."""
+"""Maximum number of jobs that the controller lists."""
 
 
 class Moment(click.types.StringParamType):

@@ -190,7 +190,7 @@ class LogThread:
         self._stopped = False
         self.error: MarinError | None = None
         self.unwritten = ""
-        """Why output could not be written here, by a full disk for example; empty as long as all was."""
+        """Why output could not be written here, for example because of a full disk; empty if all was written."""
         self._thread = threading.Thread(target=self._print_all, name=f"logs of {job_id}", daemon=True)
 
     def start(self) -> "LogThread":

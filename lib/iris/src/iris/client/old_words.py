@@ -9,7 +9,7 @@ from rigging.timing import Duration
 logger = logging.getLogger(__name__)
 
 Seconds = float | Duration
-"""A length of time: seconds, or a Duration."""
+"""A duration: seconds, or a Duration."""
 
 _POLICIES: Final = {
     "unspecified": ExistingJobPolicy.FAIL,

@@ -275,16 +275,16 @@ class WorkerStatus(Record):
     last_seen_at_ms: int = 0
     is_late: bool = False
     trouble: str = ""
-    """Why it cannot start anything at present; empty: it can."""
+    """Why it cannot start anything at present; empty if it can."""
     address: str = ""
-    """From which it is connected; "unix": the controller's own machine."""
+    """Its address; "unix" on the controller's own machine."""
     version: str = ""
     protocol_version: int = 0
     clock_skew_ms: int | None = None
-    """Its clock minus the controller's, give or take `clock_error_ms`; None: not measured yet."""
+    """Its clock minus the controller's, with an error of at most `clock_error_ms`; None if not measured yet."""
     clock_error_ms: int = 0
     rival_address: str = ""
-    """From which a second host has asked for its session in the last minute, and was refused; empty: none."""
+    """Address of another host whose request for its session was refused in the last minute; empty for none."""
 
     @property
     def has_far_clock(self) -> bool:

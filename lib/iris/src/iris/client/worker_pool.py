@@ -72,7 +72,7 @@ class WorkerPool:
         self._running = 0
         self._workers = config.num_workers
         self._over: BaseException | None = None
-        """Why nothing is run any more."""
+        """Why the pool no longer runs anything."""
         self._threads: list[threading.Thread] = []
         self._job: Job | None = None
         self._closed = False

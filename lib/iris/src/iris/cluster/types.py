@@ -150,7 +150,7 @@ def _check_device_count(device: DeviceSpec) -> None:
 
 
 UNSTATED_DISK_BYTES: Final = 16 * 1024 * 1024
-"""For the directory and the log of an attempt that does not say what it needs: on a disk with less it would fail."""
+"""Disk for the directory and the log of an attempt without a request: with less, it would fail."""
 
 
 @dataclass(frozen=True, slots=True)

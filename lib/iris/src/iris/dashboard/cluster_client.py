@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 _CALL_S: Final = 10.0
 _KEPT_S: Final = 0.25
 _KEPT_TIMES: Final = 8
-"""An answer is given again for so many times as long as it took: many pages that look on cost no more than one."""
+"""A result is cached for this multiple of the time that it took, so that many pages cost no more than one."""
 _KEPT_AT_MOST_S: Final = 2.0
-"""So soon a page is refused after the token of its session was revoked."""
+"""Maximum time until a page is refused after the token of its session was revoked."""
 _MOST_KEPT: Final = 500
 _ADMIN: Final = " (admin)"
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_reconnect_backoff_ms", 500), ("grpc.initial_reconnect_backoff_ms", 50))

@@ -16,7 +16,7 @@ from rigging.web.proxy.headers import Upstream
 BASE: Final = "/proxy"
 _DEEPEST: Final = 64
 _UNIX: Final = "unix"
-"""Said of a worker on the controller's own machine."""
+"""Address of a worker on the controller's own machine."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 
 

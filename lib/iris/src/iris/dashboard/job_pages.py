@@ -31,7 +31,7 @@ _JOBS_PER_PAGE = 50
 MOST_MEASURED = 256
 _SAMPLE_S = 2.0
 _SIDE_BY_SIDE = 32
-"""Members of a gang are shown side by side up to so many."""
+"""Maximum number of gang members shown side by side."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ _JOB_COLUMNS: Final = (
 )
 _LIVE: Final = "('pending', 'building', 'running')"
 STATES: Final = ("live", *(state.word for state in JobState))
-"""States that jobs can be filtered by; `live`: those that have not ended."""
+"""States by which jobs can be filtered; `live` for those that have not ended."""
 
 SAVED: Final = (
     ("Jobs by state", "SELECT state_word, count(*) AS jobs FROM jobs GROUP BY 1 ORDER BY 2 DESC"),
@@ -41,7 +41,7 @@ SAVED: Final = (
     ("Slowest tasks", "SELECT task_id, (finished_at_ms - started_at_ms) / 1000.0 AS seconds FROM tasks\n"
      "WHERE finished_at_ms > 0 ORDER BY 2 DESC LIMIT 50"),
 )  # fmt: skip
-"""Questions that people ask: a title and the SQL of each."""
+"""Common queries, each with a title and its SQL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,16 +98,16 @@ class JobSpec:
 
 
 LIMIT_MODES: Final = ("enforced", "soft")
-"""Tasks are ended beyond their limits, or only placed by them."""
+"""Whether tasks are ended beyond their limits, or only placed by them."""
 
 MEMORY_WARNING: Final = "memory-warning"
-"""A task that uses more memory than it is placed by is told so, and not ended."""
+"""A task that uses more memory than it was placed with gets a message, and is not ended."""
 
 LIMIT_WORDS: Final = ("memory", "disk", "cpu", MEMORY_WARNING)
-"""The resources to which a job's tasks can be held."""
+"""The resources that can be enforced for a job's tasks."""
 
 PLAIN_FIELDS: Final = tuple(item.name for item in fields(JobSpec) if item.type in (int, bool, str))
-"""Fields that are a number, a flag or text: the wire and the rows have them as they are, under the same names."""
+"""Fields that are a number, a flag or text, with the same name and value on the wire and in the rows."""
 
 _ALL_BUT_NAME: Final = attrgetter(*(item.name for item in fields(JobSpec) if item.name != "job_id"))
 

@@ -36,7 +36,7 @@ _TAIL_LINES: Final = 15
 _SETTLING_PAUSE: Final = 0.02
 _LOOK_PAUSE: Final = 0.2
 WORKER_TROUBLE: Final = "worker: "
-"""Begins what a controller says instead of "ready" when its worker does not start."""
+"""Prefix of a controller's message, in place of "ready", when its worker does not start."""
 
 Command = Callable[[LocalPaths, int, float], list[str]]
 

@@ -17,7 +17,7 @@ from rigging.timing import ExponentialBackoff
 logger = logging.getLogger(__name__)
 
 STEADY_SECONDS: Final = 30.0
-"""A worker that lived so long is replaced at once; one that keeps dying, ever more slowly."""
+"""A worker that lived this long is replaced at once; one that keeps dying, with increasing delays."""
 
 
 @dataclass(frozen=True, slots=True)

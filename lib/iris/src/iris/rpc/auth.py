@@ -47,11 +47,11 @@ _KIND_WORDS: Final = {
 
 
 CREDENTIAL_PREFIX: Final = "c:"
-"""Of the token of a worker that has joined."""
+"""Prefix of the token of a worker that has joined."""
 _DOT: Final = "."
-"""A signature has none."""
+"""A character that signatures do not contain."""
 _BY: Final = "#"
-"""Before the id of the token for whose holder a signed one acts; no name of a user has it."""
+"""Precedes the id of the token for whose holder a signed one acts; no user name contains it."""
 
 
 def credential_token(worker_id: str, secret: str) -> str:

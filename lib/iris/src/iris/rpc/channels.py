@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 CA_VARIABLE: Final = "IRIS_CA_SHA256"
 """The authority that the tokens of a task's cluster pin."""
 INSECURE_VARIABLE: Final = "IRIS_INSECURE"
-""""1": tokens may be shown in the clear beyond loopback."""
+""""1" allows unencrypted tokens beyond loopback."""
 
 _NAMED: Final[ChannelOption] = ("grpc.ssl_target_name_override", SERVER_NAME)
 

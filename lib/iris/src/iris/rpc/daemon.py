@@ -9,7 +9,7 @@ _EXPERIMENTS: Final = "GRPC_EXPERIMENTS"
 _VERBOSITY: Final = "GRPC_VERBOSITY"
 _FORMER_POLLERS: Final = "-event_engine_client,-event_engine_listener"
 _YOUNG_OBJECTS: Final = 20_000
-"""Objects made between two looks for cycles; these are few here, and each look costs all that lives."""
+"""Objects created between two searches for cycles, which are rare here, while each search visits all live objects."""
 
 
 def tune_process() -> None:

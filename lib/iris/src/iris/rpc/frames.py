@@ -20,7 +20,7 @@ from rigging.errors import InvalidRequest, Unavailable
 
 MAX_OPENING_BYTES: Final = 16 * 1024
 MAX_SOCKET_PATH: Final = 100
-"""The kernel takes 107 bytes."""
+"""The kernel's limit is 107 bytes."""
 
 _HEADER: Final = struct.Struct("<IB")
 

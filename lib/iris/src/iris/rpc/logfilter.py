@@ -21,7 +21,7 @@ _WORD: Final = re.compile(rb"\b(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b"
 _LETTER: Final = re.compile(rb"([DIWEC])\d{4,8} ")
 _LETTERS: Final = {b"D": 0, b"I": 1, b"W": 2, b"E": 3, b"C": 4}
 _HEAD: Final = 100
-"""The level stands at a line's beginning, if anywhere."""
+"""The level is at the start of a line, if anywhere."""
 _HELD_BYTES: Final = 1024 * 1024
 
 _SPECIAL: Final = frozenset(".^$*+?{}[]|()\\")
@@ -30,7 +30,7 @@ _NUMBERED: Final = re.compile(r"\\[0-9xuUN]")  # a character by its number, or a
 _REPEATED: Final = re.compile(r"[*?+]|\{\d*,?\d*\}")
 _SHORTEST_LITERAL: Final = 2
 _LOOKS_AROUND: Final = re.compile(r"[\^$*+]|\\[bBAZ]|\{\d*,\}|\(\?(?![ais]+\)|:)")
-"""Anchors and the like see a line's ends; what repeats without bound could run through a whole block at each place."""
+"""Anchors and similar depend on a line's ends; unbounded repetition could scan a whole block at each position."""
 
 
 class Piece(Protocol):

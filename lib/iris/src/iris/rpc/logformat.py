@@ -33,10 +33,10 @@ _FLAGS: Final = _STDERR | _PARTIAL | _NOTE
 
 RECORD_OVERHEAD: Final = _HEADER.size + _TRAILER.size
 MAX_DATA_BYTES: Final = 1024 * 1024
-"""No record holds more data than this; writers split longer lines into partial records."""
+"""Maximum data of a record; writers split longer lines into partial records."""
 MAX_RECORD_BYTES: Final = RECORD_OVERHEAD + MAX_DATA_BYTES
 READ_BYTES: Final = 256 * 1024
-"""A span has about so many bytes at most."""
+"""Approximate maximum size of a span."""
 
 _LENGTH_BITS: Final = 21
 _LENGTHS: Final = 2**_LENGTH_BITS - 1
@@ -45,7 +45,7 @@ _NEVER: Final = 2**64
 _START: Final = re.compile(rb"(?=[\x00-\x07].{5}[\x01-\x03]\x00\x00.{2}[\x00-\x10]\x00)", re.DOTALL)
 
 Read = Callable[[int, int], bytes]
-"""Gives bytes of a log: from an offset on, so many, fewer only at its end."""
+"""Returns the given number of bytes of a log from an offset on, fewer only at its end."""
 
 
 class Record(NamedTuple):
@@ -58,9 +58,9 @@ class Record(NamedTuple):
     end: int
     """Offset of the first byte after this record, in the bytes or the log that it was read from."""
     note: bool = False
-    """Written by iris, not by the task: what of the output is missing here."""
+    """Whether it was written by iris about missing output, not by the task."""
     hole: int = 0
-    """In a note that is not in the log itself: how many bytes it stands for."""
+    """The number of missing bytes, for a note that is not in the log itself."""
 
 
 class Span(NamedTuple):

@@ -19,9 +19,9 @@ MAX_MANIFEST_BYTES: Final = 32 * 1024 * 1024
 MAX_BUNDLE_FILES: Final = 200_000
 MAX_BUNDLE_BYTES: Final = 16 * 1024**3
 MAX_NAME_BYTES: Final = 255
-"""Of one component of a path: what the file systems of Linux hold."""
+"""Maximum length of a path component on Linux file systems."""
 MAX_PATH_BYTES: Final = 2048
-"""Of a whole path: half of what the kernel takes, the other half is for the directory that the worker has it in."""
+"""Maximum length of a path: half of the kernel's limit, because the other half is for the worker's directory."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SHOWN: Final = 80

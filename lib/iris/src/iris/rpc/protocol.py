@@ -3,15 +3,13 @@
 from typing import Final
 
 PROTOCOL_VERSION: Final = 3
-"""Grows when an old peer could misunderstand a new one (see iris.proto).
-
-2: a job says in which directory and with which Python and packages it runs (`Runtime`), and whether it is exclusive;
-a peer that does not know that would run it elsewhere, with other packages, or twice.
-3: logs are sent as stored records; a client that does not know that would show empty logs.
+"""Increased if an old peer could misunderstand a new one (see iris.proto). 2: a job specifies its directory, its Python
+and packages (`Runtime`), and whether it is exclusive; a peer without these fields would run it elsewhere, with other
+packages, or twice. 3: logs are sent as stored records; an older client would show empty logs.
 """
 
 OLDEST_VERSION: Final = 3
-"""The oldest version that we still understand."""
+"""The oldest supported version."""
 
 
 def version_mismatch(caller: str, theirs: int, ours: int) -> str:
@@ -36,7 +34,7 @@ def version_mismatch(caller: str, theirs: int, ours: int) -> str:
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
-"""Of one message to the controller: twice what the largest legal one has (blobs come in chunks)."""
+"""Maximum size of one message to the controller: twice the largest valid one (blobs are sent in chunks)."""
 MAX_BLOB_CHUNK_BYTES: Final = 1024 * 1024
 KEEPALIVE_MS: Final = 20_000
 
@@ -44,13 +42,13 @@ AUTHORIZATION_KEY: Final = "authorization"
 """Metadata key of the bearer token: `authorization: Bearer <token>`."""
 
 ATTEMPT_ID_KEY: Final = "iris-attempt-id"
-"""Metadata key by which a task that waits for its children names its own attempt (it lends its cpu meanwhile)."""
+"""Metadata key with which a task that waits for its children names its own attempt (it lends its cpu meanwhile)."""
 
 PROTOCOL_VERSION_KEY: Final = "iris-protocol-version"
-"""Metadata key of the caller's PROTOCOL_VERSION; a caller that leaves it out is taken to speak ours."""
+"""Metadata key of the caller's PROTOCOL_VERSION; without it the caller is assumed to use ours."""
 
 SOCKET_NAME: Final = "controller.sock"
-"""Where a controller serves processes of its machine, in its state directory, which only its user may enter."""
+"""The socket for processes of the controller's machine, in its state directory, which only its user can enter."""
 
 ChannelOption = tuple[str, int | str]
 

@@ -10,7 +10,7 @@ from iris.client.context import IrisContext, get_iris_ctx
 from rigging.errors import DeadlineExceeded
 
 COORDINATOR: Final = "jax_coordinator"
-"""The endpoint under which task 0 tells its address."""
+"""The endpoint under which task 0 registers its address."""
 
 _HOST_ENV: Final = "IRIS_ACTOR_HOST"
 

@@ -24,7 +24,7 @@ from iris.sched.reserve import RESERVE_AFTER_MS, Reservations
 
 _MAX_GANG_SEARCHES: Final = 16
 _PAUSE_US_PER_JOB: Final = 4
-"""About twice what a round takes for each job that waits."""
+"""About twice the time of a round per pending job."""
 
 
 @dataclass(frozen=True, slots=True)

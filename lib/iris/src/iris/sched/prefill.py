@@ -21,9 +21,9 @@ from iris.sched.fit import Host, Pool
 
 _PREFILL_MS: Final = 100
 _START_MS: Final = 2
-"""Time for which a slot is busy besides an attempt's run."""
+"""Time for which a slot is busy in addition to an attempt's run."""
 MAX_PREFILLED: Final = 64
-"""On one worker."""
+"""Maximum per worker."""
 
 
 class PrefillShares:

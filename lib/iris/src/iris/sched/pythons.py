@@ -8,7 +8,7 @@ from iris.domain.python_version import fits, minor
 from iris.domain.runtime import PackageSource, TaskRuntime
 
 PYTHON_VERSIONS_ATTRIBUTE: Final = "python-versions"
-"""Major.minor versions that a worker has, with commas; a worker that has none such may have any."""
+"""A worker's major.minor versions, separated by commas; a worker without it may have any."""
 
 
 def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]) -> str | None:

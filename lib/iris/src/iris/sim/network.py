@@ -19,7 +19,7 @@ from iris.sim.world import Node, World
 from rigging.errors import MarinError, Unavailable
 
 KEEPALIVE_S: Final = 2 * KEEPALIVE_MS / 1000
-"""A silent link is noticed after a ping's interval and its timeout."""
+"""A silent connection is detected after a ping's interval and its timeout."""
 
 _END: Final = object()
 

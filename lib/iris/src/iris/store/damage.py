@@ -12,7 +12,7 @@ from rigging.errors import Conflict
 DATABASE_NAME: Final = "iris.db"
 _MAGIC: Final = b"SQLite format 3\x00"
 MOST_CHECKED_BYTES: Final = 256 * 1024 * 1024
-"""A larger database is not read as a whole at a start; what is damaged in it is told when it is read."""
+"""A larger database is not checked completely at a start; damage in it is reported when it is read."""
 _SHOWN: Final = 3
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 

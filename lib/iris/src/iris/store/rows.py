@@ -345,7 +345,7 @@ _TO_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
     "band": int,
     "runtime": runtime_to_json,
 }
-"""Of the fields of a spec that JSON cannot hold as they are."""
+"""Conversions of the fields of a spec that JSON cannot represent directly."""
 
 _DEFAULTS: Final = {item.name: item.default for item in fields(JobSpec)}
 _SPEC_FIELDS: Final = tuple(name for name in _DEFAULTS if name not in ("job_id", "env_vars"))

@@ -85,13 +85,13 @@ HIDDEN: Final = {
     "jobs": frozenset({"command", "bundle_digest", "description", "error", "deciding_task_id"}),
     "tasks": frozenset({"error", "causes"}),
 }
-"""Columns that are NULL in the rows of other users, for a reader who is no admin: what a job runs and says."""
+"""Columns that are NULL in other users' rows unless the reader is an admin: what a job runs and prints."""
 
 OWN_ROWS: Final = {
     "budgets": "user = {user}",
     "endpoints": "substr(name, 1, length({user}) + 2) = '/' || {user} || '/'",
 }
-"""Views of which a reader who is no admin sees the own rows only."""
+"""Views of which a reader sees only their own rows unless they are an admin."""
 
 
 def view_for(reader: str, name: str, inner: str, columns: Sequence[str]) -> str:
@@ -112,7 +112,6 @@ def view_for(reader: str, name: str, inner: str, columns: Sequence[str]) -> str:
 
 
 READABLE: Final = frozenset({*VIEWS, "job_specs"})
-"""All that a query may read: the views, and the tables behind them, most of which have the same name.
-
-Others hold the environment variables of jobs: `job_env_vars`, and `journal`, which has every row that was written.
+"""Everything that a query may read: the views, and the tables behind them, most of which have the same name. The others
+contain the environment variables of jobs: `job_env_vars`, and `journal`, which contains every written row.
 """

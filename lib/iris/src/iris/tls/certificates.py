@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 DIRECTORY_NAME: Final = "tls"
 SERVER_NAME: Final = "iris-controller"
 AUTHORITY_FILES: Final = ("ca-key.pem", "ca.pem")
-"""In the order in which they are made: without its certificate a key means nothing."""
+"""In order of creation: without its certificate a key has no use."""
 _CA_EXTENSION: Final = (
     "2.25.268205006409806299022864026585374405889"  # made of a UUID: only our own certificates have it
 )
 _CA_DAYS: Final = 20 * 365
 _SERVER_DAYS: Final = 5 * 365
 _RENEWED_DAYS: Final = 365
-"""A server certificate with fewer days left is made anew when the controller starts."""
+"""A server certificate with fewer days left is renewed when the controller starts."""
 _CLOCK_MARGIN: Final = datetime.timedelta(days=2)
-"""Certificates are good from so long before they are made: clocks of hosts differ."""
+"""Certificates are valid from this long before their creation, because clocks of hosts differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class WorkPaths:
         self.envs = caches / "envs"
         self.errors = own / "errors"
         self.home = own / "home"
-        """Of a uid of its own."""
+        """Home directory of a separate uid."""
         self.layers = own / "layers"
         self.logs = root / "logs"
         self.scratch = own / "scratch"

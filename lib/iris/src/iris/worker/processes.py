@@ -14,7 +14,7 @@ from rigging.errors import MarinError
 
 NOT_EXECUTABLE: Final = 126
 NOT_FOUND: Final = 127
-"""Exit codes of shells for a command that cannot be started, and for one that is not there."""
+"""Exit codes of shells for a command that cannot be started, and for one that does not exist."""
 
 
 class StartFailure(StrEnum):
@@ -63,32 +63,33 @@ class ProcessSpec:
     """One command to run. `argv[0]` is looked up in the PATH of `env` (never in the worker's), relative to `cwd`."""
 
     owner: str
-    """The attempt this process belongs to, equal to IRIS_ATTEMPT_ID in `env`."""
+    """The attempt that this process belongs to, equal to IRIS_ATTEMPT_ID in `env`."""
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
     sharer: str = ""
-    """Not empty: this is a callable, and a warm interpreter of the sharer's may run it (see `warm_pool`)."""
+    """If not empty, this is a callable, and a warm interpreter of the sharer may run it (see `warm_pool`)."""
     log: str = ""
-    """The file that its output goes to, as log records; empty: none is kept but the tail."""
+    """The file for its output, as log records; empty to keep only the tail."""
     tail_bytes: int = 0
-    """So much of the end of its stderr (without a log: of all it writes) comes with its exit."""
+    """Number of last bytes of its stderr (without a log: of all output) to return with its exit."""
     fence_ms: int = 0
-    """Not 0: it is killed, or not started, when contact with the controller is older than this."""
+    """If not 0, it is killed or not started when the last contact with the controller is longer ago."""
     dies_with_worker: bool = False
-    """It is a tool of the worker's process and means nothing to the next one. It may write what tasks share."""
+    """Whether it is a tool of the worker's process, which the next one does not need. It may write to what tasks share.
+    """
     note: Mapping[str, Any] = field(default_factory=dict)
     """State for the next worker process, in JSON's types."""
     mounts: tuple[Mount, ...] = ()
-    """Its mounts in place of shared directories; see `isolation.plan`."""
+    """Its mounts over shared directories; see `isolation.plan`."""
     log_limit: int = 0
-    """So many bytes of its log may be on the disk at a time; 0: the default."""
+    """Maximum size of its log on the disk at a time; 0 for the default."""
     limits: LimitRequest = NO_LIMITS
     """Limits of the process."""
     run_as: TaskIdentity | None = None
-    """Who it is; None: who the guardian is."""
+    """Its identity; None for the guardian's."""
     common: CommonSpec | None = None
-    """The common part: `env` and `note` are added to these, and the other fields of `common` count, not its own."""
+    """The common part: `env` and `note` are added to these, and its other fields override those of the spec."""
 
     def whole(self) -> "ProcessSpec":
         """Return the spec with `common` merged into it."""
@@ -125,15 +126,15 @@ class Exit:
     fenced: str = ""
     """Why it was killed by the fence; empty when it was not."""
     at_ms: int = 0
-    """When (Unix time); 0: just now."""
+    """Unix time in ms; 0 for now."""
     unmarked: str = ""
-    """The part of `lost` that the log has no note of."""
+    """The part of `lost` that the log does not mention."""
     usage: Usage | None = None
-    """Its use in all; None: it was not measured."""
+    """Its total usage; None if it was not measured."""
     breach: Breach | None = None
-    """The limit that it ran into; None: none is known."""
+    """The limit that it reached; None if none is known."""
     has_evidence: bool = False
-    """It had control groups of its own: what the kernel did to it is known, and what it did not."""
+    """Whether it had its own control groups, so that it is known what the kernel did to it."""
 
     @property
     def succeeded(self) -> bool:
@@ -192,7 +193,7 @@ class InheritedAttempt:
 
     owner: str
     pid: int
-    """0: it has not started yet."""
+    """0 if it has not started yet."""
     log: str
     log_size: int
     at_ms: int

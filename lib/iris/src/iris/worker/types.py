@@ -49,7 +49,7 @@ class Launch:
     limits: LimitRequest = NO_LIMITS
     watch: WatchRules = NOT_WATCHED
     fence_after_ms: int = 0
-    """Of exclusive jobs: the guardian ends their attempts so long after the last contact with the controller."""
+    """Exclusive jobs: time after the last contact with the controller at which the guardian ends their attempts."""
 
     @property
     def needs_preparation(self) -> bool:
@@ -123,10 +123,10 @@ class Observation:
     pid: int = 0
     started_at_ms: int = 0
     usage: Usage | None = None
-    """With its end: in all."""
+    """With its end: the total."""
     exception: bytes = b""
-    """Of a callable that failed: see `callable_main.pickle_exception`."""
+    """Of a failed callable: see `callable_main.pickle_exception`."""
     result: TaskResult = NO_RESULT
-    """Of a callable that succeeded."""
+    """Of a successful callable."""
     waits_for: str = ""
-    """The reason why it has not begun on this worker, in words; empty when it waits for nothing."""
+    """A readable reason why it has not started on this worker; empty if there is none."""

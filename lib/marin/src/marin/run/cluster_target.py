@@ -14,7 +14,7 @@ from rigging.errors import InvalidRequest, NotFound
 from rigging.text.yaml_files import yaml_errors
 
 CLUSTER_DIRS: Final = ("infra", "infra/clusters", "~/.config/marin/ray-clusters")
-"""Where Ray cluster files lie; relative ones are below the project root, and earlier ones win."""
+"""Directories of Ray cluster files; relative ones are below the project root, and earlier ones win."""
 
 DEFAULT_ADDRESS: Final = "http://127.0.0.1:8265"
 ADDRESS_VARIABLES: Final = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")

@@ -19,10 +19,10 @@ class HolderState(StrEnum):
 
     ALIVE = "alive"
     STOPPED = "stopped"
-    """By SIGSTOP, Ctrl-Z or a debugger: it does nothing now, and may go on at any time."""
+    """By SIGSTOP, Ctrl-Z or a debugger: it is suspended, and may resume at any time."""
     GONE = "gone"
     UNKNOWN = "unknown"
-    """Another machine, a container with process ids of its own, or an id that people chose."""
+    """Another machine, a container with its own process ids, or an id chosen by the user."""
 
 
 @dataclass(frozen=True, slots=True)

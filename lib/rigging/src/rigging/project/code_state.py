@@ -24,11 +24,11 @@ from rigging.redaction import redact_string
 CODE_VARIABLE: Final = "MARIN_CODE"
 """The code state of the submitter, in a job."""
 RECORD_VARIABLE: Final = "MARIN_RECORD_CODE"
-"""Set to 0: digests alone are recorded, no texts."""
+"""Set to 0 to record digests only, no texts."""
 
 GIT_SECONDS: Final = 5.0
 MOST_BYTES: Final = 1 << 20
-"""Of the diff and the untracked files together."""
+"""Maximum for the diff and the untracked files together."""
 _HANDED_BYTES: Final = 48 << 10
 _MOST_NAMES: Final = 20
 _CHUNK: Final = 1 << 16

@@ -24,7 +24,7 @@ FORWARDED_ENV_VARS: Final = (
     "OPENAI_API_KEY",
     "GITHUB_TOKEN",
 )
-"""Credentials and the like, taken when they are set: by the command lines and by fray's `create_environment`."""
+"""Credentials and similar variables, passed on if set: by the command lines and by fray's `create_environment`."""
 
 LocalPath = str | os.PathLike[str]
 

@@ -7,7 +7,7 @@ from rigging.errors import InvalidRequest
 
 MAX_BYTES: Final = 2**63 - 1
 MIN_ASKED_BYTES: Final = 2**20
-"""Least memory or disk that is asked for; less means that the unit was left out."""
+"""Minimum amount of memory or disk; less means that the unit was forgotten."""
 
 MAX_SECONDS: Final = 100 * 365 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1

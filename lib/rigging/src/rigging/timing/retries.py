@@ -98,7 +98,7 @@ class ExponentialBackoff:
 
 
 RETRY_PAUSES: Final = ExponentialBackoff(initial=0.5, maximum=10.0, factor=2.0)
-"""The pauses of `retry_with_backoff` where its caller says nothing else."""
+"""The default pauses of `retry_with_backoff`."""
 
 
 def retry_with_backoff(

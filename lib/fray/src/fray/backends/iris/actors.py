@@ -31,7 +31,7 @@ from rigging.errors import AlreadyExists, DeadlineExceeded
 _LOOK_AT_TASKS_S: Final = 1.0
 
 ACTOR_JOB_PREFIX: Final = "actor-"
-"""Actors' jobs have names of their own kind: a job and an actor may share a name."""
+"""Prefix of the names of actors' jobs, so that a job and an actor may have the same name."""
 
 
 class IrisActorGroup(RefGroup):

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS = 30.0
 
 DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g")
-"""Default resources of an actor: most coordinate and count."""
+"""Default resources of an actor, sized for coordination."""
 
 CAPABILITIES = BackendCapabilities(
     separate_processes=True,

@@ -8,7 +8,7 @@ from typing import Final, Protocol, cast
 from iris.client import LogLine
 
 _MARGIN_MS: Final = 5000
-"""So far may the clocks of the hosts of one job differ."""
+"""Maximum difference between the clocks of the hosts of one job."""
 
 
 class ReadsLogs(Protocol):

@@ -15,7 +15,7 @@ _FEW = 8
 _GATHER_SECONDS = 0.02
 
 Callback = Callable[[bool], object]
-"""Told of a job's end, and whether it is known to have succeeded."""
+"""Called at a job's end with whether it is known to have succeeded."""
 
 
 class JobWatcher:

@@ -55,7 +55,7 @@ ENDS: list[tuple[Callable[[], object], int]] = [
     (functools.partial(exit_in_child, 0), 0),
     (functools.partial(exit_in_child, 3), 3),
 ]
-"""Ways in which a forked child leaves the function, and its exit status."""
+"""Ways in which a forked child leaves the function, with the exit status."""
 
 
 def fork_and_tell(flag: Flag) -> str:

@@ -27,7 +27,7 @@ from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.timing import Duration
 
 _LONGEST_S: Final = 100 * 365 * 86400.0
-"""A longer time limit is none, as what counts time would overflow."""
+"""A longer timeout is treated as none, because timers would overflow."""
 
 
 class ActorMethod:

@@ -21,7 +21,7 @@ from rigging.errors import MarinError
 from rigging.timing import ExponentialBackoff
 
 ACTOR_KEY: Final = "actor"
-"""Key of an endpoint's metadata: the name under which the server at its address knows the actor."""
+"""Key of an endpoint's metadata: the actor's name on the server at its address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from iris.client.endpoints import EndpointSet
 from rigging.errors import DeadlineExceeded, MarinError
 
 OLD_TIMEOUT_S: Final = 30.0
-"""Of calls of a pool that was made with a resolver."""
+"""Timeout of calls of a pool that was created with a resolver."""
 
 
 class PoolMethods:

@@ -22,7 +22,7 @@ class InProcessCaller:
         self._hosted: dict[PendingCall, HostedCall] = {}
         self._stopped = False
         self._timers: dict[PendingCall, asyncio.TimerHandle] = {}
-        """Of the loop's thread, like the methods that deal with it."""
+        """Used only in the loop's thread, like the methods that access it."""
 
     @property
     def label(self) -> str:

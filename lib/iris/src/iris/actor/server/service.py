@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 _HANDSHAKE_S: Final = 15.0
 _UNKNOWN_AT_ONCE: Final = 2
 _UNPROVED_BYTES: Final = 128 * 1024
-"""Of a message before the proof: room for the numbers, up to ten bytes each, of all calls that a client may have."""
+"""Maximum size of a message before the proof: the numbers, of up to ten bytes each, of all calls that a client may
+have.
+"""
 
 Context = Any  # grpc's own, which is untyped here
 

@@ -9,17 +9,19 @@ from iris.actor.errors import RemoteError, RemoteTraceback
 from iris.actor.transport.wire import Buffer
 
 INLINE_BYTES: Final = 64 * 1024
-"""A pickle up to this size goes along with its call or result; a larger one follows in chunks."""
+"""A pickle up to this size is sent with its call or result; a larger one follows in chunks."""
 WHOLE_BYTES: Final = 2 * 1024 * 1024
-"""One up to this size does too, where there is room: a result always, arguments within the caller's window."""
+"""A pickle up to this size is sent with it, too, if there is room: a result always, arguments within the caller's
+window.
+"""
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""Arguments above INLINE_BYTES that one caller may send without being asked for them."""
+"""Arguments larger than INLINE_BYTES that a caller may send without a request for them."""
 CHUNK_BYTES: Final = 512 * 1024
 
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
 _BUNDLE: Final = 0
-"""First byte of a pickle with large buffers behind it; one without begins with the byte of its protocol."""
+"""First byte of a pickle followed by large buffers; one without starts with the byte of its protocol."""
 _COUNTS: Final = struct.Struct("<BII")
 _BUFFER: Final = struct.Struct("<Q?")
 

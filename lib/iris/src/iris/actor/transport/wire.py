@@ -16,10 +16,10 @@ Buffer = bytes | bytearray | memoryview
 _METHOD: Final = "Connect"
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ActorService"].full_name
 _BLOBS_TAG: Final = 15 << 3 | 2
-"""The byte with which each of a message's `blobs` begins (see actor.proto)."""
+"""The byte with which each of a message's `blobs` starts (see actor.proto)."""
 
 _SIZE_BYTES: Final = 10
-"""So many bytes, seven bits each, are the most that protobuf takes for a number."""
+"""Maximum number of bytes, of seven bits each, of a number in protobuf."""
 
 
 class Envelope(Generic[Message]):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iris.cluster.types import DeviceSpec, HealthCheck
 
 _SUBMIT_COMMAND: Final = "IRIS_RUN_COMMAND"
-"""The variable by which a job knows the words that submitted it, for those who are to submit it again."""
+"""The variable that contains a job's submit command, for messages about submitting it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from iris.rpc.generated.iris_pb2_grpc import ClientServiceStub
 from rigging.errors import MarinError
 
 _ALONE: Final = 2
-"""So many calls go by themselves: a command that submits one job needs no session."""
+"""This many calls are sent as unary calls: a command that submits one job needs no session."""
 _CALLS_PER_SECOND: Final = 100
-"""As slow as a controller may be when very many calls are made together."""
+"""Lowest expected rate of a controller for a large number of concurrent calls."""
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")

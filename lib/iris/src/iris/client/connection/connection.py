@@ -31,7 +31,7 @@ CONNECT_TIMEOUT: Final = 10.0
 CALL_TIMEOUT: Final = 60.0
 UPLOAD_TIMEOUT: Final = 600.0
 QUERY_TIMEOUT: Final = 20.0
-"""More than a controller takes to end a query that waited for its turn and is too slow."""
+"""Longer than a controller takes to end a query that was queued and is too slow."""
 _SILENT_SECONDS: Final = 1.0
 
 # gRPC's own back-off between attempts to connect would make a restarted controller seem away for a second and more.
@@ -49,7 +49,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 Resolver = Callable[[bool], ControllerAddress]
-"""Says where the controller is. The argument says whether it has answered before: then nothing new is started."""
+"""Returns where the controller is. The argument tells whether it has answered before: then nothing new is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Stubs:
     dashboard: DashboardServiceStub
     metadata: Metadata
     timeout: float
-    """Seconds that a call which need not wait may take."""
+    """Timeout in seconds of a call that need not wait."""
     socket: str = ""
-    """Path of the controller's Unix socket; empty: it has none here."""
+    """Path of the controller's Unix socket; empty if it has none here."""
     closing: list[Callable[[], None]] = field(default_factory=list)
-    """To be called when the channel is closed: what else is to end with it."""
+    """Called when the channel is closed, to close what belongs to it."""
 
 
 class ReplyStream(Protocol[ReplyT_co]):

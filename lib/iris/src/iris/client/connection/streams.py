@@ -23,7 +23,7 @@ _IDLE_SECONDS: Final = 60.0
 _TIMEVAL: Final = struct.Struct("ll")
 
 Take = Callable[[], pb.ClientMessage | None]
-"""The next message to be sent; None: nothing at present."""
+"""Returns the next message to send; None for none at present."""
 
 
 class SessionBroken(grpc.RpcError):

@@ -15,7 +15,7 @@ from rigging.errors import DeadlineExceeded, InvalidRequest
 _LONG_POLL_SECONDS: Final = 30.0
 
 AwaitedJobs = Sequence[tuple[str, str]]
-"""Ids of jobs, each with the idempotency key of its submission ("": whatever has the name now)."""
+"""Ids of jobs, each with the idempotency key of its submission ("" for the current job of that name)."""
 
 
 def wait_jobs(

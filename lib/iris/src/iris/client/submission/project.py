@@ -19,7 +19,7 @@ PROJECT_FILE: Final = "pyproject.toml"
 REQUIREMENTS_FILE: Final = "requirements.txt"
 PYTHON_VERSION_FILE: Final = ".python-version"
 METADATA_FILES: Final = (PROJECT_FILE, "uv.toml", PYTHON_VERSION_FILE, "setup.py", "setup.cfg")
-"""The files that name the packages of a project, as long as nothing must be built to know them."""
+"""The files that name the packages of a project that needs no build to determine them."""
 
 _FILE_URL: Final = re.compile(r"@\s*file:", re.IGNORECASE)
 

@@ -33,7 +33,7 @@ from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
 from rigging.text.quantities import check_count
 
 FORWARDED_PREFIX: Final = "MARIN_"
-"""Variables that every job gets from its submitter, unless the job sets them: where data lives must not change."""
+"""Variables that every job gets from its submitter unless the job sets them: the location of data must not change."""
 
 INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
 

@@ -37,10 +37,10 @@ _MAX_KNOWN_TOKENS: Final = 4096
 _DIGITS: Final = 9
 _BETWEEN_COMPLAINTS_S: Final = 60.0
 _LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/", "/iris.v1.DashboardService/")
-"""Streams that are open as long as their callers live: that one is open does not mean that anything is wanted."""
+"""Streams that are open as long as their callers live, and therefore do not count as activity."""
 
 _OF_PAGES: Final = "/iris.v1.DashboardService/ControllerFigures"
-"""Asked for by monitors, which do not use the cluster."""
+"""Requests of monitors, which do not count as activity."""
 
 # Messages and contexts are grpc's, which are untyped here.
 Context = Any

@@ -35,7 +35,7 @@ _PEER: Final = struct.Struct("3i")
 Messages = AsyncIterator[Any]
 Serve = Callable[[Messages, "StreamContext"], Awaitable[None]]
 Admit = Callable[[Opening], tuple[Callable[[bytes], Any], Serve]]
-"""Says how a stream is decoded and served, in whose task it is called. Raises MarinError when it is refused."""
+"""Returns how a stream is decoded and served; called in its task. Raises MarinError to refuse it."""
 
 
 def admit_stream(

@@ -18,7 +18,7 @@ from rigging.errors import NotFound
 logger = logging.getLogger(__name__)
 
 _SIGNED: Final = "signed-"
-"""With a user: the token of that user which releases before this made, signed with the cluster's secret."""
+"""With a user name: that user's tokens of earlier releases, signed with the cluster's secret."""
 
 
 class UserTokenStore(Protocol):

@@ -56,7 +56,7 @@ class LimitsPolicy:
 
 
 AS_SAID: Final = LimitsPolicy()
-"""That of a cluster whose file says nothing of limits."""
+"""The policy of a cluster whose file does not mention limits."""
 
 _REFUSALS: Final = {
     SOFT: "it asks for soft limits (--soft-limits), but this cluster ends tasks that exceed what they asked for",

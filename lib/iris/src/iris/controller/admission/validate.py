@@ -20,15 +20,15 @@ MAX_REPLICAS: Final = 100_000
 MAX_TEXT_LENGTH: Final = 1024 * 1024
 MAX_PLAIN_TEXT_LENGTH: Final = 4096
 MAX_PORTS: Final = 100
-"""Of a task. A worker finds them one by one: 100,000 kept it from everything else for minutes, once an attempt."""
+"""Maximum per task. A worker finds them one by one: 100,000 blocked it for minutes once per attempt."""
 MAX_CONSTRAINTS: Final = 100
 MAX_CONSTRAINT_VALUES: Final = 1_000
-"""Of all constraints of a job: each round holds all of them against every worker."""
+"""Maximum over all constraints of a job: each round compares all of them with every worker."""
 
 _COUNTS: Final = tuple(
     item.name for item in fields(JobSpec) if item.type is int and item.name not in ("replicas", "fence_after_ms")
 )
-"""Numbers of a job; the two that are left out have other bounds."""
+"""Numbers of a job; the two omitted ones have other bounds."""
 _TEXTS: Final = tuple(item.name for item in fields(JobSpec) if item.type is str)
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -13,9 +13,9 @@ from iris.domain.states import JobState
 from rigging.errors import MarinError
 
 MAX_CALLS: Final = 2000
-"""Calls of one session that may be under way; beyond them its messages are left unread."""
+"""Maximum number of concurrent calls of one session; beyond it, its messages are not read."""
 MAX_TOLD: Final = 500
-"""Ends told in one message."""
+"""Maximum number of ends in one message."""
 TELL_WITHIN_S: Final = 0.05
 
 

@@ -19,7 +19,7 @@ from rigging.errors import InvalidRequest
 
 DAY_S: Final = 86_400.0
 LATE_BEATS: Final = 2
-"""A worker that was not heard for so many heartbeats gets nothing new."""
+"""Number of missed heartbeats after which a worker gets nothing new."""
 
 
 @dataclass(frozen=True, slots=True)

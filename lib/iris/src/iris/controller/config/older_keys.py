@@ -19,7 +19,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "kubernetes_provider": _MACHINES,
     }
 )
-"""Sections that are left out."""
+"""Omitted sections, with reasons."""
 
 CONTROLLER_REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -10,7 +10,7 @@ from iris.domain.ids import JobId, parse_task_id
 from rigging.errors import Unavailable
 
 MOST_NAMED: Final = 200
-"""Jobs named in one message; of more it is only said that there are."""
+"""Maximum number of jobs named in one message; for more it only says that there are more."""
 
 
 @dataclass(slots=True)

@@ -28,10 +28,10 @@ logger = logging.getLogger(__name__)
 PORT_FILE: Final = "dashboard-port"
 _KEY_FILE: Final = "dashboard-key"
 _START_S: Final = 120.0
-"""It may take so long to start: on a machine that is busy otherwise, imports alone take tens of seconds."""
+"""Maximum start time: on a busy machine, imports alone take tens of seconds."""
 _ANSWER_S: Final = 10.0
 _SETTLED_S: Final = 60.0
-"""After so long it is no longer taken for one that fails as it starts."""
+"""After this long, a failure no longer counts as a failed start."""
 _END_S: Final = 4.0
 _COMMAND: Final = (sys.executable, "-m", "iris.dashboard")
 Result = TypeVar("Result")

@@ -13,7 +13,7 @@ _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
 
 Answer = tuple["asyncio.Future[object]", object]
-"""Who waits for a commit, and what is to be said once it is there."""
+"""A caller that waits for a commit, and the answer after it."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ MOVED: Final = "moved"
 _RAW_NAME: Final = re.compile(r"~(\d+)\.(\d+)(?:\.(\d+))?\.log", re.ASCII)
 _PACKED_NAME: Final = re.compile(r"~(\d+)\.(\d+)\.(\d+)-(\d+)\.(zst|moved)", re.ASCII)
 FOLDER: Final = "logs"
-"""Of the remote state."""
+"""Folder in the remote state."""
 _OBJECT_NAME: Final = re.compile(FOLDER + r"(/.+)/([^/]+)-[0-9a-f]{8}")
 
 

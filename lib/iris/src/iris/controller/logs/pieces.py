@@ -19,14 +19,14 @@ from iris.rpc.logreading import read_spans
 logger = logging.getLogger(__name__)
 
 AHEAD: Final = 4
-"""Pieces of one log that are expected at a time; with 50 ms an answer of the storage that is three times as fast."""
+"""Number of pieces of one log fetched ahead; with a latency of 50 ms, that is three times as fast."""
 
 Fetch = Callable[[str], bytes | None]
-"""Gives an object of the remote state by its name there; None: there is no such object. It may take its time."""
+"""Returns an object of the remote state by its name there; None if there is no such object. May block."""
 
 
 Expect = Callable[[Sequence[str]], None]
-"""Hears the names of objects of the remote state that will be asked for soon."""
+"""Called with the names of objects of the remote state that will be fetched soon."""
 
 
 class PieceMovedError(Exception):

@@ -16,7 +16,7 @@ from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 from rigging.clock import unix_ms
 
 Batch = list[tuple[LogKey, bytes]]
-"""Logs, and some of the records of each."""
+"""Logs with some of their records."""
 
 
 @dataclass(frozen=True, slots=True)

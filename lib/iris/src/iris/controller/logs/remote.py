@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _MOST_KEPT: Final = 16
 _LISTED: Final = "logs-listed"
-"""Beside the directory of the logs: the remote state in which pieces were looked for."""
+"""Next to the directory of the logs: the remote state in which pieces were searched."""
 
 
 class RemotePieces:

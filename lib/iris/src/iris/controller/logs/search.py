@@ -22,10 +22,10 @@ from iris.rpc.logformat import Record, Span, decode_all, encode_record, matching
 
 Line = tuple[LogKey, Record]
 Part = tuple[LogKey, Span]
-"""Some of the records of one log."""
+"""Some records of one log."""
 
 MERGED: Final = 64
-"""Logs that are merged by time; more come one after another."""
+"""Maximum number of logs merged by time; further ones come one after another."""
 
 # What both engines take alike for bytes, as far as that is easily seen: `\s`, for one, has a character less in RE2.
 _DIFFERENT: Final = re.compile(r"[^\x00-\x7f]|\\[^dDwWnt\W]|\{,|\[\[?:|\[\^?\]")

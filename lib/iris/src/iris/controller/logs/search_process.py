@@ -25,7 +25,7 @@ FRAME: Final = struct.Struct("<iI")
 ROUND_ENDED: Final = -1
 FAILED: Final = -3
 HAS_ALL: Final = b"all"
-"""With the end of a round: all lines were given that were asked for."""
+"""Sent at the end of a round if all requested lines were found."""
 
 _NICE: Final = 5
 

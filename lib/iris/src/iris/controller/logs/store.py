@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 DEFAULT_LIMIT_BYTES: Final = 1024**3
 
 TRASH: Final = "logs-trash"
-"""Beside the directory of the logs: notes of what is to be removed from the remote state."""
+"""Next to the directory of the logs: records of what to remove from the remote state."""
 
 _RESULTS_SINCE: Final = "results-since"
-"""Beside it, too: since when (Unix ms) results are kept in it. None is kept as nothing, and so is what was lost."""
+"""Next to it, too: since when (Unix ms) it stores results. None is stored as nothing, and so is a lost result."""
 
 LogKey = tuple[str, int, int]
 """Job id, task index, attempt number."""
@@ -63,7 +63,7 @@ class LogStore:
         self.root = root
         self.trash = root.with_name(TRASH)
         self.on_ripe: Callable[[LogKey, int, int], None] | None = None
-        """Called with each piece (key, offset, size) that nothing is added to any more."""
+        """Called with each complete piece (key, offset, size)."""
         self.results_since_ms = 0
         self._fetch = fetch
         self._announce = announce

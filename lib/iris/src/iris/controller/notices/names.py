@@ -12,7 +12,7 @@ from typing import Final
 from iris.domain.webhooks import IpAddress
 
 Lookup = Callable[[str], Awaitable[list[str]]]
-"""Returns the addresses of a host; raises OSError when it has none."""
+"""Returns the addresses of a host; raises OSError if it has none."""
 
 _MOST_KEPT: Final = 1000
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 8
 _NOWHERE: Final = ipaddress.ip_address("0.0.0.0")
-"""An address that only a rule allows which does not look at addresses."""
+"""An address that is allowed only by a rule that ignores addresses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _SUBMIT: Final = rule_of("JobService/SubmitJob")
 _STOP: Final = rule_of("JobService/StopJob")
 _WATCH: Final = rule_of("JobService/WaitJobs")
 _MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""About as much is told in one message."""
+"""Approximate maximum size of one message."""
 
 Context = Any  # grpc's own, which is untyped here
 Started = tuple[int, "asyncio.Future[Answer]"]

@@ -46,7 +46,7 @@ class BlobStore:
         self._used_at: dict[str, float] = {}
         self._verified: set[str] = set()
         self.removals = 0
-        """Grows when blobs go away: what was found complete must be looked at again."""
+        """Incremented when blobs are removed: what was complete must be checked again."""
 
     def path(self, digest: str) -> Path:
         return self._root / digest[:2] / check_digest(digest)

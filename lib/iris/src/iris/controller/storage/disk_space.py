@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 RESERVE_NAME: Final = "reserve"
 DEFAULT_RESERVE_BYTES: Final = 64 * 1024 * 1024
 _SHARE: Final = 10
-"""Of a small file system no more than the tenth part is reserved."""
+"""At most a tenth of a small file system is reserved."""
 _SPARED_BYTES: Final = 16 * 1024
 _LOOK_EVERY_S: Final = 0.25
 _ENOUGH_TO_START: Final = 1024 * 1024

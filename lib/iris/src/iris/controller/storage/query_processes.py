@@ -19,7 +19,7 @@ from rigging.errors import BudgetExceeded
 
 FRAME: Final = struct.Struct("<iI")
 MEMORY_LIMIT: Final = 512 * 1024 * 1024
-"""Bytes of address space of a process that answers queries."""
+"""Maximum address space in bytes of a process that runs queries."""
 
 _MODULE: Final = "iris.controller.services.query_process"
 _LONGEST_ANSWER: Final = 48 * 1024 * 1024

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 EVERY_S: Final = 60.0
 _NEGLIGIBLE: Final = 1000.0
-"""Less than a core for a second decides nothing."""
+"""Less than a core for a second is ignored."""
 
 
 class UsageStore(Protocol):

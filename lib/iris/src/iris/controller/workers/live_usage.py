@@ -17,7 +17,7 @@ from rigging.errors import MarinError
 logger = logging.getLogger(__name__)
 
 SAVE_EVERY_S: Final = 30.0
-"""So much of what is known of an attempt is lost at most when controller and worker are lost together."""
+"""Interval of saves, and so the maximum loss of usage when controller and worker are lost together."""
 
 
 class LiveUsage:

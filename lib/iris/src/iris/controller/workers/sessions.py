@@ -35,9 +35,9 @@ _FOR_WORKERS: Final = (StartAttempt, StopAttempt, WithdrawAttempt, ForgetAttempt
 
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
 RIVAL_SHOWN_MS: Final = 60_000
-"""So long a refused copy of a worker is shown."""
+"""How long a refused copy of a worker is shown."""
 _LOOKS: Final = 8
-"""So often in the time after which a worker is late."""
+"""Number of checks within the time after which a worker is late."""
 
 
 class Sessions:

@@ -16,9 +16,9 @@ from iris.domain.job_spec import JobSpec
 from iris.domain.resources import SLICE_ATTRIBUTE
 
 _READS_SHARE: Final = 5
-"""After a pause of its own the controller has read what waited for it within this part of `late_after_ms`."""
+"""After a pause of its own the controller has read its pending messages within this part of `late_after_ms`."""
 _CLOCK_ERROR: Final = 1000
-"""Two hosts' clocks may run apart by one part in so many."""
+"""Two hosts' clocks may drift apart by one part in this many."""
 
 
 class Silence(IntEnum):
@@ -101,7 +101,7 @@ class Contacts:
         self._known: dict[WorkerId, _Contact] = {}
         self._given_up: frozenset[WorkerId] = frozenset()
         self.suspicion: Suspicion | None = None
-        """Why silent workers are not lost at present: the controller may be cut off itself."""
+        """Why silent workers are not lost at present: the controller itself may be disconnected."""
 
     def begin(self, worker_id: WorkerId, now_ms: int) -> None:
         """Start a session; or the controller, for which all known workers count as heard."""

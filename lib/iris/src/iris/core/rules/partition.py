@@ -8,7 +8,7 @@ from iris.domain.ids import WorkerId
 
 FEWEST_HOSTS: Final = 3
 TOGETHER_MS: Final = 30_000
-"""Hosts whose last words are so close to each other fell silent together."""
+"""Hosts whose last messages are within this time of each other fell silent together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from iris.domain.job_spec import is_gang
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 
 _GOES_ON: Final = frozenset({TaskState.RUNNING, TaskState.SUCCEEDED})
-"""States of attempts that have their task back. One that failed may have failed for want of its cluster."""
+"""States of attempts that get their task back. A failed one may have failed because of its missing cluster."""
 _NOT_BEGUN: Final = frozenset({TaskState.ASSIGNED, TaskState.BUILDING})
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 HEARD_MS: Final = 5000
-"""A worker that was heard so short a time ago keeps its name."""
+"""A worker that was heard within this time keeps its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class Demand:
 
 
 Kind = tuple[str, Demand]
-"""A user, and what each task asks for."""
+"""A user, and the resources of each task."""
 
 
 class Booking:

@@ -16,7 +16,7 @@ from rigging.errors import Conflict
 
 _KINDS_KEPT: Final = 1000
 _SLOW_MS: Final = 1000.0
-"""Expected run time of the next one after one had to be handed back: a dozen short ends make up for it."""
+"""Expected run time of the next attempt after one was handed back: a dozen short runs correct it."""
 _UP: Final = 0.5
 _DOWN: Final = 0.1
 

@@ -8,7 +8,7 @@ from iris.domain.entities import Job, Task
 from iris.domain.ids import JobId
 
 Archive = Callable[[JobId], list[Task]]
-"""All committed tasks of a job, in order of index."""
+"""Returns all committed tasks of a job, in order of index."""
 
 SHELF_TASKS: Final = 50_000
 

@@ -14,7 +14,7 @@ from iris.local.fleet.slices import SLICE_ATTRIBUTE, FakeHost, Slice
 from iris.sched.gang import group_size
 
 _MOST_JOBS: Final = 200
-"""So many waiting jobs are looked at; those behind them are once these run."""
+"""Maximum number of pending jobs to process; the others follow when these run."""
 _MOST_TASKS: Final = 1000
 
 

@@ -20,12 +20,12 @@ from iris.worker.host.removal import remove_tree
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 60.0
-"""A slice beyond `min_slices` on which nothing ran for so long is let go."""
+"""A slice beyond `min_slices` on which nothing ran for this long is released."""
 CROWDED_SECONDS: Final = 2.0
-"""The same where another job needs a slice for which there is no room."""
+"""The same if another job needs a slice for which there is no room."""
 LOOK_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.02
-"""Events come in bursts; one look serves all of them."""
+"""Events come in bursts, which are handled together after this delay."""
 _GOES: Final = "its slice is idle and goes"
 
 

@@ -13,7 +13,7 @@ from rigging.errors import MarinError
 from rigging.filesystem import atomic_write, read_bytes_or_none, url_to_fs, write_bytes_atomic
 
 SECRETS = ("secret", "notify-secret")
-"""Files of the state directory that outlive its disk: what tokens are made with, and what notices are signed with."""
+"""Files of the state directory that are replicated: the secrets that sign tokens and notices."""
 _AUTHORITY = "tls"
 _FAST = 1  # the level of gzip: the network is slower than that anyway
 

@@ -88,11 +88,11 @@ class Exited:
     error: str
     failure: FailureKind = FailureKind.USER
     fenced: str = ""
-    """Why the guardian killed it for lack of contact; empty when it did not."""
+    """Why the guardian killed it for lack of contact; empty if it did not."""
     lost: str = ""
-    """How much of its output is not in its log; said whatever the end was."""
+    """How much of its output is missing from its log, whatever the end was."""
     returned: bool = True
-    """False for a callable whose process ended, with whatever code, before its function did."""
+    """False for a callable whose process ended, with any code, before its function returned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 _MOST_TRIES: Final = 100
-"""Without a range: so often another port is asked for when the one that is free was given to somebody who lives."""
+"""Without a range: number of further attempts if a free port was assigned to a live attempt."""
 
 
 class PortsInUse(OSError):

@@ -14,7 +14,7 @@ from iris.worker.reports.outbox import ReportOutbox
 from iris.worker.types import Observation
 
 _QUIET_BUILD_S: Final = 0.02
-"""A report that preparing has begun waits this long: mostly it is done by then."""
+"""A report that preparation has started is delayed this long, because it has usually ended by then."""
 
 
 class AttemptReports:

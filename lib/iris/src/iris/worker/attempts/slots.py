@@ -18,7 +18,7 @@ from iris.worker.isolation.plan import Mount
 
 _MOST_FREE: Final = 1000
 _GRANULE_NS: Final = 50_000_000
-"""File systems tell times apart that are further from each other than this."""
+"""File systems distinguish times that are further apart than this."""
 
 MOST_LAYERED: Final = 48
 """Fewer than the guardian keeps mounted."""
@@ -118,7 +118,7 @@ class Slot:
         self.working = f"{path}/work"
         self.temporary = f"{path}/tmp"
         self.own = f"{path}/own"
-        """Where its layers are, if it has any."""
+        """The directory of its layers, if any."""
         self.layers: Layers | None = None
         self.has_own = has_own
         self._watched = Watched((self.working, self.temporary), 0o700, owner or os.getuid())

@@ -11,7 +11,7 @@ from iris.worker.attempts.rooms import Rooms
 from iris.worker.processes import Runtime, StartFailed
 
 _STARTS_PER_TURN: Final = 50
-"""Between so many starts the loop looks after ends and messages."""
+"""Number of starts after which the loop handles ends and messages."""
 
 
 class StartListener(Protocol):

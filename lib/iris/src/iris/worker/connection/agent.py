@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 Resolver = Callable[[], ControllerAddress]
-"""Finds the controller anew before every connection. Raises MarinError while there is none."""
+"""Finds the controller before every connection. Raises MarinError while there is none."""
 
 
 class ControllerLink(Protocol):

@@ -37,7 +37,7 @@ _ENOUGH_DESCRIPTORS: Final = 4096
 _TERM_GRACE_MS: Final = 1000
 _AFTER_DEFECT_S: Final = 0.5
 _YOUNG_OBJECTS: Final = 20_000
-"""An attempt's objects hold each other in no circle once it has ended, so there is little for the collector to find."""
+"""An ended attempt's objects form no reference cycles, so the collector finds little."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -36,7 +36,7 @@ _AGAIN_S: Final = 0.05
 _PATIENCE_S: Final = 20.0
 _FINISH_S: Final = 5.0
 SILENCE_S: float = 5.0
-"""A guardian that has said nothing for so long since it was told to start something does not answer."""
+"""A guardian that has sent nothing for this long after a request to start something counts as not answering."""
 _FOLDER: Final = Path(__file__).parent
 
 

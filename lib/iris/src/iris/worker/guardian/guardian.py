@@ -20,13 +20,13 @@ from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed, StartFai
 logger = logging.getLogger(__name__)
 
 _STARTS_PER_TURN: Final = 8
-"""Between so many starts the loop looks after output, ends and messages."""
+"""Number of starts after which the loop handles output, ends and messages."""
 FLUSH_S: Final = 0.1
-"""An unfinished line is stored so long after its first byte, for readers who follow the log."""
+"""An unfinished line is stored this long after its first byte, for readers who follow the log."""
 _SWEEP_S: Final = 5.0
 _FENCE_TICK_S: Final = 1.0
 _STARTED_LATE_S: Final = 0.05
-"""A start is not told at once: most short commands have ended by then, and only that is told."""
+"""Delay of the report of a start: most short commands have ended by then, and only the end is reported."""
 _GREW_LATE_S: Final = 0.004
 _USED_LATE_S: Final = 0.2
 
@@ -64,7 +64,7 @@ class Guardian:
         self._sweep_is_armed = False
         self.finishing = False
         self.news_due: float | None = None
-        """When (monotonic clock) the worker is to be told what is new; None: nothing is."""
+        """When (monotonic clock) to report to the worker; None if there is nothing to report."""
 
     @property
     def live_count(self) -> int:

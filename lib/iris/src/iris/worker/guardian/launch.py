@@ -14,7 +14,7 @@ from iris.worker.isolation.plan import IsolationMode
 from iris.worker.limits.plan import LimitsMode
 
 DEFAULT_LINGER_S: Final = 600.0
-"""A guardian without worker and tasks waits so long for a worker that wants to know how they ended."""
+"""How long a guardian without worker and tasks waits for a worker to report their ends to."""
 
 _LOG_LIMIT_BYTES: Final = 1024 * 1024
 _KEPT: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"})

@@ -25,7 +25,7 @@ from iris.worker.users.identity import gain_nothing, kill_all_of
 logger = logging.getLogger(__name__)
 
 _LISTEN_LATE_S: Final = 0.01
-"""A process's output is waited for from then on: the shortest have ended by that time, and all is read at the end."""
+"""Delay before a process's output is watched: the shortest have ended by then, and all is read at the end."""
 _VIEWS_IDLE_S: Final = 60.0
 _SWEEP_AGAIN_S: Final = 0.002
 SWEEP_TRIES: Final = 500

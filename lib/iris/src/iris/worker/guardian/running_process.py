@@ -18,7 +18,7 @@ from iris.worker.processes import Exit
 
 _READ_BYTES: Final = 64 * 1024
 _DRAIN_BYTES: Final = 4 * 1024 * 1024
-"""More than any pipe holds: a writer that escaped us cannot keep an ended attempt from being reported."""
+"""More than the capacity of any pipe, so that an escaped writer cannot delay the report of an ended attempt."""
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 

@@ -21,12 +21,12 @@ from iris.worker.isolation.plan import Mount
 logger = logging.getLogger(__name__)
 
 _WANTED_BEFORE: Final = 1
-"""Starts of one kind that go without a helper before one is worth its memory."""
+"""Number of starts of one kind before a helper is worth its memory."""
 _MOST_HELPERS: Final = 3
 _IDLE_S: Final = 60.0
 _REPLY_S: Final = 5.0
 HELPER_SOCKET: Final = 3
-"""The descriptor at which a helper finds its socket."""
+"""The descriptor of a helper's socket."""
 _KEPT: Final = frozenset({"IRIS_CLOUDPICKLE", "IRIS_WORK_DIR"})
 
 _OWN_PREFIX: Final = "IRIS_"

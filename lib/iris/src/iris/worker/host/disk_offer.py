@@ -8,7 +8,7 @@ from iris.domain.resources import Resources
 
 _NOTABLE_BYTES: Final = 1024 * 1024
 _NOTABLE_SHARE: Final = 20
-"""A change is told from so many bytes on that are also this share of what is offered."""
+"""A change is reported only if it is also this share of the offer."""
 
 
 def next_offer(offered: int, free: int, reserved: int) -> int:

@@ -27,7 +27,7 @@ PROXIES: Final = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"
 _SECRET: Final = re.compile(r"TOKEN|PASS(WORD|WD|PHRASE)|SECRET|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|COOKIE|NETRC")
 
 STORAGE_PREFIXES: Final = ("AWS_", "AZURE_", "CLOUDSDK_", "FSSPEC_", "GOOGLE_", "STORAGE_EMULATOR_")
-"""How a controller reaches its remote state directory; kept by it alone, where no other process can read them."""
+"""Variables for a controller's access to its remote state directory, which it hides from other processes."""
 
 
 def is_passed_to_tasks(name: str) -> bool:

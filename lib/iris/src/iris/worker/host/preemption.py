@@ -19,9 +19,9 @@ class Platform(StrEnum):
     """The platform that a worker's host runs on."""
 
     NONE = "none"
-    """Nothing that takes hosts away, or nothing that says so."""
+    """A platform that does not preempt hosts, or does not announce it."""
     GCE = "gce"
-    """Compute Engine, whose metadata server says so."""
+    """Compute Engine, whose metadata server announces preemption."""
 
 
 class GceHost:

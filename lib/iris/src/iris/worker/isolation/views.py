@@ -38,7 +38,7 @@ class _Ability:
 
     mode: IsolationMode
     options: str = ""
-    """Of every overlay."""
+    """Mount options of every overlay."""
 
 
 _Marks = tuple[tuple[int, int], ...]
@@ -70,7 +70,7 @@ class TaskViews:
         self._most_kept = most_kept
         self.mode = ability.mode
         self.in_user_namespace = in_user_namespace
-        """Then this process has capabilities that what it starts loses."""
+        """Whether this process has capabilities that its children lose."""
         self._options = ability.options
         self._home = home
         self._shared = shared

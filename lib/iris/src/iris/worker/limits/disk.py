@@ -7,7 +7,7 @@ from typing import Final
 
 _BLOCK_BYTES: Final = 512
 _DELETED: Final = " (deleted)"
-"""Ends the name that /proc shows of an open file whose last name is gone."""
+"""Suffix of an open file's name in /proc after its last link was removed."""
 
 
 class DiskScan:
@@ -31,7 +31,7 @@ class DiskScan:
     ) -> None:
         self.total_bytes = 0
         self.deleted_bytes = 0
-        """Of the total: of deleted files."""
+        """The part of the total that is in deleted files."""
         self.entries = 0
         self._below = tuple(f"{place.rstrip('/')}/" for place in (*places, *seen_as))
         self._pids = pids

@@ -20,11 +20,11 @@ from iris.worker.limits.plan import NO_LIMITS, GroupReading, Hierarchy, LimitReq
 logger = logging.getLogger(__name__)
 
 JOIN_VARIABLE: Final = "IRIS_JOIN_GROUPS"
-"""Tells the fork of a warm interpreter which files to write its number to; it is taken out of its environment."""
+"""The files to which the fork of a warm interpreter writes its number; removed from its environment."""
 
 _MOST_FREE: Final = 32
 _LITTLE_LEFT_BYTES: Final = 1024 * 1024
-"""A group in which no more than this is left of files that its attempt read can be another's."""
+"""A group with at most this much file cache left by its attempt can be reused."""
 _STUCK_AT_A_TIME: Final = 8
 _READ_BYTES: Final = 16_384
 

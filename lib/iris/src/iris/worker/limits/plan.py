@@ -25,11 +25,11 @@ class LimitsMode(StrEnum):
     """Ways in which a worker enforces the limits of attempts."""
 
     AUTO = "auto"
-    """By control groups where they can be made, else softly."""
+    """By control groups if possible, else as soft limits."""
     SOFT = "soft"
-    """By looking at them: what exceeds is ended, a little late."""
+    """By measuring: attempts beyond a limit are ended with a delay."""
     OFF = "off"
-    """Not at all."""
+    """Not enforced."""
 
 
 @dataclass(frozen=True, slots=True)

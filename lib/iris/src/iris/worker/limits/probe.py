@@ -20,7 +20,7 @@ _RECORD: Final = "guardian.groups"
 _WANTED: Final = (("memory", "memory"), ("pids", "processes"), ("cpu", "cpu"))
 _OWN: Final = "guardian"
 BESIDE: Final = "iris-others"
-"""Takes the processes of a group that is to have groups with controllers below it."""
+"""The group for the processes of a group that will have groups with controllers below it."""
 
 
 @dataclass(frozen=True, slots=True)

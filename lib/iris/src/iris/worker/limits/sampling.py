@@ -10,24 +10,24 @@ from iris.worker.limits.plan import DISK, MEMORY, PROCESSES, Breach, GroupReadin
 from iris.worker.limits.processes import Tally
 
 USAGE_S: Final = 5.0
-"""So often everything is measured."""
+"""Interval of complete measurements."""
 SOFT_S: Final = 1.0
-"""So often memory and processes are measured that are limited softly."""
+"""Interval of measurements of soft memory and process limits."""
 DISK_TICK_S: Final = 0.25
-"""So often the file system is asked how much is free, while an attempt's disk is limited."""
+"""Interval of checks of the file system's free space, while an attempt's disk is limited."""
 DISK_S: Final = 2.0
-"""So often an attempt's directories are looked through when its disk is limited; otherwise:"""
+"""Interval of scans of an attempt's directories if its disk is limited; otherwise:"""
 DISK_UNLIMITED_S: Final = 30.0
 DELETED_S: Final = 10.0
-"""So often deleted files are looked for, which takes a look at each descriptor; and whenever much was written."""
+"""Interval of scans for deleted files, which visit each descriptor; also after large writes."""
 ROOM_S: Final = 1.0
-"""So often the file system is asked how much is free, while no attempt's disk is limited."""
+"""Interval of checks of the file system's free space, while no attempt's disk is limited."""
 ROOM_PAUSE_S: Final = 30.0
-"""So long the files of an attempt that was ended for room may take to go, before another is."""
+"""How long to wait for the removal of the files of an attempt that was ended for space, before another is ended."""
 _FULL_BYTES: Final = 64 * 1024 * 1024
 _FULL_SHARE: Final = 50
 _DISK_PAUSE: Final = 100
-"""After a look through the directories, so many times what it took goes by before the next."""
+"""The pause after a scan of the directories, as a multiple of its duration."""
 
 
 def usage_of(

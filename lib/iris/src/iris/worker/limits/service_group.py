@@ -12,7 +12,7 @@ from iris.worker.limits.plan import hierarchies_of
 logger = logging.getLogger(__name__)
 
 LEAF: Final = "worker"
-"""The group below the service's for its own processes; `DelegateSubgroup=` of its unit names the same."""
+"""The group below the service's for its own processes; the same as in `DelegateSubgroup=` of its unit."""
 
 _MARKS: Final = ("trusted.delegate", "user.delegate")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 DEFAULT_LIMIT_BYTES: Final = 1024**3
-"""So much of an attempt's log may wait on the worker's disk."""
+"""Maximum size of an attempt's log on the worker's disk."""
 
 _KEPT_FREE: Final = 16 * 1024 * 1024
 _AMPLE: Final = 1024**3

@@ -10,7 +10,7 @@ from typing import Final
 BURST_BYTES: Final = 64 << 20
 BYTES_PER_SECOND: Final = 24 << 20
 _TURN_S: Final = 0.05
-"""A pause gives so much time's bytes back at once: a timer for each read would cost more than the read."""
+"""A pause allows the bytes of this much time at once: a timer for each read would cost more than the read."""
 
 
 class OutputPace:

@@ -17,7 +17,7 @@ from iris.worker.isolation.seals import tree_state
 from iris.worker.types import PreparationFailed
 
 _LOOK_EVERY_S: Final = 1.0
-"""A look costs a stat a file, and there may be hundreds of starts a second."""
+"""A check takes one stat per file, and there may be hundreds of starts a second."""
 
 
 class SoundTrees:

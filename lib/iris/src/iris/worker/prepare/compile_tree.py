@@ -14,7 +14,7 @@ import shutil
 import sys
 
 _MOST_BYTES = 1024 * 1024
-"""Larger files are data that happens to be Python."""
+"""Larger files are usually data in the form of Python code."""
 
 
 def compile_tree(tree: str, parts: str, target: str) -> int:

@@ -16,7 +16,7 @@ from iris.worker.processes import StartFailed
 logger = logging.getLogger(__name__)
 
 _WANTED_BEFORE: Final = 1
-"""Starts with a directory before compiling it is worth the time: many bundles run once."""
+"""Number of starts with a directory before it is compiled: many bundles run once."""
 _PROGRAM: Final = Path(__file__).with_name("compile_tree.py")
 
 

@@ -31,7 +31,7 @@ _MARKER: Final = ".ready"
 _ERROR_BYTES: Final = 4096
 _WRITE: Final = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 _FORMAT: Final = 2
-"""Part of every key: change it when environments are built in another way."""
+"""Part of every key: change it when the way in which environments are built changes."""
 
 _NO_VERSION: Final = re.compile(r"there (?:is|are) no versions? of\s+([A-Za-z0-9][A-Za-z0-9._-]*)")
 
@@ -46,9 +46,9 @@ class _Recipe:
     commands: tuple[tuple[str, ...], ...]
     hint: str = ""
     over: Interpreter | None = None
-    """Whose packages are seen below the environment's own."""
+    """The environment whose packages are also visible."""
     copied: Path | None = None
-    """Sources copied for the time of the build, because building may write beside its sources; `directory` is in it."""
+    """Sources copied during the build, because building may write next to its sources; `directory` is in it."""
 
 
 class EnvironmentStore:

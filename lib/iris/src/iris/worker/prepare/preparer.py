@@ -28,7 +28,7 @@ from iris.worker.users.identity import TaskIdentity
 
 _TOOL_OUTPUT_BYTES: Final = 64 * 1024
 _NUMBERS: Final = itertools.count(1)
-"""Of tools: the guardian knows those of all runners by them."""
+"""Numbers of tools, by which the guardian identifies those of all runners."""
 
 
 class Preparer(Protocol):
@@ -57,7 +57,7 @@ class Preparer(Protocol):
 class _Prepared:
     environment: PreparedEnvironment
     needed: tuple[str, ...]
-    """Files and directories without which it cannot be used any more."""
+    """Files and directories without which it can no longer be used."""
 
 
 class BundlePreparer:

@@ -21,7 +21,7 @@ _WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYT
 _WORKERS_PLACES: Final = frozenset({"TMPDIR", "UV_CACHE_DIR", "UV_CREDENTIALS_DIR", "PIP_CACHE_DIR"})
 
 ACTOR_HOST_VARIABLE: Final = "IRIS_ACTOR_HOST"
-"""Where a task's actors listen and are found; without it only tasks of the same host reach them."""
+"""The address of a task's actors; without it only tasks of the same host can reach them."""
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -31,10 +31,10 @@ class PreparedEnvironment:
     """Where the attempts of a job get programs, code and files from."""
 
     bin_dirs: tuple[str, ...] = ()
-    """Go before the worker's PATH; the first holds the `python` of the task."""
+    """Prepended to the worker's PATH; the first contains the `python` of the task."""
     python_path: tuple[str, ...] = ()
     bundle_dir: Path | None = None
-    """Unpacked bundle; shared by attempts and never written by us again."""
+    """Unpacked bundle; shared by attempts and not changed any more."""
     virtual_env: str = ""
     payload_path: str = ""
 

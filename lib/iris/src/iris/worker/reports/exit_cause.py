@@ -12,10 +12,10 @@ from iris.worker.limits.plan import MEMORY
 from iris.worker.processes import Exit
 
 DEVICE_EXIT_CODE: Final = 86
-"""A command that finds its accelerator broken or in use elsewhere may say so by this exit code."""
+"""The exit code with which a command can report that its accelerator is broken or in use."""
 
 TAIL_BYTES: Final = 16 * 1024
-"""So much of the end of stderr is searched for the words of drivers."""
+"""Number of last bytes of stderr that are searched for messages of drivers."""
 
 _SIGKILL: Final = 9
 _SHELL_KILLED: Final = 128 + _SIGKILL
@@ -35,7 +35,7 @@ _DEVICE_WORDS: Final = re.compile(
 
 
 ExitCause = tuple[FailureKind, str]
-"""Whose fault, and why; the text is empty when the exit status alone explains the end."""
+"""Who is at fault, and why; the text is empty if the exit status alone explains the end."""
 
 
 def classify_exit(

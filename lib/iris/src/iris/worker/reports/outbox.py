@@ -11,12 +11,12 @@ from iris.worker.types import Observation
 
 MESSAGE_LOG_BYTES: Final = 1024 * 1024
 ATTEMPT_LOG_BYTES: Final = 256 * 1024
-"""At most this much of one log in a message, so that one loud task does not hold up the others."""
+"""Maximum size of one log's part of a message, so that one verbose task does not delay the others."""
 LOG_WINDOW_BYTES: Final = 4 * 1024 * 1024
-"""At most this much of one log is under way without an acknowledgement."""
+"""Maximum number of unacknowledged bytes of one log."""
 _MESSAGE_OBSERVATIONS: Final = 2000
 COMPANY_S: float = 0.05
-"""So long patient news waits for company."""
+"""How long reports that can wait are delayed to be batched."""
 
 
 @dataclass(frozen=True, slots=True)

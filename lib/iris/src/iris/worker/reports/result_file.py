@@ -16,9 +16,9 @@ from rigging.timing import ExponentialBackoff
 logger = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 4096
-"""Larger ones go as a blob: thousands of ends share a message."""
+"""Larger ones are sent as a blob, because thousands of ends share a message."""
 MOST_BYTES: Final = 16 * 1024 * 1024 + 64
-"""A pickle of 16 MiB and the version in front."""
+"""A pickle of 16 MiB with the version before it."""
 _PATIENCE_S: Final = 120.0
 
 SendBlob = Callable[[str, bytes], Awaitable[None]]

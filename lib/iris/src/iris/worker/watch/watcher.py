@@ -16,7 +16,7 @@ from rigging.errors import MarinError
 _CHECK: Final = str(Path(__file__).with_name("check.py"))
 _SHOWN: Final = 300
 _DUMP_S: Final = 1.0
-"""A dump of threads is written, and read from the pipe, within this time."""
+"""Maximum time in which a dump of threads is written and read from the pipe."""
 _SHORTEST_LOOK_S: Final = 0.02
 _LONGEST_LOOK_S: Final = 5.0
 _LOOKS: Final = 10

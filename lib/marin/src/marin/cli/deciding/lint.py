@@ -19,11 +19,11 @@ class Rule(StrEnum):
     """Kinds of findings."""
 
     UNVERSIONED = "unversioned"
-    """The value is neither versioned nor an input: a change of it makes no new output."""
+    """The value is neither versioned nor an input, so a change of it does not produce a new output."""
     REGION_VERSIONED = "region-versioned"
-    """The version names the bucket of one region: the pipeline starts anew in another region."""
+    """The version names the bucket of one region, so the pipeline restarts from scratch in another region."""
     REGION = "region"
-    """A value that does not count names the bucket of one region: the step reads from there wherever it runs."""
+    """An unversioned value names the bucket of one region: the step reads from there wherever it runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import sys
 from typing import Any, Final
 
 CONFIG_BYTES: Final = 1 << 20
-"""How much of an array in a config is looked at: the same one may be in thousands of steps."""
+"""Maximum part of an array in a config to read, because it may be in thousands of steps."""
 
 CONSTANT_BYTES: Final = 64 << 20
-"""How much of a constant is looked at, once a function and plan."""
+"""Maximum part of a constant to read, once per function and plan."""
 
 _BLOCKS: Final = 64
 _EXACT_KINDS: Final = "biuSUmM"

@@ -14,7 +14,7 @@ from rigging.errors import InvalidRequest
 OMIT_DEFAULT_METADATA = "omit_from_version_when_default"
 
 MARK: Final = "marin_placeholder"
-"""A field of every placeholder: a dict that has it is what `dataclasses.asdict` or `model_dump` made of one."""
+"""A field of every placeholder: a dict that contains it was made from one by `dataclasses.asdict` or `model_dump`."""
 
 
 def mark(what: str) -> Any:

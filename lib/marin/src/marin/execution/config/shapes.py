@@ -19,7 +19,7 @@ from typing import Any, Final
 from rigging.errors import InvalidRequest
 
 PLAIN_SEQUENCES: Final = (str, bytes, bytearray, memoryview, range, collections.UserString, array.array)
-"""Sequences that are values: they hold numbers or characters, never anything of a config."""
+"""Sequences that are values: they contain numbers or characters, never parts of a config."""
 
 Parts = Iterable[tuple[Any, Any]]
 

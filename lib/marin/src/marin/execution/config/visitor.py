@@ -46,9 +46,9 @@ class ObjectKind(Enum):
     """A list or a tuple."""
     SET = "set"
     SCALAR = "scalar"
-    """An instance of a subclass of a type of texts or numbers."""
+    """An instance of a subclass of a text or number type."""
     SHAPED = "shaped"
-    """Of a further kind that can be taken apart: see `shapes`."""
+    """Another kind of object with parts: see `shapes`."""
     OTHER = "other"
 
 

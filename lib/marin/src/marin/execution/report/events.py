@@ -17,7 +17,7 @@ from rigging.text.printable import text_of
 logger = logging.getLogger(__name__)
 
 FURTHER_LINES: Final = " " * 6
-"""Beginning of the further lines of a step's error in the table of `StepFailed`."""
+"""Prefix of the further lines of a step's error in the table of `StepFailed`."""
 
 
 class StepTimedOut(StepFailed, DeadlineExceeded):
@@ -37,7 +37,7 @@ class StepEnd(StrEnum):
     """How a step ended in a run."""
 
     CACHED = "cached"
-    """Its output was there already, or another run made it meanwhile."""
+    """Its output existed already, or another run made it meanwhile."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     """Its function failed, or it failed in an earlier run and is not to be tried again."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 IRIS_RUN_COMMAND: Final = "IRIS_RUN_COMMAND"
-"""The variable by which `iris job run` tells a job the words that submitted it, up to its command."""
+"""The variable in which `iris job run` passes a job its submit command, without the job's own command."""
 
 # Which steps run is for the new command to say; and a failed one is to run again.
 _DROPPED: Final = ("--run_only", "--force_run_failed", "--force", "--pdb")

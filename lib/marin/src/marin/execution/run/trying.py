@@ -22,17 +22,17 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed out"
     """Its function ran longer than its `timeout`."""
     PREEMPTED = "preempted"
-    """The capacity of its job was taken away more often than its cluster starts a job again."""
+    """Its job was preempted more often than its cluster restarts a job."""
     LOST = "lost its lease"
     """Another run may have begun to make the output."""
     STOPPED = "was stopped"
-    """Somebody stopped its job, or it is not to be tried at all."""
+    """Its job was stopped by a user, or it is not to be tried at all."""
 
 
 CHARGED: Final = frozenset({Outcome.FAILED, Outcome.TIMED_OUT})
 """Outcomes that count against `retries`."""
 INTERRUPTED: Final = frozenset({Outcome.PREEMPTED, Outcome.LOST})
-"""Outcomes that are nobody's failure: tried again without counting as `retries`, at most `MOST_INTERRUPTIONS` times."""
+"""Outcomes that are not a failure: retried without counting as `retries`, at most `MOST_INTERRUPTIONS` times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ class LeaseState(StrEnum):
     STOPPED = "stopped"
     """Its holder is a process of this machine that is stopped."""
     HELD = "held"
-    """Its holder cannot be seen from here, and renewed it lately, or may have."""
+    """Its holder is not visible from here, and has or may have renewed it recently."""
     STALE = "stale"
-    """Its holder cannot be seen from here, and has not renewed it for so long that others may take it."""
+    """Its holder is not visible from here, and has not renewed it for so long that others may take it."""
     GONE = "gone"
     """Its holder was a process of this machine, which has ended."""
     UNREADABLE = "unreadable"
-    """The lock file is damaged: anybody may take it."""
+    """The lock file is damaged: any process may take it."""
 
 
 CLEARABLE: Final = frozenset({LeaseState.STALE, LeaseState.GONE, LeaseState.UNREADABLE})

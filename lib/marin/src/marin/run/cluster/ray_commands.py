@@ -13,7 +13,7 @@ from rigging.errors import InvalidRequest
 from rigging.text.quantities import check_count
 
 AUTOSCALER: Final = ("RAY_UP_enable_autoscaler_v2", "0")
-"""v2, which `ray up` takes by itself, counts the head among the workers and launches slices again and again."""
+"""v2, the default of `ray up`, counts the head among the workers and launches slices again and again."""
 
 READ_TOKEN: Final = 'cat "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}"'
 CONFIG_FILE: Final = "~/ray_bootstrap_config.yaml"

@@ -21,7 +21,7 @@ _LARGEST_CHECKED: Final = 32 << 20
 _MOST_SILENCE: Final = 600.0
 _LONGEST_RECONNECT: Final = 15.0
 BY_SIGNAL: Final = 128
-"""Exit codes of what a signal has ended begin above it."""
+"""Exit codes of processes ended by a signal are above it."""
 # What Ray says of a job that it remembers and whose process it does not find, and of one that went under its eyes.
 _LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 

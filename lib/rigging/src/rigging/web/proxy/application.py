@@ -43,7 +43,7 @@ _HEADERS: Final = {
 }
 
 Finder = Callable[[Viewer, list[str]], Awaitable[Upstream]]
-"""Returns the server that a viewer means by the words of a path; raises MarinError when there is none for them."""
+"""Returns the server that a path means for a viewer; raises MarinError if there is none."""
 
 
 def create_proxy(web: Web, find: Finder, forwarder: Forwarder, home: Callable[[HTTPConnection], str]) -> Starlette:

@@ -25,7 +25,7 @@ from rigging.web.proxy.headers import Upstream, request_headers, response_header
 _log = logging.getLogger(__name__)
 _NORMAL, _GOING_AWAY, _BROKEN = 1000, 1001, 1011
 _NEVER_SENT: Final = frozenset({1005, 1006, 1015})
-"""Codes that say how a connection ended and are in no message."""
+"""Codes that describe how a connection ended and are not sent in messages."""
 
 
 class ServerGone(MarinError):

@@ -22,10 +22,10 @@ from rigging.errors import Conflict
 from rigging.process.calls import call_to_end
 
 END_GRACE_S: Final = 4.0
-"""Seconds that the calls of an actor which was told to end may still run."""
+"""Seconds that running calls of an ending actor have left."""
 
 CallNumber = tuple[str, int]
-"""The process that made a call, and how many it had made before."""
+"""The process that made a call, and the number of calls that it made before."""
 
 
 class ActorHost:
