@@ -54,10 +54,10 @@ def commit(root: Path) -> str:
     return git(root, "rev-parse", "HEAD")
 
 
-def study(root: Path, n: int, *words: str) -> str:
+def study(root: Path, n: int, *words: str, code: int = 0) -> str:
     command = [sys.executable, "study.py", str(n), *words]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
 
@@ -94,6 +94,12 @@ def test_each_output_names_the_code_that_made_it(
     assert (dirty["commit"], dirty["branch"], dirty["dirty"]) == (second, "main", True)
     texts = json.loads((prefix / f"experiments/code/{dirty['texts']}.json").read_text())
     assert "-WORDS = 2\n+WORDS = 3\n" in texts["diff"]
+
+    # The helper is in another module than the step's function.
+    assert "source of mypkg/words.py: WORDS: " in study(project, 1)
+    refused = study(project, 1, "--strict", code=1)
+    assert "strict: 1 output(s)" in refused
+    assert "source of mypkg/words.py: WORDS: " in refused
 
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(project), str(clone))

@@ -376,7 +376,7 @@ def test_a_bare_spec_says_which_code_differs(prefix: str, load: Load, caplog: py
 
 
 def now(unversioned: Any = None, source: Any = None) -> ExecutorStepInfo:
-    return cast(ExecutorStepInfo, SimpleNamespace(unversioned=unversioned or {}, source=source or {}))
+    return cast(ExecutorStepInfo, SimpleNamespace(unversioned=unversioned or {}, source=source or {}, reached={}))
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,8 @@ def _record_of(item: PlannedStep, state: OutputState) -> _Record:
     if state.info_md5 == md5_of(item.content):
         return _Record.SAME
     identity = item.info.identity()
+    if item.info.reached and state.info_md5 == md5_of(to_bytes(item.info.content_without_reached(identity))):
+        return _Record.SAME
     older = (item.info.content_without_classes(identity), identity)
     # Earlier releases recorded fewer keys; when those agree, the file has nothing more to compare.
     if any(state.info_md5 == md5_of(to_bytes(content)) for content in older):

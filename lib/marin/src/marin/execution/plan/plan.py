@@ -15,6 +15,7 @@ from marin.execution.plan.call_identity import Unidentified, function_identity
 from marin.execution.plan.collision import check_same_version, describe
 from marin.execution.record.function_source import FunctionSources
 from marin.execution.record.info import ExecutorStepInfo, bounded_version
+from marin.execution.record.own_modules import OwnModules
 from marin.execution.record.provenance import class_differences, in_words, note_kinds, source_differences
 from marin.execution.step_spec import ExecutorStepFunction, StepSpec, StepSpecFunction
 from marin.execution.version.canonical import strict
@@ -35,6 +36,7 @@ class StepPlan:
     Attributes:
         merged: By output path: the unversioned values and code in which later steps of the same version differ from the
             first one, which alone is run.
+        own_modules: The modules of the user's own projects, for the code that functions reach.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -48,6 +50,7 @@ class StepPlan:
         self.merged: dict[str, list[Difference]] = {}
         self._versions = VersionCache()
         self._sources = FunctionSources()
+        self.own_modules = OwnModules()
         self._canonical: dict[str, Step] = {}
         self._places = Places()
 
@@ -126,6 +129,7 @@ class StepPlan:
             unversioned=unversioned_part(step.config),
             source=self._sources.of(step.fn),
             classes=classes_of(step.config),
+            reached=self.own_modules.reached(step.fn),
         )
 
     def written_version(self, step: Step) -> dict[str, Any]:

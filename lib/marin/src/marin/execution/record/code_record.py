@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from marin.execution.record.own_modules import OwnModules
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in
 from rigging.project.code_state import read_code_state
@@ -24,7 +25,7 @@ CODE_FOLDER: Final = "code"
 _DIGITS: Final = 32
 
 
-def code_recorder(directory: str, script_folder: str) -> Callable[[], dict[str, Any]]:
+def code_recorder(directory: str, script_folder: str, modules: OwnModules) -> Callable[[], dict[str, Any]]:
     """Return a function that records the code of a run and returns the `code` of its `run_started`.
 
     Calling it starts git and writes to storage. It never fails.
@@ -32,12 +33,14 @@ def code_recorder(directory: str, script_folder: str) -> Callable[[], dict[str, 
     Args:
         directory: Where runs are recorded.
         script_folder: The folder of the run's script.
+        modules: The user's own modules, as far as functions of the run reach them.
     """
-    return functools.partial(_record_code, directory, script_folder)
+    return functools.partial(_record_code, directory, script_folder, modules)
 
 
-def _record_code(directory: str, script_folder: str) -> dict[str, Any]:
+def _record_code(directory: str, script_folder: str, modules: OwnModules) -> dict[str, Any]:
     try:
+        modules.keep_tables()
         state = asdict(read_code_state(script_folder))
         texts = {name: state.pop(name) for name in ("diff", "untracked")}
         return {**state, "texts": _write_texts(directory, texts) if any(texts.values()) else None}

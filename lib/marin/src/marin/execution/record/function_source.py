@@ -8,12 +8,9 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-import hashlib
 import inspect
-import io
 import json
 import re
-import textwrap
 import tokenize
 import types
 import weakref
@@ -24,11 +21,11 @@ from marin.execution.config.array_text import CONSTANT_BYTES, array_text, is_arr
 from marin.execution.config.unversioned import described, unversioned_part
 from marin.execution.jobs.remote import RemoteCallable
 from marin.execution.jobs.step_call import is_ray_function
+from marin.execution.record.bare_source import bare_source, source_digest
 from rigging.redaction import redact_value
 
 # At most this many names of a module are followed from one function.
 MOST_PARTS: Final = 200
-_DIGITS: Final = 16
 _SHOWN_CHARACTERS: Final = 120
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 _LASTING: Final = (tuple, frozenset)
@@ -99,7 +96,7 @@ def _slots_of(kind: type[Any]) -> Iterable[str]:
     return [name for name in names if name not in ("__dict__", "__weakref__") and not name.startswith("__")]
 
 
-def _plain(fn: Any) -> Any:
+def plain_function(fn: Any) -> Any:
     """Return the function behind wrappers, or the class of another callable object."""
     while True:
         if isinstance(fn, RemoteCallable):
@@ -117,7 +114,7 @@ def _plain(fn: Any) -> Any:
 
 
 def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
-    start = _plain(fn)
+    start = plain_function(fn)
     module = getattr(start, "__module__", None)
     waiting: list[Any] = [start]
     seen: set[int] = set()
@@ -126,7 +123,7 @@ def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
         if item is None or id(item) in seen or getattr(item, "__module__", None) != module:
             continue
         seen.add(id(item))
-        digest = _source_digest(item)
+        digest = _digest_of(item)
         if digest is not None:
             yield item.__qualname__, digest
         if isinstance(item, type):
@@ -150,7 +147,7 @@ def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
 
 def _followed(value: Any) -> Any:
     is_wrapped = isinstance(value, (functools.partial, RemoteCallable, types.MethodType)) or is_ray_function(value)
-    return _plain(value) if is_wrapped or (callable(value) and hasattr(value, "__wrapped__")) else value
+    return plain_function(value) if is_wrapped or (callable(value) and hasattr(value, "__wrapped__")) else value
 
 
 def _functions_of(item: Any) -> Iterable[types.FunctionType]:
@@ -282,19 +279,15 @@ def _is_plain_value(value: Any, containers: tuple[type[Any], ...]) -> bool:
 
 def _value_text(value: Any, name: str = "value") -> str:
     text = json.dumps(redact_value(unversioned_part({name: value})).get(name), sort_keys=True)
-    return text if len(text) <= _SHOWN_CHARACTERS else _digest(text)
+    return text if len(text) <= _SHOWN_CHARACTERS else source_digest(text)
 
 
-def _digest(text: str) -> str:
-    return f"source {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:_DIGITS]}"
-
-
-def _source_digest(item: Any) -> str | None:
+def _digest_of(item: Any) -> str | None:
     if isinstance(item, types.FunctionType):
         text = _code_source(item.__code__, item.__code__.co_filename)
     else:
         text = _class_source(item)
-    return None if text is None else _digest(text)
+    return None if text is None else source_digest(text)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -303,7 +296,7 @@ def _code_source(code: types.CodeType, filename: str) -> str | None:
     try:
         if code.co_name == "<lambda>":
             return _lambda_source(code)
-        return _bare(inspect.getsource(code))
+        return bare_source(inspect.getsource(code))
     except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
         return None
 
@@ -314,7 +307,7 @@ def _class_source(kind: type[Any]) -> str | None:
             text = inspect.getsource(kind)
             # Python 3.13 gives the lines of this number, of whatever file `__main__` has.
             is_it = re.search(rf"^\s*class\s+{kind.__name__}\b", text, re.MULTILINE)
-            _class_sources[kind] = _bare(text) if is_it else _members_source(kind)
+            _class_sources[kind] = bare_source(text) if is_it else _members_source(kind)
         except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
             _class_sources[kind] = _members_source(kind)
     return _class_sources[kind]
@@ -347,36 +340,3 @@ def _lambda_source(code: types.CodeType) -> str:
 def _lambdas(source: str) -> list[tuple[int, str]]:
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Lambda)]
     return [(node.lineno, ast.get_source_segment(source, node) or "") for node in nodes]
-
-
-def _bare(source: str) -> str:
-    """Return source without comments, docstrings, blank lines and `remote` decorators."""
-    text = textwrap.dedent(source)
-    lines = text.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
-    for first, last in _ignored_lines(ast.parse(text)):
-        lines[first - 1 : last] = [""] * (last - first + 1)
-    return "\n".join(line.rstrip() for line in lines if line.strip())
-
-
-def _ignored_lines(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        first = node.body[0]
-        is_docstring = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
-        # One on the line of its `def` is left: it cannot be cut out with the line.
-        if is_docstring and first.lineno > node.lineno:
-            yield first.lineno, first.end_lineno or first.lineno
-        for decorator in node.decorator_list:
-            if _is_remote(decorator):
-                yield decorator.lineno, decorator.end_lineno or decorator.lineno
-
-
-def _is_remote(decorator: ast.expr) -> bool:
-    target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
-    return name == "remote"

@@ -45,6 +45,7 @@ class ExecutorStepInfo:
         unversioned: The values of its config that are neither versioned nor inputs (`unversioned_part`).
         source: The parts of its function (`function_source`).
         classes: The classes of its config's objects (`classes_of`).
+        reached: The code that its function reaches in other modules of the user's own (`recorded_reach`).
     """
 
     name: str
@@ -58,6 +59,7 @@ class ExecutorStepInfo:
     unversioned: dict[str, Any] = field(default_factory=dict)
     source: dict[str, str] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)
+    reached: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `.executor_info`, with secrets in unversioned values redacted."""
@@ -65,6 +67,12 @@ class ExecutorStepInfo:
 
     def content(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the content of `.executor_info`, given the result of `identity()`."""
+        # Without the key where nothing is reached: most records are as the first release wrote them.
+        reached = {"reached": self.reached} if self.reached else {}
+        return {**self.content_without_reached(identity), **reached}
+
+    def content_without_reached(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """Return the content of `.executor_info` as it was before code of other modules was recorded."""
         return {**self.content_without_classes(identity), "classes": self.classes}
 
     def content_without_classes(self, identity: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from marin.execution.config.classes import is_kind
 from marin.execution.record.info import ExecutorStepInfo
 from marin.execution.record.output_state import read_infos
+from marin.execution.record.reach import reach_differences
 from marin.execution.version.canonical import strict as strict_json
 from marin.execution.version.differences import Difference, value_differences
 from rigging.errors import Conflict
@@ -44,7 +45,20 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
     old_classes = there.get("classes")
     if isinstance(old_classes, dict):
         found += class_differences(old_classes, info.classes)
-    return found + source_differences(there, info.source)
+    return found + code_differences(there, info.source, info.reached)
+
+
+def code_differences(
+    there: Mapping[str, Any], source: Mapping[str, str], reached: Mapping[str, Any]
+) -> list[Difference]:
+    """Return the parts of a function, and of what it reaches in other modules, that differ from what made an output.
+
+    Args:
+        there: The `.executor_info` of the output.
+        source: The parts of the function (`function_source`).
+        reached: The code that it reaches (`recorded_reach`).
+    """
+    return source_differences(there, source) + reach_differences(there.get("reached"), reached)
 
 
 def class_differences(old: Mapping[str, Any], new: Mapping[str, str]) -> list[Difference]:

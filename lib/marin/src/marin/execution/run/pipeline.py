@@ -285,7 +285,8 @@ class Executor:
 
     def _code_recorder(self) -> Callable[[], dict[str, Any]]:
         assert self.executor_info is not None
-        return code_recorder(self.executor_info_base_path, _folder_of(self.executor_info.caller_path))
+        folder = _folder_of(self.executor_info.caller_path)
+        return code_recorder(self.executor_info_base_path, folder, self.plan.own_modules)
 
     def write_infos(self) -> None:
         """Write the run's info file, and each step's into its output path."""

@@ -14,7 +14,8 @@ from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.record.function_source import function_source
 from marin.execution.record.info import plain
 from marin.execution.record.output_state import read_infos
-from marin.execution.record.provenance import parse_info, source_differences
+from marin.execution.record.own_modules import OwnModules
+from marin.execution.record.provenance import code_differences, parse_info
 from marin.execution.run.step_task import StepTask
 from marin.execution.step_spec import StepSpec
 from marin.execution.version.canonical import strict, to_bytes
@@ -72,6 +73,7 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
         "output_path": spec.output_path,
         "executor_version": EXECUTOR_VERSION,
         "source": function_source(spec.fn),
+        **({"reached": reached} if (reached := OwnModules().reached(spec.fn)) else {}),
     }
 
 
@@ -87,7 +89,11 @@ def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
     old, new = there.get("dependencies"), spec.dep_paths
     is_reordered = isinstance(old, list) and old != new and sorted(map(str, old)) == sorted(new)
     order = [Difference("order of deps", str(old), str(new))] if is_reordered else []
-    return order + _of_fixed_path(there, spec) + source_differences(there, function_source(spec.fn))
+    return (
+        order
+        + _of_fixed_path(there, spec)
+        + code_differences(there, function_source(spec.fn), OwnModules().reached(spec.fn))
+    )
 
 
 def _of_fixed_path(there: Mapping[str, Any], spec: StepSpec) -> list[Difference]:

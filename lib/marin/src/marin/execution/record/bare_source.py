@@ -1,0 +1,66 @@
+"""Source without what does not change what it does: comments, docstrings, blank lines, `remote` decorators."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from typing import Final
+
+_DIGITS: Final = 16
+
+
+def source_digest(text: str) -> str:
+    """Return `source` and the digest of a text, as records have it."""
+    return f"source {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:_DIGITS]}"
+
+
+def bare_source(source: str) -> str:
+    """Return a definition's source without comments, docstrings, blank lines and `remote` decorators."""
+    text = textwrap.dedent(source)
+    return joined(bare_lines(text, ast.parse(text)))
+
+
+def joined(lines: list[str]) -> str:
+    """Return lines as one text, without the blank ones."""
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def bare_lines(text: str, tree: ast.Module) -> list[str]:
+    """Return the lines of a source, with nothing left of comments, docstrings and `remote` decorators.
+
+    Args:
+        text: The source.
+        tree: The same, parsed.
+    """
+    lines = text.split("\n")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for first, last in _ignored_lines(tree):
+        lines[first - 1 : last] = [""] * (last - first + 1)
+    return lines
+
+
+def _ignored_lines(tree: ast.Module) -> Iterator[tuple[int, int]]:
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        first = node.body[0]
+        is_docstring = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
+        # One on the line of its `def` is left: it cannot be cut out with the line.
+        if is_docstring and first.lineno > node.lineno:
+            yield first.lineno, first.end_lineno or first.lineno
+        for decorator in node.decorator_list:
+            if _is_remote(decorator):
+                yield decorator.lineno, decorator.end_lineno or decorator.lineno
+
+
+def _is_remote(decorator: ast.expr) -> bool:
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    return name == "remote"

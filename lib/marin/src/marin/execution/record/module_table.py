@@ -1,0 +1,244 @@
+"""The definitions of one module, by its source alone: the digest of each, and the names that each reads."""
+
+from __future__ import annotations
+
+import ast
+import tokenize
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from marin.execution.record.bare_source import bare_lines, joined, source_digest
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_IMPORTS: Final = (ast.Import, ast.ImportFrom)
+_NAMESPACES: Final = frozenset({"globals", "eval", "exec"})
+_IMPORTERS: Final = frozenset({"import_module", "__import__"})
+
+
+@dataclass(slots=True)
+class Definition:
+    """The statements at a module's top level that define one name, or change what it holds.
+
+    Attributes:
+        lines: First and last line of each statement.
+        uses: The names that they read from the module, with the attributes read of them: `words.count`.
+        texts: Beginnings of the names of modules that they import by texts (`import_module(f"steps.{name}")`); "" where
+            it is not a text.
+        is_open: Whether they may read any name of the module (`globals()`, `eval`).
+        digest: Of the statements' bare source.
+    """
+
+    lines: list[tuple[int, int]] = field(default_factory=list)
+    uses: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+    is_open: bool = False
+    digest: str = ""
+
+    def has_line(self, line: int) -> bool:
+        """True if one of the statements has this line."""
+        return any(first <= line <= last for first, last in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTable:
+    """A module's definitions.
+
+    Attributes:
+        digest: Of its whole bare source.
+        definitions: By name.
+        imports: By the name that they bind, at the top level or in a function: a module, and a name in it or None.
+        stars: The modules of which all names are imported.
+    """
+
+    digest: str
+    definitions: dict[str, Definition]
+    imports: dict[str, list[tuple[str, str | None]]]
+    stars: list[str]
+
+
+def parsed(path: str) -> tuple[str, ast.Module]:
+    """Return the text of a file and its tree.
+
+    Raises:
+        OSError: It cannot be read.
+        SyntaxError: It is no Python.
+        ValueError: It is no text.
+    """
+    with tokenize.open(path) as file:
+        source = file.read()
+    return source, ast.parse(source)
+
+
+def table_of(source: str, tree: ast.Module, module: str, *, is_package: bool) -> ModuleTable:
+    """Return the definitions of a module.
+
+    Args:
+        source: Its text.
+        tree: The same, parsed.
+        module: Its dotted name.
+        is_package: Whether it is a package's `__init__`; relative imports begin there.
+    """
+    lines = bare_lines(source, tree)
+    imports, stars = _imports_in(tree, module if is_package else module.rpartition(".")[0])
+    definitions: dict[str, Definition] = {}
+    for statement in tree.body:
+        if isinstance(statement, _IMPORTS) or _is_guard(statement):
+            continue
+        for name in _names_defined(statement):
+            if name not in imports:
+                _add(definitions.setdefault(name, Definition()), statement)
+    for found in definitions.values():
+        found.digest = source_digest(text_of_lines(lines, found.lines))
+    return ModuleTable(source_digest(joined(lines)), definitions, imports, stars)
+
+
+def text_of_lines(lines: Sequence[str], parts: Iterable[tuple[int, int]]) -> str:
+    """Return the lines of a definition as one text.
+
+    Args:
+        lines: Of the module, bare.
+        parts: First and last line of each statement.
+    """
+    return "\n".join(joined(list(lines[first - 1 : last])) for first, last in parts)
+
+
+def _add(definition: Definition, statement: ast.stmt) -> None:
+    decorators = getattr(statement, "decorator_list", [])
+    first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+    definition.lines.append((first, statement.end_lineno or first))
+    definition.uses.update(_names_read(statement, frozenset()))
+    definition.is_open |= not _NAMESPACES.isdisjoint(definition.uses)
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and _dotted(node.func).rpartition(".")[2] in _IMPORTERS:
+            definition.texts.add(_beginning(node.args[0]) if node.args else "")
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    """True for `if __name__ == "__main__":` and `if TYPE_CHECKING:`, which no function reads."""
+    if not isinstance(statement, ast.If):
+        return False
+    test = ast.unparse(statement.test)
+    return test.endswith("TYPE_CHECKING") or test.startswith("__name__ ==")
+
+
+def _names_defined(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds, or whose values it changes: `TABLE["a"] = f`, `TABLE.update(...)`."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+        return
+    found = dict.fromkeys(_stored([statement]))
+    for node in _without_functions([statement]):
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            found[_root(node)] = None
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            found[_root(node.value.func)] = None
+    yield from filter(None, found)
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, (ast.Subscript, ast.Attribute, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _imports_in(tree: ast.Module, package: str) -> tuple[dict[str, list[tuple[str, str | None]]], list[str]]:
+    found: dict[str, list[tuple[str, str | None]]] = {}
+    stars: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                # `import a.b` binds `a`; what is read of it tells the rest.
+                found.setdefault(name, []).append((alias.name if alias.asname else name, None))
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            for alias in node.names:
+                if alias.name == "*":
+                    stars.append(module)
+                else:
+                    found.setdefault(alias.asname or alias.name, []).append((module, alias.name))
+    return found, stars
+
+
+def _names_read(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
+    """Yield the names that code reads from its module; annotations are not code.
+
+    Args:
+        node: The code.
+        hidden: Names of the functions around it.
+    """
+    if isinstance(node, _FUNCTIONS):
+        outside = [*node.args.defaults, *filter(None, node.args.kw_defaults), *getattr(node, "decorator_list", [])]
+        body = node.body if isinstance(node.body, list) else [node.body]
+        inside = (hidden | _arguments(node) | set(_stored(body))) - _declared_global(body)
+        for part in outside:
+            yield from _names_read(part, hidden)
+        for part in body:
+            yield from _names_read(part, inside)
+    elif isinstance(node, ast.Attribute) and (name := _dotted(node)):
+        if name.partition(".")[0] not in hidden:
+            yield name
+    elif isinstance(node, ast.Name):
+        if node.id not in hidden:
+            yield node.id
+    else:
+        skipped = node.annotation if isinstance(node, ast.AnnAssign) else None
+        for part in ast.iter_child_nodes(node):
+            if part is not skipped:
+                yield from _names_read(part, hidden)
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return `a.b.c` for such a chain; "" for any other expression."""
+    words: list[str] = []
+    while isinstance(node, ast.Attribute):
+        words.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(words)]) if isinstance(node, ast.Name) else ""
+
+
+def _arguments(node: Function) -> set[str]:
+    arguments = node.args
+    return {
+        item.arg
+        for item in (
+            *arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs,
+            *filter(None, [arguments.vararg, arguments.kwarg]),
+        )
+    }  # fmt: skip
+
+
+def _stored(body: Sequence[ast.AST]) -> Iterator[str]:
+    """Yield the names that code binds, itself and not in its functions; imports are told by the module's table."""
+    for node in _without_functions(body):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            yield node.id
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name
+
+
+def _without_functions(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _declared_global(body: Sequence[ast.AST]) -> set[str]:
+    return {name for node in _without_functions(body) if isinstance(node, ast.Global) for name in node.names}
+
+
+def _beginning(node: ast.expr) -> str:
+    """Return the text that an expression surely begins with."""
+    if isinstance(node, ast.JoinedStr):
+        return _beginning(node.values[0]) if node.values else ""
+    if isinstance(node, ast.BinOp):
+        return _beginning(node.left)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -1,0 +1,169 @@
+"""The code that functions reach in the modules of the user's own projects, read from files.
+
+Own are the modules that are neither installed nor Python's: workspace members and the script's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from importlib.machinery import PathFinder
+from typing import Any, Final
+
+from marin.execution.record.bare_source import bare_lines, joined
+from marin.execution.record.function_source import plain_function
+from marin.execution.record.module_table import ModuleTable, parsed, table_of, text_of_lines
+from marin.execution.record.reach import WHOLE, Reached, reach, recorded_reach
+from marin.execution.record.table_cache import KnownTables
+from rigging.redaction import redact_string
+
+logger = logging.getLogger(__name__)
+
+# Tools like those of site-packages, also where they are installed from a checkout.
+_TOOLS: Final = frozenset({"marin", "fray", "iris", "rigging"})
+_NOT_OWN: Final = ("/site-packages/", "/dist-packages/", *(f"{sysconfig.get_path('stdlib')}/",))
+
+
+_Start = tuple[str, tuple[str, ...]]
+
+
+class OwnModules:
+    """The own modules of one plan; a file is looked at once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, str | None] = {}
+        self._tables: dict[str, ModuleTable | None] = {}
+        self._reached: dict[_Start, Reached] = {}
+        self._recorded: dict[_Start, dict[str, Any]] = {}
+        self._known = KnownTables.of_script(str(getattr(sys.modules.get("__main__"), "__file__", "")))
+
+    def reached(self, fn: Callable[..., Any] | None) -> dict[str, Any]:
+        """Return the code that a function reaches outside its own module (`recorded_reach`).
+
+        Args:
+            fn: The function; its own module is told by `function_source`, unless all of it is reached.
+        """
+        start = self._start(fn)
+        if start not in self._recorded:
+            own = {
+                module: names for module, names in self._reach(start).items() if module != start[0] or WHOLE in names
+            }
+            self._recorded[start] = recorded_reach(self._digests(own))
+        return self._recorded[start]
+
+    def all_reached(self, fn: Callable[..., Any] | None) -> dict[str, dict[str, str]]:
+        """Return the digests of all definitions that a function reaches, by file and name."""
+        return self._digests(self._reach(self._start(fn)))
+
+    def texts(self, fns: Iterable[Callable[..., Any] | None]) -> dict[str, str]:
+        """Return the bare source of all definitions that functions reach, by digest; secrets redacted."""
+        together: Reached = {}
+        for fn in fns:
+            for module, names in self._reach(self._start(fn)).items():
+                together.setdefault(module, set()).update(names)
+        found: dict[str, str] = {}
+        for module, names in together.items():
+            with contextlib.suppress(OSError, SyntaxError, ValueError):
+                lines = bare_lines(*parsed(self.file_of(module) or ""))
+                found |= {self._digest(module, name): redact_string(self._text(module, name, lines)) for name in names}
+        return found
+
+    def keep_tables(self) -> None:
+        """Keep what was read of files for later processes."""
+        self._known.keep()
+
+    def table(self, module: str) -> ModuleTable | None:
+        """Return the table of an own module; None for any other, and for one that cannot be read."""
+        if module not in self._tables:
+            path = self.file_of(module)
+            self._tables[module] = None if path is None else self._read(module, path)
+        return self._tables[module]
+
+    def _read(self, module: str, path: str) -> ModuleTable | None:
+        is_package = os.path.basename(path) == "__init__.py"
+        try:
+            return self._known.table(path, lambda: table_of(*parsed(path), module, is_package=is_package))
+        except (OSError, SyntaxError, ValueError, RecursionError) as error:
+            logger.debug("%s is not followed: %s", path, error)
+            return None
+
+    def file_of(self, module: str) -> str | None:
+        """Return the file of an own module; None for any other."""
+        if module not in self._files:
+            top = module.partition(".")[0]
+            self._files[module] = None if top in _TOOLS else _own_file(module, self.file_of)
+        return self._files[module]
+
+    def _start(self, fn: Callable[..., Any] | None) -> _Start:
+        """Return a function's module and the definitions there that it begins with; none when it is not own."""
+        start = None if fn is None else plain_function(fn)
+        module = getattr(start, "__module__", None)
+        table = self.table(module) if isinstance(module, str) else None
+        if start is None or module is None or table is None:
+            return "", ()
+        name = start.__qualname__.partition(".")[0]
+        if name in table.definitions:
+            return module, (name,)
+        # A lambda of a table, or a function that was given another name.
+        line = getattr(getattr(start, "__code__", None), "co_firstlineno", 0)
+        return module, tuple(name for name, found in table.definitions.items() if found.has_line(line))
+
+    def _reach(self, start: _Start) -> Reached:
+        if start not in self._reached:
+            self._reached[start] = reach(*start, self.table)
+        return self._reached[start]
+
+    def _digests(self, reached: Reached) -> dict[str, dict[str, str]]:
+        return {
+            _shown(module, self.file_of(module) or ""): {
+                name: self._digest(module, name) for name in ({WHOLE} if WHOLE in names else names)
+            }
+            for module, names in reached.items()
+        }
+
+    def _digest(self, module: str, name: str) -> str:
+        table = self._tables[module]
+        assert table is not None
+        return (table.digest if name == WHOLE else table.definitions[name].digest).removeprefix("source ")
+
+    def _text(self, module: str, name: str, lines: list[str]) -> str:
+        table = self._tables[module]
+        assert table is not None
+        return joined(lines) if name == WHOLE else text_of_lines(lines, table.definitions[name].lines)
+
+
+def _shown(module: str, path: str) -> str:
+    """Return a module's file from its import root: `mypkg/words.py`."""
+    parts = path.split("/")
+    count = 1 if module == "__main__" else module.count(".") + 1 + (parts[-1] == "__init__.py")
+    return "/".join(parts[-count:])
+
+
+def _own_file(module: str, file_of: Callable[[str], str | None]) -> str | None:
+    path = _file(module, file_of)
+    if path is None or not path.endswith(".py") or any(part in path for part in _NOT_OWN):
+        return None
+    return path
+
+
+def _file(module: str, file_of: Callable[[str], str | None]) -> str | None:
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        return getattr(loaded, "__file__", None)
+    parent, _, _ = module.rpartition(".")
+    places = getattr(sys.modules.get(parent), "__path__", None) if parent else None
+    above = file_of(parent) if parent else None
+    if parent and places is None:
+        # Nothing below a module that is no package, or one that is not own.
+        places = [os.path.dirname(above)] if above is not None and above.endswith("/__init__.py") else None
+    if parent and (places is None or any(part in f"{place}/" for place in places for part in _NOT_OWN)):
+        return None
+    try:
+        spec = PathFinder.find_spec(module, None if places is None else list(places))
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None else spec.origin
