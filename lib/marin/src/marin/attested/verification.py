@@ -71,6 +71,8 @@ def code_note(attestation: Attestation) -> str | None:
     then, now = attestation.code, asdict(read_code_state(os.getcwd()))
     if not then or all(then.get(key) == now[key] for key in ("commit", "digest")):
         return None
+    if then.get("commit") == now["commit"]:
+        return f"uncommitted changes differ from those of the attested run (at {describe_code(then)})"
     return f"attested at {describe_code(then)}; the code here is at {describe_code(now)}"
 
 

@@ -174,8 +174,9 @@ def test_a_change_of_code_is_shown_with_what_came_of_it(
     assert done.out.count("made with") == 1
     assert "attested at" not in done.err
     monkeypatch.setenv(CODE_VARIABLE, CodeState(commit="c0ffee", branch="main").handed())
-    done = marin("verify", "a.json")
-    assert "marin: attested at no git checkout; the code here is at c0ffee (main)\n" in done.err
+    assert "marin: attested at no git checkout; the code here is at c0ffee (main)\n" in marin("verify", "a.json").err
+    monkeypatch.setenv(CODE_VARIABLE, CodeState(digest="1").handed())
+    assert "marin: uncommitted changes differ from those of the attested run" in marin("verify", "a.json").err
 
 
 def test_progress_is_told_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
