@@ -1,5 +1,6 @@
 """Each output's record names the code that made it: commits, a dirty tree, clones, a job on Iris."""
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -100,6 +101,10 @@ def test_each_output_names_the_code_that_made_it(
     refused = study(project, 1, "--strict", code=1)
     assert "strict: 1 output(s)" in refused
     assert "source of mypkg/words.py: WORDS: " in refused
+
+    assert "-WORDS = 2\n              +WORDS = 3\n" in study(project, 1, "--explain")
+    packages = json.loads((prefix / f"experiments/code/{dirty['packages']}.json").read_text())
+    assert packages["fsspec"] == importlib.metadata.version("fsspec")
 
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(project), str(clone))

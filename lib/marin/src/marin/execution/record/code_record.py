@@ -10,14 +10,16 @@ import functools
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from marin.execution.record.contents import write_contents, write_packages
 from marin.execution.record.own_modules import OwnModules
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 from rigging.filesystem.location import path_in
-from rigging.project.code_state import read_code_state
+from rigging.project.code_state import RECORD_VARIABLE, read_code_state
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +27,9 @@ CODE_FOLDER: Final = "code"
 _DIGITS: Final = 32
 
 
-def code_recorder(directory: str, script_folder: str, modules: OwnModules) -> Callable[[], dict[str, Any]]:
+def code_recorder(
+    directory: str, script_folder: str, modules: OwnModules, functions: Mapping[str, Callable[..., Any] | None]
+) -> Callable[[], dict[str, Any]]:
     """Return a function that records the code of a run and returns the `code` of its `run_started`.
 
     Calling it starts git and writes to storage. It never fails.
@@ -34,16 +38,25 @@ def code_recorder(directory: str, script_folder: str, modules: OwnModules) -> Ca
         directory: Where runs are recorded.
         script_folder: The folder of the run's script.
         modules: The user's own modules, as far as functions of the run reach them.
+        functions: The functions of the run's steps, by name.
     """
-    return functools.partial(_record_code, directory, script_folder, modules)
+    return functools.partial(_record_code, directory, script_folder, modules, functions)
 
 
-def _record_code(directory: str, script_folder: str, modules: OwnModules) -> dict[str, Any]:
+def _record_code(
+    directory: str, script_folder: str, modules: OwnModules, functions: Mapping[str, Callable[..., Any] | None]
+) -> dict[str, Any]:
     try:
         modules.keep_tables()
         state = asdict(read_code_state(script_folder))
         texts = {name: state.pop(name) for name in ("diff", "untracked")}
-        return {**state, "texts": _write_texts(directory, texts) if any(texts.values()) else None}
+        keeps_texts = os.environ.get(RECORD_VARIABLE) != "0"
+        return {
+            **state,
+            "texts": _write_texts(directory, texts) if any(texts.values()) else None,
+            "contents": write_contents(directory, modules, functions) if keeps_texts else None,
+            "packages": write_packages(directory),
+        }
     # Storage libraries raise errors of many types, and none may end the run.
     except Exception as error:
         logger.warning("the code of this run is not recorded: %s", error)

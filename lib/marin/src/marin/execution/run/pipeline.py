@@ -19,7 +19,7 @@ from marin.execution.jobs.placement import (
     remote_function,
     tries_of,
 )
-from marin.execution.jobs.remote import connect
+from marin.execution.jobs.remote import connect, function_name
 from marin.execution.lease.set_aside import ForcedOutputs
 from marin.execution.lease.status_file import worker_id
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
@@ -286,7 +286,8 @@ class Executor:
     def _code_recorder(self) -> Callable[[], dict[str, Any]]:
         assert self.executor_info is not None
         folder = _folder_of(self.executor_info.caller_path)
-        return code_recorder(self.executor_info_base_path, folder, self.plan.own_modules)
+        functions = {function_name(step.fn): step.fn for step in self.steps if not self.is_pseudo_dep[step]}
+        return code_recorder(self.executor_info_base_path, folder, self.plan.own_modules, functions)
 
     def write_infos(self) -> None:
         """Write the run's info file, and each step's into its output path."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +16,7 @@ from marin.execution.config.step import ExecutorStep
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.plan.selection import check_steps, matching_steps, select_steps
+from marin.execution.record.contents import read_contents, text_changes
 from marin.execution.record.info import STEP_INFO_FILE, ExecutorStepInfo
 from marin.execution.record.provenance import parse_info, provenance_differences, report_merged
 from marin.execution.run.pipeline import Executor
@@ -54,6 +55,7 @@ class Explanation:
         nearest: The earlier output of that name with the fewest differences. For a cached step, its own output if it
             differs.
         differences: The differences from `nearest`.
+        code: For a cached step, the differences of code as a unified diff, as far as the texts are recorded.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Explanation:
     reason: str
     nearest: str | None = None
     differences: list[Difference] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
 
     @property
     def fate(self) -> PlannedAction:
@@ -74,6 +77,7 @@ class Explanation:
         if self.nearest is not None and self.differences:
             lines.append(f"          differs from {self.nearest} in")
             lines += [f"            {difference}" for difference in self.differences]
+            lines += [f"              {line}" for line in self.code]
         return lines
 
 
@@ -143,7 +147,7 @@ def _explain(
     info = executor.plan.info(step)
     version = info.version
     if status == STATUS_SUCCESS:
-        return _explain_cached(step, path, info, there)
+        return _with_texts(executor, step, _explain_cached(step, path, info, there))
     if status in (STATUS_FAILED, STATUS_RUNNING, STATUS_DEP_FAILED):
         return Explanation(step.name, path, *_unfinished(path, status, force_run_failed))
     found = _compare_with([other for other in earlier.of(step.name) if other != path], version)
@@ -166,6 +170,14 @@ def _explain_cached(step: Step, path: str, info: ExecutorStepInfo, there: dict[s
     found = [] if there is None else provenance_differences(there, info)
     reason = "its output is there" + (", made with other unversioned values or code" if found else "")
     return Explanation(step.name, path, PlannedAction.CACHED, reason, path if found else None, found)
+
+
+def _with_texts(executor: Executor, step: Step, explained: Explanation) -> Explanation:
+    of_code = [item for item in explained.differences if item.where.startswith("source of ")]
+    if not of_code:
+        return explained
+    old = read_contents(executor.executor_info_base_path, {str(item.before) for item in of_code if item.before})
+    return replace(explained, code=text_changes(of_code, old, executor.plan.own_modules.texts([step.fn])))
 
 
 def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[PlannedAction, str]:
