@@ -159,6 +159,21 @@ class TestTheHandshake:
 
 
 class TestCalls:
+    async def test_results_are_brought_and_acknowledged_together_a_little_later(self, bench: Bench) -> None:
+        async with bench.running():
+            for number in (1, 2):
+                bench.link.send(bench.calls.add(number))
+            start = (await bench.sent(lambda message: message.starts)).starts[0]
+            assert (start.call, start.actor, start.method) == (1, "counter", "add")
+            before = bench.link.last_word
+            small, attached = pb.CallEnd(call=1, inline=dump(7).whole), pb.CallEnd(call=2, attached=True)
+            unknown = pb.CallEnd(call=5, size=10**6)
+            bench.stream.say(dump("two").whole, ends=[small, attached, unknown])
+            await bench.all_settled((1, 7), (2, "two"))
+            assert bench.link.last_word > before
+            acks = await bench.sent(lambda message: message.acks)
+            assert list(acks.acks) == [1, 2, 5], "one that nobody waits for is not asked for"
+
     async def test_large_arguments_go_along_within_the_window_and_else_when_they_are_asked_for(
         self, bench: Bench
     ) -> None:

@@ -12,6 +12,7 @@ from rigging.errors import InvalidRequest
 
 T = 1_790_000_000_000
 KEY = ("/ann/a", 0, 0)
+KIB = 1024
 
 
 def line(number: int, size: int = 10, *, note: bool = False) -> bytes:
@@ -20,6 +21,27 @@ def line(number: int, size: int = 10, *, note: bool = False) -> bytes:
 
 def files(root: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in root.rglob("~*")}
+
+
+def test_files_are_begun_when_one_is_full_and_dropped_from_the_middle(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, 256 * KIB)
+    piece = line(1, 32 * KIB - 17)
+    assert len(piece) == 32 * KIB
+    for number in range(8):
+        assert store.append(KEY, number * len(piece), piece) == (number + 1) * len(piece)
+    whole = {"~0.0.log": 64 * KIB, **{f"~0.0.{64 * KIB * n}.log": 64 * KIB for n in (1, 2, 3)}}
+    assert files(tmp_path) == whole
+    store.append(KEY, 8 * len(piece), piece)
+    del whole[f"~0.0.{64 * KIB}.log"]
+    assert files(tmp_path) == {**whole, f"~0.0.{256 * KIB}.log": 32 * KIB}
+    records = list(store.read(KEY, 0))
+    assert [record.hole for record in records] == [0, 0, 64 * KIB, 0, 0, 0, 0, 0]
+    assert records[2].data == lost_log(64 * KIB, DROPPED)
+    assert records[2].at_ms == T + 1
+    assert [record.hole for record in LogStore(tmp_path).tail(KEY, 6)] == [64 * KIB, 0, 0, 0, 0, 0]
+    assert [record.hole for record in LogStore(tmp_path).tail(KEY, 5)] == [0] * 5
+    assert [record.hole for record in store.read(KEY, 64 * KIB)] == [64 * KIB, 0, 0, 0, 0, 0]
+    assert [record.end for record in store.read(KEY, 192 * KIB)] == [224 * KIB, 256 * KIB, 288 * KIB]
 
 
 def test_bytes_that_came_before_are_skipped_and_a_gap_is_told(tmp_path: Path) -> None:

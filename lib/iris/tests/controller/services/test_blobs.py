@@ -53,6 +53,21 @@ def test_a_bad_upload_leaves_nothing(controller: RunningController, user: Any, s
     assert [path for path in controller.config.state_dir.glob("blobs/**/*") if path.is_file()] == []
 
 
+def test_damaged_and_unknown_blobs_are_asked_for_alone(controller: RunningController, user: Any, admin: Any) -> None:
+    blobs = [b"good", b"bad", b"never sent"]
+    digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
+    chunks = [pb.BlobChunk(digest=digests[n], data=blobs[n], last=True) for n in range(2)]
+    assert user.blobs.UploadBlobs(iter([pb.UploadBlobsRequest(chunks=chunks)])).stored == 2
+    missing = pb.FindMissingBlobsRequest(digests=[digests[2], digests[0], digests[2]])
+    assert list(user.blobs.FindMissingBlobs(missing).digests) == [digests[2]]
+    [path] = controller.config.state_dir.glob(f"blobs/*/{digests[1]}")
+    path.write_bytes(b"rot")
+    with pytest.raises(grpc.RpcError) as refused:
+        list(admin.blobs.FetchBlobs(pb.FetchBlobsRequest(digests=[digests[1]])))
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+    assert list(user.blobs.FindMissingBlobs(pb.FindMissingBlobsRequest(digests=digests)).digests) == digests[1:]
+
+
 def test_many_small_blobs_share_a_message(user: Any, admin: Any) -> None:
     blobs = [b"%d" % number * 300_000 for number in range(5)]
     digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]

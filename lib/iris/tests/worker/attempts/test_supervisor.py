@@ -365,6 +365,22 @@ class TestLogs:
         bench.supervisor.resume_logs({name: 10})
         assert shipped() == []
 
+    async def test_an_end_is_held_back_from_the_inventory_until_its_log_is_there(self, bench: Bench) -> None:
+        command = await bench.run()
+        Path(bench.paths.log("/u/job/0:0")).write_text("0123456789")
+        command.listener.on_log(10)
+        command.listener.on_exit(Exit(0, 0))
+        (found,) = bench.supervisor.inventory()
+        assert (found.state, found.pid, found.log_size) == (TaskState.RUNNING, 4711, 0)
+        bench.outbox.clear()
+        bench.supervisor.resume_logs({"/u/job/0:0": 2})
+        batch = bench.outbox.take()
+        assert [item.state for item in batch.observations or bench.said()] == [TaskState.SUCCEEDED]
+        assert batch.logs[0].offset == 2
+        bench.supervisor.acknowledge_log("/u/job/0:0", 10)
+        (found,) = bench.supervisor.inventory()
+        assert (found.state, found.log_size) == (TaskState.SUCCEEDED, 10)
+
 
 async def test_disk_is_promised_until_the_end_and_the_guardian_hears_of_contact(bench: Bench) -> None:
     """What is promised twice fills the disk; what is never given back leaves no room for others."""
