@@ -19,7 +19,7 @@ from fray.requests.checks import (
 from fray.requests.devices import CpuConfig, DeviceConfig, DeviceKind, GpuConfig, GpuType, TpuConfig, TpuType
 from rigging.errors import InvalidRequest
 from rigging.process.calls import generator_problem, is_generator_function, name_of
-from rigging.project.env_files import FORWARDED_ENV_VARS
+from rigging.project import FORWARDED_ENV_VARS
 from rigging.text.quantities import check_unit
 from rigging.topology import TPU_TOPOLOGIES, TpuTopologyInfo, get_tpu_topology
 

@@ -17,9 +17,9 @@ from iris.client.job_env import JobEnv
 from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
 from iris.cluster.types import HealthCheck
 from rigging.errors import AlreadyExists
+from rigging.project import FORWARDED_ENV_VARS
 from rigging.project.checkout import git_commit
 from rigging.project.code_state import handed_code_state
-from rigging.project.env_files import FORWARDED_ENV_VARS
 from support.iris.cli import Client, Context, Iris
 
 

@@ -21,7 +21,8 @@ from rigging.errors import InvalidRequest, MarinError
 from rigging.exit_codes import exit_code_of
 from rigging.extras import needing
 from rigging.process.interrupts import unwrapped_interrupts
-from rigging.project.env_files import FORWARDED_ENV_VARS, read_env_files
+from rigging.project import FORWARDED_ENV_VARS
+from rigging.project.env_files import read_env_files
 from rigging.text.command_words import rewrite_env, split_command, withhold_secrets
 
 ENV_OPTION: Final = "--env-assignment"

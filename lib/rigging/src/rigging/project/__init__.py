@@ -2,3 +2,17 @@
 
 Only code that reads a project's folder belongs here. Packing and sending it is in Iris's and Ray's code.
 """
+
+from typing import Final
+
+FORWARDED_ENV_VARS: Final = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "WANDB_API_KEY",
+    "WANDB_ENTITY",
+    "WANDB_MODE",
+    "WANDB_PROJECT",
+    "OPENAI_API_KEY",
+    "GITHUB_TOKEN",
+)
+"""Credentials and similar variables, passed on if set: by the command lines and by fray's `create_environment`."""

@@ -1,4 +1,4 @@
-"""The environment of jobs: files (`.env`), read completely or refused and never quoted, and forwarded variables."""
+"""Environment files (`.env`). They are read completely or refused, and never quoted."""
 
 import io
 import os
@@ -13,18 +13,6 @@ from dotenv.parser import Binding, parse_stream
 
 from rigging.errors import InvalidRequest
 from rigging.text.printable import printable
-
-FORWARDED_ENV_VARS: Final = (
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "WANDB_API_KEY",
-    "WANDB_ENTITY",
-    "WANDB_MODE",
-    "WANDB_PROJECT",
-    "OPENAI_API_KEY",
-    "GITHUB_TOKEN",
-)
-"""Credentials and similar variables, passed on if set: by the command lines and by fray's `create_environment`."""
 
 LocalPath = str | os.PathLike[str]
 

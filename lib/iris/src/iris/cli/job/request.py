@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.job.argv import parse_gpu, parse_reservation, parse_tpu
+from rigging.project import FORWARDED_ENV_VARS
 from rigging.project.code_state import code_variables
-from rigging.project.env_files import FORWARDED_ENV_VARS
 from rigging.topology import get_tpu_topology
 
 if TYPE_CHECKING:

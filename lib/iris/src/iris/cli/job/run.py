@@ -22,7 +22,7 @@ from iris.cli.job.request import RunOptions, gang_of, resources_of, submit_job
 from iris.cli.output import echo, say
 from iris.cli.params import COUNT, MEMORY, NAME, SECONDS, SIZE, SPAN, NumberRange
 from rigging.errors import InvalidRequest, Unavailable
-from rigging.project.env_files import FORWARDED_ENV_VARS
+from rigging.project import FORWARDED_ENV_VARS
 
 if TYPE_CHECKING:
     from iris.client import IrisClient

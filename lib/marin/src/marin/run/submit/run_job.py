@@ -19,8 +19,8 @@ from marin.run.submit.options import RunOptions, new_submission_id
 from marin.run.submit.submission import EntrypointResources, Submission
 from marin.run.submit.working_directory import Package, list_working_directory, pack
 from rigging.errors import MarinError, NotFound, Unavailable
+from rigging.project import FORWARDED_ENV_VARS
 from rigging.project.code_state import CODE_VARIABLE, code_variables
-from rigging.project.env_files import FORWARDED_ENV_VARS
 from rigging.project.needs import ProjectNeeds, project_needs, read_pyprojects, requirement_name
 from rigging.ray_token import AuthToken, find_token
 from rigging.text.printable import printable
