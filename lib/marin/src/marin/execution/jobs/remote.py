@@ -74,7 +74,7 @@ class RemoteCallable(Generic[P, R]):
 
 
 class _Decorator(Protocol):
-    """What `remote(...)` without a function is: it keeps the types of the function it is given."""
+    """The result of `remote(...)` without a function: a decorator that keeps the function's types."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]]) -> RemoteCallable[P, R]: ...
