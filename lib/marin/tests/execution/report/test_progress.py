@@ -26,6 +26,7 @@ from marin.execution.log.notes import (
     take_note,
     tell_use,
 )
+from marin.execution.report import progress as progress_module
 from marin.execution.report.earlier_runs import latest_logs, read_usual_seconds, usual_seconds
 from marin.execution.report.event_log import EventLog, event_line
 from marin.execution.report.events import (
@@ -94,7 +95,11 @@ def busy(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("neighbours", [0, 1])
-def test_processor_time_counts_threads_and_processes_unless_other_steps_ran_meanwhile(neighbours: int) -> None:
+def test_processor_time_counts_threads_and_processes_unless_other_steps_ran_meanwhile(
+    neighbours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A step of an earlier test may still run in this process.
+    monkeypatch.setattr(progress_module, "_MEASURED", progress_module._Measured())
     alone, beside = StepProgress("a", "/p/a", lambda _: None), StepProgress("b", "/p/b", lambda _: None)
     with measuring(alone):
         with measuring(beside, 0.0) if neighbours else contextlib.nullcontext():

@@ -111,11 +111,12 @@ class StepProgress:
 @contextlib.contextmanager
 def measuring(progress: StepProgress, least_seconds: float = LEAST_MEASURED_SECONDS) -> Iterator[None]:
     """Context manager: record the resource use of a function in this thread, unless it was very short."""
-    began, thread, process, number = time.monotonic(), time.thread_time(), _cpu_of_process(), _MEASURED.begin()
+    measured = _MEASURED
+    began, thread, process, number = time.monotonic(), time.thread_time(), _cpu_of_process(), measured.begin()
     try:
         yield
     finally:
-        was_alone = _MEASURED.end(number)
+        was_alone = measured.end(number)
         # For a function that does next to nothing, asking would take longer than what is asked about.
         if time.monotonic() - began >= least_seconds:
             peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

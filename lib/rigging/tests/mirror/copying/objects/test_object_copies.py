@@ -236,8 +236,9 @@ def test_what_gcs_copied_wrongly_is_removed(make_regions: Any, budget: TransferB
     files[0] = dataclasses.replace(files[0], version=dataclasses.replace(files[0].version, crc32c="00000000"))
     with pytest.raises(CorruptCopyError, match="d/x: the copy's size or checksum is not the source's"):
         copy_files(files, local_store(), regions.fs.settings)
-    assert [path for path in regions.files(0) if path.startswith("d/")] == ["d/y"] * together
-    assert budget.bytes_used == 3 * together
+    left = [path for path in regions.files(0) if path.startswith("d/")]
+    assert left in ([], ["d/y"]), "the other one is copied at the same time, or not begun"
+    assert budget.bytes_used == 3 * len(left)
 
 
 @pytest.mark.parametrize("usable", [False, True])
