@@ -63,8 +63,12 @@ def study(root: Path, n: int, *words: str, code: int = 0) -> str:
 
 
 def shown(prefix: Path, name: str) -> Any:
-    command = [sys.executable, "-m", "marin.cli", "show", name, "--prefix", str(prefix), "--json"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return json.loads(marin("show", name, "--prefix", str(prefix), "--json"))
+
+
+def marin(*words: str) -> str:
+    command = [sys.executable, "-m", "marin.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def made_by(prefix: Path, n: int) -> Any:
@@ -105,6 +109,13 @@ def test_each_output_names_the_code_that_made_it(
     assert "-WORDS = 2\n              +WORDS = 3\n" in study(project, 1, "--explain")
     packages = json.loads((prefix / f"experiments/code/{dirty['packages']}.json").read_text())
     assert packages["fsspec"] == importlib.metadata.version("fsspec")
+
+    runs = sorted(path.name.removesuffix(".events.jsonl") for path in prefix.glob("experiments/*.jsonl"))
+    [first_run, second_run, *_] = sorted(runs, key=lambda name: name.split("-")[2])
+    difference = marin("diff", first_run, second_run, "--prefix", str(prefix))
+    assert f"committed changes: git diff {first} {second}\n" in difference
+    assert "--- mypkg/count.py: count\n+++ mypkg/count.py: count\n" in difference
+    assert "+        file.write(repr(words" in difference
 
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(project), str(clone))

@@ -9,7 +9,7 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import RUN, json_option, prefix_option, runs_option
 from marin.cli.output import echo_json, echo_painted, say
 from marin.execution.record.code_record import read_code_texts
-from marin.recorded.deciding.code_diff import code_diff_lines
+from marin.recorded.deciding.code_diff import code_diff_lines, content_diff_lines
 from marin.recorded.deciding.run_names import find_run
 from marin.recorded.reading.places import runs_directory, storage_root
 
@@ -42,6 +42,7 @@ def diff(
     infos = [with_own_code(read_info(directory, run), code) for run, code in zip((one, other), codes, strict=True)]
     found = diff_runs(*infos)
     code = code_diff_lines(*codes, *(read_code_texts(directory, code) for code in codes))
+    code += content_diff_lines(*(read_code_texts(directory, code, "contents") for code in codes))
     if one.stem == other.stem:
         say(f"both runs have the same steps and values ({one.stem}.json)")
     if as_json:

@@ -72,15 +72,18 @@ def _write_texts(directory: str, texts: Mapping[str, Any]) -> str:
     return name
 
 
-def read_code_texts(directory: str, code: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the texts of a run's code: `diff`, and `untracked` files by name; {} when none are recorded.
+def read_code_texts(directory: str, code: Mapping[str, Any], key: str = "texts") -> dict[str, Any]:
+    """Return the texts of a run's code; {} when none are recorded.
 
     Args:
         directory: Where runs are recorded.
         code: The `code` of the run's `run_started`.
+        key: `texts`: `diff`, and `untracked` files by name. `contents`: `functions`, digests by function, file and
+            definition, and their `texts` by digest. `packages`: versions by name.
     """
-    name = code.get("texts")
-    content = read_bytes_or_none(texts_path(directory, name)) if isinstance(name, str) and name.isalnum() else None
+    name = code.get(key)
+    is_name = isinstance(name, str) and name.replace("-", "").isalnum()
+    content = read_bytes_or_none(texts_path(directory, str(name))) if is_name else None
     try:
         found = json.loads(content or b"{}")
     except ValueError:

@@ -26,6 +26,34 @@ def uncommitted_files(texts: Mapping[str, Any]) -> dict[str, str]:
     return found | (dict(untracked) if isinstance(untracked, dict) else {})
 
 
+def content_diff_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the definitions in which the functions of two runs differ, as a unified diff.
+
+    Args:
+        before: The contents of the earlier run, as `read_code_texts` returns them.
+        after: Those of the later one.
+    """
+    lines: list[str] = []
+    one, other = _definitions(before), _definitions(after)
+    for where in sorted(one.keys() & other.keys()):
+        lines += difflib.unified_diff(one[where], other[where], where, where, lineterm="")
+    return lines
+
+
+def _definitions(contents: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the lines of each definition that has a text, by file and name."""
+    functions, texts = contents.get("functions"), contents.get("texts")
+    if not isinstance(functions, dict) or not isinstance(texts, dict):
+        return {}
+    return {
+        f"{file}: {name}": str(texts[digest]).splitlines()
+        for files in functions.values()
+        for file, names in files.items()
+        for name, digest in names.items()
+        if digest in texts
+    }
+
+
 def code_diff_lines(
     before: Mapping[str, Any], after: Mapping[str, Any], texts_before: Mapping[str, Any], texts_after: Mapping[str, Any]
 ) -> list[str]:
