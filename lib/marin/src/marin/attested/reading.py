@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence, Set
-from typing import Final
+from typing import Any, Final
 
 from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of
 from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.record.code_record import texts_path
 from marin.output_files import INFO_FILE, is_record
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
@@ -59,9 +60,18 @@ def attest(
         for step, made_by, files in zip(steps, infos, read_files(paths, prefix, tell), strict=True)
     )
     others = [other for other in runs if other.id != run.id and other.id in set(makers.values())]
-    about = {one.files.id: one.to_json() for one in (summary, *summaries(directory, others, host))}
+    about = {
+        one.files.id: {**one.to_json(), "packages": _packages(directory, one)}
+        for one in (summary, *summaries(directory, others, host))
+    }
     about[run.id] |= {"created": info.get("created_date"), "script": info.get("caller_path")}
     return Attestation(run.id, about, prefix, attested)
+
+
+def _packages(directory: str, run: RunSummary) -> dict[str, Any] | None:
+    """Return the packages that a run had, by name; None when they are not recorded."""
+    name = run.code.get("packages")
+    return read_json(texts_path(directory, name))[0] if isinstance(name, str) and "/" not in name else None
 
 
 def _makers(directory: str, runs: Sequence[RunFiles], paths: Set[str]) -> dict[str, str]:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Final
 
 from marin.attested.attestation import Attestation, path_of
 from marin.attested.rerun import Rerun
 from marin.attested.verdicts import StepVerdict, Tolerance, judge
 from marin.execution.record.code_record import describe_code
+from marin.execution.record.contents import installed_packages
 from marin.execution.report.explain_mode import ExplainRequest
+from marin.execution.version.differences import value_differences
 from marin.recorded.reading.store import names_in, reading
 from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.filesystem import local_path, marin_temp_bucket, url_to_fs
 from rigging.project.code_state import read_code_state
+
+_SHOWN: Final = 5
 
 
 def verify(
@@ -66,14 +72,20 @@ def verify(
     return verdicts
 
 
-def code_note(attestation: Attestation) -> str | None:
-    """Return how the code around the working directory differs from the attested one; None if it does not."""
+def surroundings_notes(attestation: Attestation) -> list[str]:
+    """Return how the code around the working directory, and the installed packages, differ from the attested ones."""
     then, now = attestation.code, asdict(read_code_state(os.getcwd()))
-    if not then or all(then.get(key) == now[key] for key in ("commit", "digest")):
-        return None
-    if then.get("commit") == now["commit"]:
-        return f"uncommitted changes differ from those of the attested run (at {describe_code(then)})"
-    return f"attested at {describe_code(then)}; the code here is at {describe_code(now)}"
+    notes = []
+    if then and then.get("commit") != now["commit"]:
+        notes.append(f"attested at {describe_code(then)}; the code here is at {describe_code(now)}")
+    elif then and then.get("digest") != now["digest"]:
+        notes.append(f"uncommitted changes differ from those of the attested run (at {describe_code(then)})")
+    packages = attestation.runs.get(attestation.run, {}).get("packages")
+    found = value_differences(packages, installed_packages(sys.path)) if isinstance(packages, dict) else []
+    if found:
+        rest = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        notes.append(f"packages differ: {'; '.join(map(str, found[:_SHOWN]))}{rest}")
+    return notes
 
 
 def _refusal(attestation: Attestation, absent: Sequence[str] | None) -> str:

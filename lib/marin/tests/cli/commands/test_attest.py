@@ -3,6 +3,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ def step(document: Any, name: str) -> Any:
 def test_an_attestation_has_each_output_with_digests(document: Any, recorded: Path, marin: Marin) -> None:
     runs = document["runs"]
     assert {(run["command"], run["state"]) for run in runs.values()} == {("script.py 3", "succeeded")}
+    assert all("click" in run["packages"] for run in runs.values())
     [first] = runs.keys() - {document["run"]}
     assert {item["name"]: item["run"] for item in document["steps"]} == {
         "numbers": first, "total": first, "fixed": first, "after": first, "found": None,
@@ -177,6 +179,9 @@ def test_a_change_of_code_is_shown_with_what_came_of_it(
     assert "marin: attested at no git checkout; the code here is at c0ffee (main)\n" in marin("verify", "a.json").err
     monkeypatch.setenv(CODE_VARIABLE, CodeState(digest="1").handed())
     assert "marin: uncommitted changes differ from those of the attested run" in marin("verify", "a.json").err
+    document["runs"][document["run"]]["packages"]["click"] = "0.1"
+    Path("b.json").write_text(json.dumps(document))
+    assert f'packages differ: click: "0.1" -> "{version("click")}"\n' in marin("verify", "b.json").err
 
 
 def test_progress_is_told_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +212,7 @@ def test_what_cannot_be_verified_is_refused(document: Any, marin: Marin) -> None
     for words, code, said in [
         (["a.json", "--", "script.py", "4"], 3, lacks),
         (["--tolerance", "-1", "a.json"], 2, "'-1': give a number from 0, or GLOB=NUMBER"),
-        (["b.json"], 4, "no file b.json"),
+        (["c.json"], 4, "no file c.json"),
         (["script.py"], 3, "script.py is not JSON"),
         (["a.json", "gone.py"], 4, "no script gone.py; start where the run was"),
     ]:

@@ -71,7 +71,7 @@ def verify(
     """
     from marin.attested.attestation import parse
     from marin.attested.rerun import Rerun
-    from marin.attested.verification import code_note, fresh_prefix, remove
+    from marin.attested.verification import fresh_prefix, remove, surroundings_notes
     from marin.attested.verification import verify as verify_steps
     from marin.cli.reading.script import load_script
     from marin.execution.report.rerun import marin_command
@@ -87,8 +87,7 @@ def verify(
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     fresh = fresh_prefix(root)
     say(f"rerunning {shlex.join(words)} below {fresh}" + ("" if sample is None else f" (--seed {seed})"))
-    note = code_note(attestation)
-    if note is not None:
+    for note in surroundings_notes(attestation):
         say(note)
     progress = Progress(context.now, "steps compared")
     verdicts = verify_steps(
