@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -79,16 +78,6 @@ def test_every_public_name_has_its_place() -> None:
             names = public_names(module)
             assert names, module
             assert {f"{module}.{name}" for name in names} <= made[library].covered
-
-
-def test_the_picture_of_a_run_has_the_figures_of_the_page() -> None:
-    drawing = ElementTree.parse(REPOSITORY / "docs" / "images" / "run.svg")
-    shown = ["".join(text.itertext()).replace("\xa0", " ") for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
-    figures = next(b for b in blocks_of("docs/tutorials/quickstart.md") if b.first_line.startswith("pages:"))
-    drawn = "\n".join(shown)
-    lacking = [line for line in figures.text.splitlines() if line not in drawn]
-    assert lacking == [], "draw it anew: docs/draw_terminal.py says how"
-    assert "href" not in (REPOSITORY / "docs" / "images" / "run.svg").read_text(), "it is whole without a network"
 
 
 @pytest.mark.soak
