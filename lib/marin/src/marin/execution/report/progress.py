@@ -112,7 +112,8 @@ class StepProgress:
 def measuring(progress: StepProgress, least_seconds: float = LEAST_MEASURED_SECONDS) -> Iterator[None]:
     """Context manager: record the resource use of a function in this thread, unless it was very short."""
     measured = _MEASURED
-    began, thread, process, number = time.monotonic(), time.thread_time(), _cpu_of_process(), measured.begin()
+    began, thread, number = time.monotonic(), time.thread_time(), measured.begin()
+    process = _cpu_of_process() if number else 0.0
     try:
         yield
     finally:
