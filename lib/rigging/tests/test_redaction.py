@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from rigging.redaction import REDACTED, is_secret_name, redact_json_text, redact_string, redact_value
+from rigging.redaction import REDACTED, is_secret_name, redact_code, redact_json_text, redact_string, redact_value
 
 SECRETS = [
     "hf_abcDEF123456ghijkl",
@@ -134,3 +134,19 @@ def test_long_lines_cost_little(unit: str) -> None:
     started = time.process_time()
     redact_string(text)
     assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'hf_token: str = "{}"', 'password: Final[str] = "{}"', 'os.environ["WANDB_API_KEY"] = "{}"', "f(api_key='{}')",
+        'os.environ.setdefault("HF_TOKEN", "{}")', 'wandb.login(key="{}")', '["--api-key", "{}"]',
+        'run("tool --password={}")', 'add_argument("--token", default="{}")', 'get("https://x/y?token={}&a=1")',
+        'wandb_key = "{}"', 'TOKEN2 = "{}"', 'TOKEN = b"{}"', 'PASSWD = """{}"""', 'token = getenv("TOKEN", "{}")',
+    ],
+)  # fmt: skip
+def test_secrets_in_code_are_redacted_however_they_are_written(line: str) -> None:
+    secret = "a1B2c3D4e5F6g7H8i9J0"
+    assert secret not in redact_code(f"x = 1\n{line.format(secret)}\n")
+    harmless = 'tokenizer = "llama3-8b-instruct"\nkeys = ["a"]\npath = f"{root}/tokens-v1"\n'
+    assert redact_code(harmless) == harmless

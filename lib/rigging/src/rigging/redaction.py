@@ -59,6 +59,11 @@ _ANY_SECRET_WORD = re.compile(rf"token|{_SECRET_NAME.pattern}", re.IGNORECASE)
 _ANY_SEPARATOR = re.compile(r"[=\s\"']")
 _NAME_HAS_TOKEN = re.compile(r"(?:^|[_.\-])tokens?(?:$|[_.\-])|token$", re.IGNORECASE)
 _KEY_ALPHABET = re.compile(r"[\w+/-]+={0,2}", re.ASCII)
+_CODE_SECRET = re.compile(
+    r"(?<![a-z])(?:tokens?\d*|secret|passw(?:or)?d|credential|api[_-]?key|\w+[_-]key|key)(?![a-z])", re.I
+)
+_LITERAL = re.compile(r"""(?P<quote>["'])(?=[^"'\s]*\d)[^"'\s=:/&?]{8,}(?P=quote)""")
+_QUERY = re.compile(r"""(?P<name>(?:[?&]|--)[\w-]*(?:token|key|password|secret)=)[^&\s"']{6,}""", re.I)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Token names of language modelling: what stands before or after "token".
 # fmt: off
@@ -119,6 +124,21 @@ def redact_string(text: str) -> str:
     for assignment in _ASSIGNMENTS:
         text = assignment.sub(_redact_assignment, text)
     return text
+
+
+def redact_code(text: str) -> str:
+    """Return source code with every secret replaced, as `redact_string`, and any long literal beside a secret's word.
+
+    Code names secrets in more ways than logs do: annotations, calls, subscripts, command lines in strings. So a literal
+    of eight or more characters with a digit and without spaces goes if its line has such a word.
+    """
+    lines = []
+    for line in text.splitlines(keepends=True):
+        if _CODE_SECRET.search(line):
+            line = _LITERAL.sub(rf"\g<quote>{REDACTED}\g<quote>", line)
+            line = _QUERY.sub(rf"\g<name>{REDACTED}", line)
+        lines.append(line)
+    return redact_string("".join(lines))
 
 
 def redact_value(value: Any) -> Any:

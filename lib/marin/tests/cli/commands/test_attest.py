@@ -181,7 +181,7 @@ def test_a_change_of_code_is_shown_with_what_came_of_it(
     assert "marin: uncommitted changes differ from those of the attested run" in marin("verify", "a.json").err
     document["runs"][document["run"]]["packages"]["click"] = "0.1"
     Path("b.json").write_text(json.dumps(document))
-    assert f'packages differ: click: "0.1" -> "{version("click")}"\n' in marin("verify", "b.json").err
+    assert f'click: "0.1" -> "{version("click")}"' in marin("verify", "b.json").err.partition("packages differ: ")[2]
 
 
 def test_progress_is_told_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:

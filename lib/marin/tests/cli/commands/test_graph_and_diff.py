@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marin.recorded.deciding.code_diff import uncommitted_files
 from marin.recorded.deciding.run_diff import diff_runs
 from support.marin.recorded_runs import Done, RecordedStorage, started, step_ended
 
@@ -120,3 +121,7 @@ def test_every_step_is_told_of_once(before: list[dict[str, Any]], after: list[di
 def test_infos_of_other_shapes_are_compared_as_far_as_they_go() -> None:
     diff = diff_runs({"steps": [None, {"name": "a"}]}, {"steps": [{"name": "a", "version": None, "source": 3}]})
     assert (diff.equal, diff.differs) == (1, False)
+
+
+def test_a_new_file_alone_has_no_commit() -> None:
+    assert uncommitted_files({"diff": "", "untracked": {"a.py": "x = 1\n"}}) == {"a.py": "x = 1\n"}

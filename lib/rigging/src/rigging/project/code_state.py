@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from rigging.project.checkout import checkout_root, git_commit
-from rigging.redaction import redact_string
+from rigging.redaction import redact_code, redact_string
 
 CODE_VARIABLE: Final = "MARIN_CODE"
 """The code state of the submitter, in a job."""
@@ -230,7 +230,7 @@ class _Texts:
             self._leave_out(f"{name}: {size} bytes, and {MOST_BYTES} are kept of all")
             return
         self._room -= size
-        self.kept[name.encode(errors="replace").decode()] = redact_string(read.decode(errors="replace"))
+        self.kept[name.encode(errors="replace").decode()] = redact_code(read.decode(errors="replace"))
 
     def _leave_out(self, what: str) -> None:
         if len(self.left_out) < _MOST_NAMES:

@@ -20,7 +20,7 @@ def uncommitted_files(texts: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     if isinstance(diff, str):
         heads = list(_FILE.finditer(diff))
-        ends = [head.start() for head in heads[1:]] + [len(diff)]
+        ends = [head.start() for head in heads[1:]] + [len(diff)] * bool(heads)
         found = {head["name"]: diff[head.start() : end] for head, end in zip(heads, ends, strict=True)}
     untracked = texts.get("untracked")
     return found | (dict(untracked) if isinstance(untracked, dict) else {})
