@@ -97,7 +97,8 @@ def test_a_step_that_prints_takes_at_most_eight_requests_with_all_that_a_run_rec
     run_all(range(1))  # what is asked once in a process, and of an empty prefix
     server.reset_traffic()
     executor = run_all(range(1, count + 1))
-    of_run = 3  # its info file and its event log; which outputs are there
+    # Its info file and its event log; which outputs are there; its code, changes and packages, each looked for first.
+    of_run = 9
     assert requests(server).total() <= 8 * count + of_run, requests(server)
     for step, path in executor.output_paths.items():
         assert f"step {step.config.x.value}\n" in (read_bytes_or_none(f"{path}/.log") or b"").decode()
