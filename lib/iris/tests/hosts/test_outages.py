@@ -106,7 +106,8 @@ def judge_successors(
 ) -> Iterator[tuple[bool, str]]:
     """Yield for each attempt that began after another of its task whether it is wrong, and why it is or is not."""
     starts = defaultdict[str, list[Mark]](list)
-    for mark in sorted((mark for mark in marks if mark.word == "start"), key=lambda mark: mark.at):
+    # By number: a host that hears but is not heard may begin its attempt after the one that replaced it.
+    for mark in sorted((mark for mark in marks if mark.word == "start"), key=lambda mark: mark.attempt):
         starts[mark.task].append(mark)
     for before, after in (pair for each in starts.values() for pair in pairwise(each)):
         hosts = {mark.host for mark in marks if mark.attempt == before.attempt}  # of a gang: all
@@ -278,6 +279,11 @@ def test_a_successor_is_right_while_its_host_alone_is_silent(
     heard = Heard([(10, host, False) for host in silent] + [(back, host, True) for host in silent])
     marks = [mark(0, "h1", 1), mark(2, "h5", begins)]
     assert [wrong for wrong, _ in judge_successors(marks, heard, [], False)] == [is_wrong]
+
+
+def test_a_replaced_attempt_may_begin_late_on_a_silent_host() -> None:
+    marks = [mark(1, "h6", 20), mark(0, "h5", 25)]
+    assert not any(wrong for wrong, _ in judge_successors(marks, Heard([(10, "h5", False)]), [], False))
 
 
 @pytest.mark.timeout(120)
