@@ -60,7 +60,7 @@ def where(key: str, value: str, *, soft: bool = False) -> dict[str, Any]:
         (spec(**where("zone", "c")), BOTH, "no worker has zone = c; workers have a, b"),
         (spec(**where("zone", "c", soft=True)), BOTH, None),
         (spec(replicas=2, coscheduling_group_by="slice"), BOTH,
-            "no worker has the attribute 'slice', by which the gang of 2 is grouped"),
+            "no worker has the attribute 'slice', by which the gang of 2 is grouped; workers have zone"),
         (spec(replicas=2, coscheduling_group_by="zone"), (LOCAL,), None),
         (spec(runtime=TaskRuntime(python="3.13")), ((*LOCAL[:2], {PYTHON_VERSIONS_ATTRIBUTE: "3.11"}),),
             "needs Python 3.13; the workers have 3.11"),

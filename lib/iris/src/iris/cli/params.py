@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from iris.domain.constraints import Constraint, parse_constraint
 from rigging.errors import InvalidRequest
 from rigging.text.quantities import MAX_COUNT, MAX_SECONDS, check_unit
 
@@ -117,9 +118,24 @@ class Span(click.types.StringParamType):
         return seconds
 
 
+class Condition(click.types.StringParamType):
+    """A condition on an attribute of workers (see `parse_constraint`)."""
+
+    name = "condition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Constraint):
+            return value
+        try:
+            return parse_constraint(value)
+        except InvalidRequest as error:
+            self.fail(f"{error}.", param, ctx)
+
+
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOMENT: Final = Moment()
 SPAN: Final = Span()
+CONDITION: Final = Condition()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from iris.domain.constraints import Constraint, ConstraintOp, validate_constraint
+from iris.domain.constraints import WORKER_NAME_ATTRIBUTE, Constraint, ConstraintOp, validate_constraint
 from rigging.errors import InvalidRequest
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "preemptible_constraint",
     "region_constraint",
     "validate_constraint",
+    "worker_constraint",
     "zone_constraint",
 ]
 
@@ -30,6 +31,7 @@ class WellKnownAttribute(StrEnum):
     TPU_NAME = "tpu-name"
     TPU_WORKER_ID = "tpu-worker-id"
     POOL = "pool"
+    WORKER_NAME = WORKER_NAME_ATTRIBUTE
 
 
 def preemptible_constraint(preemptible: bool = True, soft: bool = False) -> Constraint:
@@ -62,6 +64,11 @@ def region_constraint(regions: str | Sequence[str]) -> Constraint:
 def device_variant_constraint(variants: str | Sequence[str]) -> Constraint:
     """Return a constraint to workers with this accelerator variant, or one of these."""
     return _one_of(WellKnownAttribute.DEVICE_VARIANT, [variants] if isinstance(variants, str) else variants)
+
+
+def worker_constraint(names: str | Sequence[str]) -> Constraint:
+    """Return a constraint to the worker of this name, or to one of these."""
+    return _one_of(WellKnownAttribute.WORKER_NAME, [names] if isinstance(names, str) else names)
 
 
 def _one_of(attribute: WellKnownAttribute, values: Sequence[str]) -> Constraint:

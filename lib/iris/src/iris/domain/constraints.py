@@ -1,5 +1,6 @@
 """Constraints on a worker's attributes."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -68,6 +69,8 @@ _WITHOUT_VALUE = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
 PLACE_KEYS = frozenset({"region", "zone"})
 # Workers have it whose tasks run as users of their own (`--task-users`).
 TASK_USERS_ATTRIBUTE = "iris-task-users"
+# The worker's name, given by the controller.
+WORKER_NAME_ATTRIBUTE = "worker-name"
 # Bytes of the disk of a worker that tells anew what is free of it: so much may be free some day.
 DISK_SIZE_ATTRIBUTE = "iris-disk-size"
 _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, ConstraintOp.LE})
@@ -133,6 +136,30 @@ class Constraint:
             return f"{self.key} {_SIGNS[self.op]}"
         wanted = f"({', '.join(self.values)})" if self.op is ConstraintOp.IN else ", ".join(self.values)
         return f"{self.key} {_SIGNS[self.op]} {wanted}"
+
+
+_CONDITION = re.compile(r"\s*([^\s=!<>]+?)\s*(?:(!=|>=|<=|=|>|<)|\s(in|exists)(?:\s|$))(.*)", re.DOTALL)
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Return the constraint of "KEY=VALUE", "KEY!=VALUE", "KEY in A,B", "KEY exists", or "KEY>=NUMBER" (or >, <, <=).
+
+    Raises:
+        InvalidRequest: The text has none of these forms.
+    """
+    found = _CONDITION.fullmatch(text)
+    sign = (found[2] or found[3]) if found is not None else ""
+    op = next((op for op, known in _SIGNS.items() if known == sign), None)
+    if found is None or op is None:
+        raise InvalidRequest(f"{text!r} is no condition; write KEY=VALUE, KEY!=VALUE, 'KEY in A,B' or 'KEY>=NUMBER'")
+    rest = found[4].strip()
+    values = [word.strip() for word in rest.removeprefix("(").removesuffix(")").split(",")] if sign == "in" else [rest]
+    if "" in values and sign != "exists":
+        form = " in A,B" if sign == "in" else f"{sign}VALUE"
+        raise InvalidRequest(f"{text!r} has an empty value; write {found[1]}{form}")
+    constraint = Constraint(found[1], op, tuple(filter(None, values)))
+    validate_constraint(constraint)
+    return constraint
 
 
 def _as_text(value: object) -> str:

@@ -52,8 +52,10 @@ def impossible_reason(
     too_large = _too_large(spec.resources, [worker for worker in willing if has_device(spec.resources, worker[1])])
     if too_large is None and is_gang(spec):
         key = spec.coscheduling_group_by
-        if not any(key in attributes for _, _, attributes in willing):
-            return f"no worker has the attribute {key!r}, by which the gang of {spec.replicas} is grouped"
+        known = {name for _, _, attributes in willing for name in attributes if not name.startswith("iris-")}
+        if key not in known:
+            absent = f"no worker has the attribute {key!r}, by which the gang of {spec.replicas} is grouped"
+            return f"{absent}; workers have {', '.join(sorted(known)) or 'none'}"
         return _too_many(spec, willing, scale_groups)
     return too_large
 

@@ -14,8 +14,15 @@ from iris.cli.main import run
 from iris.cli.status_line import StatusLine
 from iris.client.connection.discovery import ClusterTarget
 from iris.client.job_env import JobEnv
-from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
-from iris.cluster.types import HealthCheck
+from iris.cluster.constraints import (
+    Constraint,
+    ConstraintOp,
+    preemptible_constraint,
+    region_constraint,
+    worker_constraint,
+    zone_constraint,
+)
+from iris.cluster.types import CoschedulingConfig, HealthCheck
 from rigging.errors import AlreadyExists
 from rigging.project import FORWARDED_ENV_VARS
 from rigging.project.checkout import git_commit
@@ -126,9 +133,10 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         "--reserve --exclusive --fence-after 8 --timeout 9 --region r1 --region r2 --zone z --priority batch "
         "--job-name j --user bob --no-preemptible --no-terminate-on-exit --description d --notify-url http://n "
         "--retry-delay 3 --retry-window 1h --stall-timeout 20m --health-cmd true --health-interval 5 "
-        "--health-timeout 2s --health-retries 7 --cpu-quota"
+        "--health-timeout 2s --health-retries 7 --cpu-quota --gang rack --host w1 --host w2 --not-host w3 "
+        "--constraint disks>=4"
     )
-    iris(*words.split(), "--", "true")
+    iris(*words.split(), "--constraint", "kind in a, b", "--", "true")
     sent = cluster.submitted
     resources = sent["resources"]
     assert (resources.cpu, resources.memory, resources.disk) == (2.5, "3GB", "7GB")
@@ -137,7 +145,12 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
     assert (environment.extras, environment.pip_packages) == (("a", "b"), ("p", "q"))
     assert "iris job run --cpu 2.5 --memory 3GB" in environment.env_vars.pop("IRIS_RUN_COMMAND")
     assert environment.env_vars == {"K": "v", "L": "w"}
-    assert sent["constraints"] == [region_constraint(("r1", "r2")), zone_constraint("z"), preemptible_constraint(False)]
+    assert sent["constraints"] == [
+        Constraint("disks", ConstraintOp.GE, ("4",)), Constraint("kind", ConstraintOp.IN, ("a", "b")),
+        worker_constraint(["w1", "w2"]), Constraint("worker-name", ConstraintOp.NE, ("w3",)),
+        region_constraint(("r1", "r2")), zone_constraint("z"), preemptible_constraint(False),
+    ]  # fmt: skip
+    assert sent["coscheduling"] == CoschedulingConfig("rack")
     wanted = {
         "replicas": 3, "max_retries_failure": 4, "max_retries_preemption": 5, "max_task_failures": 2,
         "scheduling_timeout": 6, "existing": "adopt", "reserve": True, "exclusive": True, "fence_after": 8,
@@ -157,6 +170,8 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         ({"health_timeout", "memory"}, "--health-timeout says nothing without --health-cmd CMD: give both, or neither"),
         ({"health_retries"}, "--health-retries says nothing without --health-cmd CMD: give both, or neither"),
         ({"retry_window"}, "--retry-window says nothing without --max-retries N: give both, or neither"),
+        ({"gang"}, "--gang says nothing without --replicas N: give both, or neither"),
+        ({"gang", "tpu"}, ""),
         ({"health_interval", "health_cmd"}, ""),
         ({"retry_window", "max_retries"}, ""),
         (set(), ""),
@@ -198,6 +213,23 @@ def test_a_tpu_with_alternatives_and_a_gang_of_its_hosts(iris: Iris, cluster: Cl
     assert ([device.count for device in sent["reservation"]], sent["reserve"]) == ([8, 8], False)
     iris("--tpu", tpu, "--replicas", "3", "--", "true")
     assert (cluster.submitted["replicas"], cluster.submitted["coscheduling"]) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "tasks", "group_by"),
+    [
+        ("--replicas 4", 4, "arch"),
+        ("--replicas 4 --gpu 8", 4, "pool"),
+        ("--replicas 2 --tpu v4-16", 2, "tpu-name"),
+        ("--tpu v4-16", 2, "tpu-name"),
+    ],
+)
+def test_a_gang_is_of_hosts_that_belong_together(
+    iris: Iris, cluster: Cluster, words: str, tasks: int, group_by: str
+) -> None:
+    iris(*words.split(), "--gang", "--", "true")
+    assert cluster.submitted["replicas"] == tasks
+    assert cluster.submitted["coscheduling"] == CoschedulingConfig(group_by)
 
 
 def test_given_variables_win(iris: Iris, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

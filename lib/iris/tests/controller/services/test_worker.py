@@ -123,6 +123,16 @@ def test_a_start_says_when_its_fence_ends_it(controller: RunningController, user
     assert fences == {"plain": (False, 0), "default": (True, 600_000), "short": (True, 20_000)}
 
 
+def test_a_job_may_name_its_worker(user: Any, worker: ScriptedWorker) -> None:
+    def named(name: str) -> list[pb.Constraint]:
+        return [pb.Constraint(key="worker-name", op=pb.CONSTRAINT_OP_EQ, values=[name])]
+
+    with pytest.raises(grpc.RpcError, match="no worker has worker-name = w9; workers have w1"):
+        user.submit("/ann/a", constraints=named("w9"))
+    user.submit("/ann/b", constraints=named("w1"))
+    worker.wait_for_start("/ann/b/0:0")
+
+
 def offering(disk_bytes: int) -> pb.Resources:
     return pb.Resources(cpu_millis=2000, memory_bytes=8 * GIB, disk_bytes=disk_bytes)
 

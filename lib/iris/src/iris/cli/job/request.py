@@ -35,10 +35,14 @@ class RunOptions:
     env: tuple[str, ...]
     env_files: tuple[str, ...]
     replicas: int | None
+    gang: str | None
     max_retries: int
     timeout: float | None
     regions: tuple[str, ...]
     zone: str | None
+    hosts: tuple[str, ...]
+    not_hosts: tuple[str, ...]
+    conditions: tuple["Constraint", ...]
     priority: str | None
     job_name: str | None
     description: str
@@ -89,10 +93,9 @@ def submit_job(
         name: The job's name; empty derives it from the command.
         resources: The resources of each task.
     """
-    from iris.cluster.constraints import WellKnownAttribute
     from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec
 
-    replicas, is_gang = gang_of(options)
+    replicas, group_by = gang_of(options)
     forwarded = {name: os.environ[name] for name in FORWARDED_ENV_VARS if name in os.environ}
     told = {_SUBMIT_COMMAND: options.submit_command} if options.submit_command else {}
     if not options.no_workspace:
@@ -103,7 +106,7 @@ def submit_job(
         resources,
         EnvironmentSpec(options.pip_packages, {**forwarded, **told, **variables}, options.extras),
         constraints=_constraints(options),
-        coscheduling=CoschedulingConfig(WellKnownAttribute.TPU_NAME) if is_gang else None,
+        coscheduling=CoschedulingConfig(group_by) if group_by else None,
         replicas=replicas,
         max_retries_failure=options.max_retries,
         timeout=options.timeout,
@@ -134,12 +137,19 @@ def _health(options: RunOptions, command: str) -> "HealthCheck":
     return HealthCheck(command, options.health_interval, options.health_timeout, options.health_retries)
 
 
-def gang_of(options: RunOptions) -> tuple[int, bool]:
-    """Return the number of tasks, and whether they are a gang. By default the hosts of a whole TPU slice are."""
+def gang_of(options: RunOptions) -> tuple[int, str]:
+    """Return the number of tasks, and the attribute by which they are a gang; empty if they are none.
+
+    By default the hosts of a whole TPU slice are a gang.
+    """
+    from iris.cluster.constraints import WellKnownAttribute
+
+    by_device = WellKnownAttribute.TPU_NAME if options.tpu else WellKnownAttribute.POOL if options.gpu else "arch"
+    group_by = "" if options.gang is None else options.gang or by_device
     if options.replicas is not None or options.tpu is None:
-        return 1 if options.replicas is None else options.replicas, False
+        return 1 if options.replicas is None else options.replicas, group_by
     hosts = get_tpu_topology(parse_tpu(options.tpu).variant).vm_count
-    return hosts, hosts > 1
+    return hosts, (group_by or by_device) if hosts > 1 else ""
 
 
 def resources_of(options: RunOptions) -> Any:
@@ -157,9 +167,20 @@ def resources_of(options: RunOptions) -> Any:
 
 
 def _constraints(options: RunOptions) -> list["Constraint"]:
-    from iris.cluster.constraints import preemptible_constraint, region_constraint, zone_constraint
+    from iris.cluster.constraints import (
+        Constraint,
+        ConstraintOp,
+        WellKnownAttribute,
+        preemptible_constraint,
+        region_constraint,
+        worker_constraint,
+        zone_constraint,
+    )
 
-    constraints = []
+    constraints = list(options.conditions)
+    if options.hosts:
+        constraints.append(worker_constraint(options.hosts))
+    constraints += [Constraint(WellKnownAttribute.WORKER_NAME, ConstraintOp.NE, (host,)) for host in options.not_hosts]
     if options.regions:
         constraints.append(region_constraint(options.regions))
     if options.zone:

@@ -20,7 +20,7 @@ from iris.cli.job.argv import (
 )
 from iris.cli.job.request import RunOptions, gang_of, resources_of, submit_job
 from iris.cli.output import echo, say
-from iris.cli.params import COUNT, MEMORY, NAME, SECONDS, SIZE, SPAN, NumberRange
+from iris.cli.params import CONDITION, COUNT, MEMORY, NAME, SECONDS, SIZE, SPAN, NumberRange
 from rigging.errors import InvalidRequest, Unavailable
 from rigging.project import FORWARDED_ENV_VARS
 
@@ -81,6 +81,14 @@ def _program(ctx: click.Context) -> list[str]:
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
 @click.option("--env-file", "env_files", metavar="FILE", multiple=True, help=_ENV_FILE_HELP)
 @click.option("--replicas", type=int, help="Number of tasks.  [default: the hosts of a TPU slice, as a gang; else 1]")
+@click.option(
+    "--gang",
+    is_flag=False,
+    flag_value="",
+    metavar="[ATTRIBUTE]",
+    help="Start the --replicas together, on workers with the same value of ATTRIBUTE.  [default: tpu-name, pool for "
+    "GPUs, else arch]",
+)
 @click.option("--max-retries", type=int, default=0, show_default=True, help="Retries of a failed task.")
 @click.option(
     "--retry-delay",
@@ -144,6 +152,16 @@ def _program(ctx: click.Context) -> list[str]:
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job if it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in. Repeat to allow several.")
 @click.option("--zone", type=NAME, help="Zone to run in.")
+@click.option("--host", "hosts", type=NAME, metavar="WORKER", multiple=True, help="Worker to use, or one of several.")
+@click.option("--not-host", "not_hosts", type=NAME, metavar="WORKER", multiple=True, help="Worker to avoid.")
+@click.option(
+    "--constraint",
+    "conditions",
+    type=CONDITION,
+    metavar="CONDITION",
+    multiple=True,
+    help="Only workers with KEY=VALUE, KEY!=VALUE, 'KEY in A,B' or 'KEY>=NUMBER'.",
+)
 @click.option("--priority", type=click.Choice(["production", "interactive", "batch"]), help="Priority band.")
 @click.option("--job-name", type=NAME, metavar="NAME", help="Name of the job.  [default: from the command]")
 @click.option("--description", default="", metavar="TEXT", help="Purpose of the job, in one line.")
@@ -257,12 +275,13 @@ def describe(target: "ClusterTarget", client: "IrisClient") -> str:
 
 
 _NEEDS: Final = {
-    "health_interval": "health_cmd",
-    "health_timeout": "health_cmd",
-    "health_retries": "health_cmd",
-    "retry_window": "max_retries",
+    "health_interval": ("health_cmd",),
+    "health_timeout": ("health_cmd",),
+    "health_retries": ("health_cmd",),
+    "retry_window": ("max_retries",),
+    "gang": ("replicas", "tpu"),
 }
-_GIVE: Final = {"health_cmd": "--health-cmd CMD", "max_retries": "--max-retries N"}
+_GIVE: Final = {"health_cmd": "--health-cmd CMD", "max_retries": "--max-retries N", "replicas": "--replicas N"}
 
 
 def unused_option(given: Collection[str]) -> str:
@@ -272,6 +291,6 @@ def unused_option(given: Collection[str]) -> str:
         given: The given options, by parameter name.
     """
     for name, needed in _NEEDS.items():
-        if name in given and needed not in given:
-            return f"--{name.replace('_', '-')} says nothing without {_GIVE[needed]}: give both, or neither"
+        if name in given and not any(option in given for option in needed):
+            return f"--{name.replace('_', '-')} says nothing without {_GIVE[needed[0]]}: give both, or neither"
     return ""

@@ -22,6 +22,7 @@ from iris.controller.services.convert_worker import (
 )
 from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost
 from iris.controller.workers.orders import Outgoing
+from iris.domain.constraints import WORKER_NAME_ATTRIBUTE
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec, is_alike
 from iris.domain.states import TaskState
@@ -137,7 +138,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             worker_id=worker_id,
             instance_id=hello.instance_id,
             capacity=resources_from_wire(hello.capacity),
-            attributes=dict(hello.attributes),
+            attributes={**hello.attributes, WORKER_NAME_ATTRIBUTE: worker_id},
             inventory=tuple(self._report(observation, worker_id, shift_ms) for observation in hello.inventory),
             leaving=first.leaving,
             host=WorkerHost(address, hello.version[:_LONGEST_VERSION], hello.protocol_version),
