@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.events import WorkerCordoned, WorkerDisconnected, WorkerLate
+from iris.domain.events import Event, WorkerCordoned, WorkerDisconnected, WorkerLate, WorkerTroubled
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Device, Resources
 from iris.sched.explain import Offer, explain_device, explain_shortfall
@@ -88,6 +88,22 @@ SLICE = workers(resources(4, 8, device=V4_16), "s-0", "s-1", **{"tpu-name": "s"}
             "needs room for 2 tasks in one pool; 1 pool matches, the best, a, has room for 0;"
             " next expected when job /u/both ends",
         ),
+        # On each host it is who holds what is short there: here the memory, not most of the cpu.
+        (
+            POOL,
+            {"/u/cores": {"need": resources(1.5, 0.5), "replicas": 2}, "/u/memory": {"need": resources(0.1, 7)}},
+            {**GANG, "need": resources(0.1, 6)},
+            "needs room for 2 tasks in one pool; 1 pool matches, the best, a, has room for 1;"
+            " next expected when job /u/memory ends",
+        ),
+        # A gang is in the way of another on each of its hosts, whatever else has room there.
+        (
+            POOL,
+            {"/u/gang": {**GANG, "need": resources(1.2)}, "/u/large": {"need": resources(0.7, 7)}},
+            {**GANG, "need": resources(0.1, 0.1)},
+            "needs room for 2 tasks in one pool; 1 pool matches, the best, a, has room for 0;"
+            " next expected when job /u/gang ends",
+        ),
         # The group with most room, and how many there are.
         ({**POOL, **workers(resources(2, 8), "b0", pool="b"), **workers(resources(4, 8), "c0", pool="c")}, {},
             {**GANG, "need": resources(3)},
@@ -146,14 +162,36 @@ def test_workers_out_of_use_are_named(
     assert cluster.schedule().reasons == {"/u/job": reason}
 
 
-def test_a_cordoned_one_that_alone_would_do_is_named(cluster: InMemoryCluster) -> None:
-    for name, attributes in (("plain", {}), ("zoned", {"zone": "a"}), ("other", {})):
-        cluster.connect(name, resources(8), **attributes)
-    cluster.do(WorkerCordoned(WorkerId("zoned"), "bad fan"))
-    cluster.do(WorkerCordoned(WorkerId("other"), "worse fan"))
-    cluster.submit(constraints=(is_("zone", "a"),))
-    text = "no worker has zone = a; none has the attribute 'zone'; cordoned, but would do: zoned: bad fan"
-    assert cluster.schedule().reasons == {"/u/job": text}
+@pytest.mark.parametrize(
+    ("out_of_use", "job", "reason"),
+    [
+        (WorkerCordoned(WorkerId("s-1"), "bad fan"), {"constraints": (is_("rack", "1"),)},
+            "no worker has rack = 1; workers have 0; out of use, but would do: s-1 (cordoned: bad fan)"),
+        (WorkerDisconnected(WorkerId("s-1"), "a"), {"need": resources(4)},
+            "needs 4 cores; worker s-0 has 2 of 2 free;"
+            " out of use, but would do: s-1 (away since 2026-11-28 00:00 UTC)"),
+        (WorkerDisconnected(WorkerId("s-1"), "a"), {**GANG, "coscheduling_group_by": "tpu-name"},
+            "needs 2 hosts of one slice; 1 slice matches, the best, s, has room for 1;"
+            " out of use there: s-1 (away since 2026-11-28 00:00 UTC)"),
+        (WorkerLate(WorkerId("s-1"), 60_000), {**GANG, "coscheduling_group_by": "tpu-name"},
+            "needs 2 hosts of one slice; 1 slice matches, the best, s, has room for 1;"
+            " out of use there: s-1 (not heard since 2026-11-27 23:59 UTC)"),
+        (WorkerTroubled(WorkerId("s-1"), "a", "disk is full"), {**GANG, "coscheduling_group_by": "rack"},
+            "needs room for 2 tasks in one rack; 1 rack matches, the best, 0, has room for 1"),
+        (WorkerTroubled(WorkerId("s-1"), "a", "disk is full"),
+            {**GANG, "coscheduling_group_by": "tpu-name", "constraints": (is_("rack", "1"),)},
+            "no worker has rack = 1; workers have 0"),
+    ],
+)  # fmt: skip
+def test_hosts_out_of_use_that_would_do_are_named(
+    cluster: InMemoryCluster, out_of_use: Event, job: dict[str, Any], reason: str
+) -> None:
+    cluster.now_ms = 1_795_824_000_000  # midnight
+    for number in range(2):
+        cluster.connect(f"s-{number}", resources(2 + 2 * number), rack=str(number), **{"tpu-name": "s"})
+    cluster.do(out_of_use)
+    cluster.submit(**{"need": resources(2), **job})
+    assert cluster.schedule().reasons == {"/u/job": reason}
 
 
 def test_the_tightest_shortfall_of_the_nearest_worker() -> None:

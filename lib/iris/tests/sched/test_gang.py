@@ -55,11 +55,12 @@ def test_a_multislice_job_takes_whole_slices_one_after_the_other_once_all_are_fr
 def test_two_gangs_never_share_a_host_though_there_is_room(cluster):
     for number in range(2):
         cluster.connect(f"w{number}", resources(8, 64), pool="p")
-    for name in ("/u/a", "/u/b"):
-        cluster.submit(name, resources(5.5), replicas=2, coscheduling_group_by="pool")
-    plan = cluster.schedule()
-    assert {task.rpartition("/")[0] for task, _ in plan.assignments} == {"/u/a"}
-    assert plan.reasons["/u/b"].endswith("has room for 0; next expected when job /u/a ends")
+    for name, cores in (("/u/a", 5.5), ("/u/b", 1)):
+        cluster.submit(name, resources(cores), replicas=2, coscheduling_group_by="pool")
+    for tasks in (["/u/a/0", "/u/a/1"], []):  # in the round that places the first, and in the next
+        plan = cluster.schedule()
+        assert [task for task, _ in plan.assignments] == tasks
+        assert plan.reasons["/u/b"].endswith("has room for 0; next expected when job /u/a ends")
     with pytest.raises(Conflict, match="worker w1 has a gang; /u/b/0 of another gang cannot share it"):
         cluster.do(Assigned(TaskId("/u/b/0"), WorkerId("w1")))
 

@@ -3,6 +3,8 @@
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.events import WorkerCordoned
+from iris.domain.ids import WorkerId
 from iris.domain.states import PriorityBand, TaskState
 from iris.sched.plan import plan_round
 from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
@@ -40,7 +42,21 @@ class TestOneTask:
         assert due.reasons["/u/large"] == f"{why}; worker w is kept free for it"
         wait(busy)
         busy.submit("/u/small", resources(1), replicas=2)
-        assert busy.schedule().assignments == [("/u/small/0", "v")], "nothing new goes to the kept host"
+        busy.submit("/u/other", resources(4))
+        plan = busy.schedule()
+        assert plan.assignments == [("/u/small/0", "v")], "nothing new goes to the kept host"
+        full = "worker v has 0 of 4 free; next expected when a task of /u/long ends"
+        kept = "worker w has room, but is kept free for /u/large"
+        assert {name: plan.reasons[name] for name in ("/u/small", "/u/other")} == {
+            "/u/small": f"needs 1 core; {full}; {kept}",
+            "/u/other": f"needs 4 cores; {full}",
+        }
+        busy.do(WorkerCordoned(WorkerId("v"), "bad fan"))
+        reasons = busy.schedule().reasons
+        assert (reasons["/u/small"], reasons["/u/other"]) == (
+            kept,
+            "needs 4 cores; worker w has 3 of 4 free; it is kept free for /u/large",
+        )
 
     @pytest.mark.parametrize(("need", "replicas"), [(resources(3), 2), (resources(5), 1)])
     def test_a_job_of_which_something_runs_or_that_no_host_could_ever_hold_keeps_nothing(self, cluster, need, replicas):

@@ -145,6 +145,18 @@ def shortfalls(need: Resources, free: Resources) -> list[Shortfall]:
     return found
 
 
+def amount_of(dimension: str, resources: Resources) -> int:
+    """Return the amount of one dimension as a comparable number."""
+    if dimension == "cpu":
+        return resources.cpu_millis
+    if dimension == "memory":
+        return resources.memory_bytes
+    if dimension == "disk":
+        return resources.disk_bytes
+    device = resources.accelerator
+    return device.count if device is not None else 0
+
+
 def validate_resources(resources: Resources) -> None:
     """Validate a request on its own.
 

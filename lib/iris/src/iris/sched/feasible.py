@@ -6,9 +6,9 @@ from dataclasses import replace
 from iris.domain.constraints import DISK_SIZE_ATTRIBUTE, evaluate
 from iris.domain.ids import WorkerId
 from iris.domain.job_spec import JobSpec, is_gang
-from iris.domain.resources import Resources, shortfalls, tpu_mistake
+from iris.domain.resources import Resources, amount_of, shortfalls, tpu_mistake
 from iris.domain.scale_groups import ScaleGroup, offers
-from iris.sched.explain import DISK_HINT, amount_of, amount_text, explain_constraints, explain_device
+from iris.sched.explain import DISK_HINT, amount_text, explain_constraints, explain_device
 from iris.sched.fit import has_device
 from iris.sched.gang import group_size
 from iris.sched.pythons import explain_python

@@ -232,7 +232,7 @@ class _Round:
         if self._reservations.is_due(job, turn.band):
             host = self._reservations.keep_host(job.spec.job_id, turn.band, demand, self._pools.of(demand).hosts)
             if host is not None:
-                text = explain_task(demand, self._hosts, self._view)
+                text = explain_task(demand, self._hosts, self._view, job.spec.job_id)
                 self.plan.reasons.put(turn.job_id, f"{text}; worker {host.worker.worker_id} is kept free for it")
                 return
         self._put_reason((demand,), turn.job_id, lambda: explain_task(demand, self._hosts, self._view))
