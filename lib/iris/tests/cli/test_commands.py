@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import call
@@ -14,6 +15,8 @@ from iris.client.tokens import UserTokenStatus
 from iris.cluster.types import JobState, PriorityBand, TaskState
 from rigging.errors import Denied
 from support.iris.cli import Client, Iris, job
+
+TREE = ["/ann/train", "/ann/train/eval", "/ann/train/eval/deep"]
 
 
 @pytest.fixture
@@ -134,6 +137,54 @@ def test_stopping_says_of_each_job_what_became_of_it(iris: Iris, client: Client)
     client.refused = Denied("job /ann/train is ann's")
     code, _, said = iris("job", "stop", "train")
     assert (code, said.splitlines()[-1]) == (3, "iris: job /ann/train is ann's")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "code", "stopped", "said"),
+    [
+        ("--all", True, 0, ["/ann/train"], "stop 1 job of ann: /ann/train?"),
+        ("--all --yes", None, 0, ["/ann/train"], ""),
+        ("--all --no-include-children", True, 0, TREE, f"stop 3 jobs of ann: {', '.join(TREE)}?"),
+        ("--state running", True, 0, ["/ann/train"], "stop 1 job of ann: /ann/train?"),
+        ("--user bob", True, 0, None, "no live job of bob"),
+        ("--state pending", True, 0, None, "no pending job of ann"),
+        ("--all", False, 130, None, "interrupted"),
+        ("--all", None, 3, None, "stop 1 job of ann: /ann/train? There is no terminal to ask on; add --yes."),
+        ("train --all", True, 2, None, "name the jobs to stop, or choose them with --all, --user or --state"),
+        ("", True, 2, None, "name the jobs to stop, or choose them with --all, --user or --state"),
+    ],
+)
+def test_many_jobs_are_stopped_when_the_user_agrees(
+    words: str, answer: bool | None, code: int, stopped: list[str] | None, said: str, client: Client, iris: Iris
+) -> None:
+    client.answer = answer
+    found, _, shown = iris("job", "stop", *words.split())
+    assert (found, said in "".join(client.questions) + shown) == (code, True)
+    assert [asked["stop"] for asked in client.asked if "stop" in asked] == ([] if stopped is None else [stopped])
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "said"),
+    [
+        ("--all", ["w1", "w2", "w3"], "drain 3 workers: w1, w2, w3?"),
+        ("--worker-attribute zone=a", ["w1", "w2"], "drain 2 workers: w1, w2?"),
+        ("--worker-attribute zone=a --state cordoned", ["w2"], "drain 1 worker: w2?"),
+        ("w3 w1 w3", ["w3", "w1"], ""),
+        ("--state away", [], "no worker matches; `iris cluster worker list --json` shows states and attributes"),
+        ("w4 w1", [], "no worker 'w4'; `iris cluster worker list` shows what there is"),
+        ("w1 --all", [], "name the workers, or choose them with --all, --worker-attribute or --state"),
+    ],
+)
+def test_workers_are_chosen_by_name_attribute_and_state(
+    words: str, names: list[str], said: str, client: Client, iris: Iris
+) -> None:
+    worker = WorkerStatus("w1", True, 4, 2**30, 0, "", 0, 0, 0, {"zone": "a"})
+    others = replace(worker, worker_id="w2", cordon_reason="bad fan"), replace(worker, worker_id="w3", attributes={})
+    client.cluster = SimpleNamespace(workers=(worker, *others))
+    client.operator.cordon.return_value = []
+    shown = iris("cluster", "worker", "drain", *words.split())[2]
+    assert said in "".join(client.questions) + shown
+    assert [asked.args[0] for asked in client.operator.cordon.mock_calls] == names
 
 
 def test_budgets_are_shown_and_only_what_is_named_is_changed(iris: Iris, client: Client) -> None:

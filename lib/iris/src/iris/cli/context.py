@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iris.cli.output import say
+from rigging.cli.asking import ask, is_interactive
 from rigging.clock import unix_ms
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class CliContext:
     token_file: str | None = None
     insecure: bool = False
     verbose: bool = False
+    ask: Callable[[str], bool] = ask
+    is_interactive: Callable[[], bool] = is_interactive
 
     def target(self) -> "ClusterTarget":
         """Return the chosen cluster. Raise InvalidRequest or NotFound."""

@@ -4,8 +4,8 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TextIO
 
 import click
 
@@ -15,9 +15,11 @@ from rigging.text.printable import printable
 from rigging.text.tables import duration, moment, table
 
 __all__ = [
-    "clear", "duration", "echo", "echo_data", "echo_json", "moment", "output", "say", "settle_stdout", "table",
-    "terminal_size_of", "terminal_width", "told_if_slow",
+    "clear", "duration", "echo", "echo_data", "echo_json", "listed", "moment", "output", "say", "settle_stdout",
+    "table", "terminal_size_of", "terminal_width", "told_if_slow",
 ]  # fmt: skip
+
+_SHOWN: Final = 5
 
 
 def clear() -> None:
@@ -36,6 +38,11 @@ def terminal_size_of(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first five names, and how many there are besides."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def say(text: str) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import click
 
-from rigging.errors import InvalidRequest
-
-
-def _ask(question: str) -> bool:
-    return click.confirm(question, default=False, err=True)
+from rigging.cli.asking import ask, is_interactive
 
 
 @dataclass(slots=True)
@@ -33,29 +28,9 @@ class CliContext:
     verbose: bool = False
     now: Callable[[], float] = time.time
     sleep: Callable[[float], object] = time.sleep
-    ask: Callable[[str], bool] = _ask
+    ask: Callable[[str], bool] = ask
     host: str = field(default_factory=lambda: os.uname().nodename)
-    is_interactive: Callable[[], bool] = lambda: sys.stdin is not None and sys.stdin.isatty()
+    is_interactive: Callable[[], bool] = is_interactive
 
 
 pass_context = click.make_pass_decorator(CliContext, ensure=True)
-
-
-def confirmed(context: CliContext, question: str, yes: bool) -> None:
-    """Return if the user agrees; raise otherwise.
-
-    Args:
-        context: Asks the question.
-        question: The question.
-        yes: The user has agreed in advance.
-
-    Raises:
-        InvalidRequest: No user is there to ask.
-        click.Abort: The user declined.
-    """
-    if yes:
-        return
-    if not context.is_interactive():
-        raise InvalidRequest(f"{question} There is no terminal to ask on; add --yes. Nothing was changed")
-    if not context.ask(question):
-        raise click.Abort

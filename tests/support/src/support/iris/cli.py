@@ -36,6 +36,9 @@ class Client:
         self.cluster: Any = None
         self.refused: Denied | None = None
         self.asked: list[dict[str, Any]] = []
+        self.answer: bool | None = True
+        """What the user answers to questions; None for no user at the terminal."""
+        self.questions: list[str] = []
         self.operator: Any = create_autospec(Operator, instance=True)
         self._prefix = prefix
 
@@ -50,7 +53,8 @@ class Client:
 
     def list_jobs(self, prefix: str = "", states: Sequence[JobState] = (), limit: int = 0) -> list[JobStatus]:
         self.asked.append({"prefix": prefix, "states": list(states), "limit": limit})
-        return [found for found in self.jobs if found.job_id.startswith(prefix)][: limit or None]
+        known = [found for found in self.jobs if found.job_id.startswith(prefix)]
+        return [found for found in known if not states or found.state in states][: limit or None]
 
     def list_tasks(self, job_id: str) -> list[TaskStatus]:
         return [task for task in self.tasks if task.task_id.rpartition("/")[0] == job_id]
@@ -77,6 +81,11 @@ class Context(CliContext):
     def __init__(self, reached: Any, now_ms: int | None = None) -> None:
         super().__init__()
         self.reached, self._now_ms = reached, now_ms
+        self.ask, self.is_interactive = self._ask, lambda: reached.answer is not None
+
+    def _ask(self, question: str) -> bool:
+        self.reached.questions.append(question)
+        return bool(self.reached.answer)
 
     @contextlib.contextmanager
     def connect(self, *target: Any, **options: Any) -> Iterator[Any]:

@@ -1,19 +1,17 @@
 """`iris cluster worker list|cordon|drain|uncordon|remove`."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from iris.cli.cluster.chosen_workers import WorkerChoice, choose_workers, find_worker
 from iris.cli.cluster.hosts import shared_identity_lines
 from iris.cli.context import CliContext, pass_context
-from iris.cli.output import moment, output, say
+from iris.cli.output import listed, moment, output, say
 from rigging.cli.groups import SuggestingGroup
 
 if TYPE_CHECKING:
-    from iris.client import IrisClient
     from iris.client.types import WorkerStatus
-
-_SHOWN: Final = 5
 
 
 @click.group(cls=SuggestingGroup)
@@ -50,36 +48,39 @@ def list_command(context: CliContext, as_json: bool) -> None:
 
 
 @worker.command()
-@click.argument("name", metavar="WORKER")
-@click.option("--reason", default="cordoned by an operator", show_default=True, help="Reason, shown with the worker.")
+@choose_workers
+@click.option("--reason", default="cordoned by an operator", show_default=True, help="Reason, shown with the workers.")
 @pass_context
-def cordon(context: CliContext, name: str, reason: str) -> None:
-    """Assign no new attempts to WORKER. Running ones continue."""
+def cordon(context: CliContext, /, reason: str, **chosen: Any) -> None:
+    """Assign no new attempts to workers. Running ones continue."""
     with context.client() as client:
-        client.operator.cordon(_find(client, name), reason)
-    say(f"worker {name} is cordoned: {reason}")
+        for name in WorkerChoice(**chosen).find(context, client, "cordon"):
+            client.operator.cordon(name, reason)
+            say(f"worker {name} is cordoned: {reason}")
 
 
 @worker.command()
-@click.argument("name", metavar="WORKER")
-@click.option("--reason", default="drained by an operator", show_default=True, help="Reason, shown with the worker.")
+@choose_workers
+@click.option("--reason", default="drained by an operator", show_default=True, help="Reason, shown with the workers.")
 @pass_context
-def drain(context: CliContext, name: str, reason: str) -> None:
-    """Assign no new attempts to WORKER, and move its running ones elsewhere, without using up retries."""
+def drain(context: CliContext, /, reason: str, **chosen: Any) -> None:
+    """Assign no new attempts to workers, and move their running ones elsewhere, without using up retries."""
     with context.client() as client:
-        moved = client.operator.cordon(_find(client, name), reason, drain=True)
-    names = ", ".join(moved[:_SHOWN]) + (f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else "")
-    say(f"worker {name} is drained: {reason}; " + (f"sent elsewhere: {names}" if moved else "nothing ran there"))
+        for name in WorkerChoice(**chosen).find(context, client, "drain"):
+            moved = client.operator.cordon(name, reason, drain=True)
+            where = f"sent elsewhere: {listed(moved)}" if moved else "nothing ran there"
+            say(f"worker {name} is drained: {reason}; {where}")
 
 
 @worker.command()
-@click.argument("name", metavar="WORKER")
+@choose_workers
 @pass_context
-def uncordon(context: CliContext, name: str) -> None:
-    """Use WORKER again, and clear its faults."""
+def uncordon(context: CliContext, /, **chosen: Any) -> None:
+    """Use workers again, and clear their faults."""
     with context.client() as client:
-        reason = client.operator.uncordon(_find(client, name))
-    say(f"worker {name} is in use again (it was cordoned: {reason})" if reason else f"worker {name} was not cordoned")
+        for name in WorkerChoice(**chosen).find(context, client, "uncordon"):
+            was = client.operator.uncordon(name)
+            say(f"worker {name} is in use again (it was cordoned: {was})" if was else f"worker {name} was not cordoned")
 
 
 @worker.command()
@@ -95,24 +96,10 @@ def remove(context: CliContext, name: str, reason: str) -> None:
     overlap.
     """
     with context.client() as client:
-        lost = client.operator.remove_worker(_find(client, name), reason)
-    names = ", ".join(lost[:_SHOWN]) + (f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else "")
-    say(f"worker {name} is removed; " + (f"no longer waited for: {names}" if lost else "nothing waited for it"))
+        find_worker(client.cluster_status(all_workers=True).workers, name)
+        lost = client.operator.remove_worker(name, reason)
+    say(f"worker {name} is removed; " + (f"no longer waited for: {listed(lost)}" if lost else "nothing waited for it"))
 
 
 def _copy(item: "WorkerStatus") -> str:
     return f"a copy of it at {item.rival_address} is refused" if item.rival_address else ""
-
-
-def _find(client: "IrisClient", name: str) -> str:
-    """Return the id of a known worker. Raise NotFound with the nearest name."""
-    import difflib
-
-    from rigging.errors import NotFound
-
-    known = [item.worker_id for item in client.cluster_status(all_workers=True).workers]
-    if name in known:
-        return name
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`iris cluster worker list` shows what there is"
-    raise NotFound(f"no worker {name!r}; {hint}")

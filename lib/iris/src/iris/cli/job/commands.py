@@ -9,6 +9,7 @@ from iris.cli.context import CliContext, pass_context
 from iris.cli.job.bug_report import bug_report
 from iris.cli.job.logs import logs
 from iris.cli.job.run import run
+from iris.cli.job.stop import stop
 from iris.cli.job.wait import wait
 from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import LISTED, NAME
@@ -16,7 +17,6 @@ from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
 from iris.domain.states import JobState
 from rigging.cli.groups import SuggestingGroup
-from rigging.errors import MarinError
 from rigging.text.printable import printable_line
 
 if TYPE_CHECKING:
@@ -121,35 +121,7 @@ job.add_command(wait)
 job.add_command(bug_report)
 
 
-@job.command()
-@click.argument("names", metavar="JOB...", nargs=-1, required=True)
-@click.option("--include-children/--no-include-children", default=True, show_default=True, help="Stop child jobs too.")
-@pass_context
-def stop(context: CliContext, names: tuple[str, ...], include_children: bool) -> None:
-    """Stop jobs and their child jobs, and wait until they are gone.
-
-    For an unknown name the command reports an error and fails, but still stops the other jobs.
-    """
-    from iris.cli.job.ids import find_jobs
-    from iris.cli.job.stopping import await_stops
-
-    with context.client() as client:
-        found, denied, wrong = find_jobs(client, names)
-        for status in found:
-            if status.is_terminal:
-                say(f"job {status.job_id} is already {status.state.word}")
-        # What may not be read is asked for, too: the refusal then says what was wanted.
-        live = [*(status.job_id for status in found if not status.is_terminal), *denied]
-        results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)
-        for job_id, line in zip(live, await_stops(client, results), strict=True):
-            say(f"job {job_id}{line}")
-        wrong += [result for result in results if isinstance(result, MarinError)]
-        for error in wrong[:-1]:
-            say(str(error))
-        if wrong:
-            raise wrong[-1]
-
-
+job.add_command(stop)
 job.add_command(stop, "kill")
 
 

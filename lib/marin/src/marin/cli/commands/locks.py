@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import click
 
 from marin.cli import exit_codes
-from marin.cli.context import CliContext, confirmed, pass_context
+from marin.cli.context import CliContext, pass_context
 from marin.cli.options import STEP, json_option, prefix_option
 from marin.cli.output import Output, echo_json, say
 from marin.output_files import LOCK_FILE
 from marin.recorded.deciding.leases import CLEARABLE, LeaseSeen
 from marin.recorded.reading.places import storage_root
+from rigging.cli.asking import confirmed
 from rigging.cli.groups import SuggestingGroup
 from rigging.errors import InvalidRequest, NotFound
 from rigging.text.tables import duration

@@ -8,7 +8,7 @@ import click
 
 from marin.cli import exit_codes
 from marin.cli.commands.gc import delete_outputs, say_added
-from marin.cli.context import CliContext, confirmed, pass_context
+from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, RUN, json_option, prefix_option
 from marin.cli.output import Output, echo_json, say
 from marin.execution.record.code_record import texts_path
@@ -16,6 +16,7 @@ from marin.recorded.deciding.garbage import Found
 from marin.recorded.deciding.run_names import RunFiles, runs_named
 from marin.recorded.deciding.run_summary import RunState, RunSummary
 from marin.recorded.reading.places import runs_directory, storage_root
+from rigging.cli.asking import confirmed
 from rigging.errors import Conflict
 from rigging.text.quantities import format_size
 
