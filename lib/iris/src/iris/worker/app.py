@@ -1,4 +1,4 @@
-"""The worker process: the only place that assembles the concrete parts."""
+"""The worker process: builds every component and connects them."""
 
 import asyncio
 import contextlib
@@ -60,23 +60,23 @@ class WorkerConfig:
 
     Args:
         work_dir: The worker's data; used by one worker at a time.
-        capacity: Resources that it offers; None for what `probe` finds.
-        attributes: Added to those that `probe` finds.
-        orphan_timeout_s: Exit when no controller was reached for this long and no task runs.
-        stop_grace_s: Time between SIGTERM and SIGKILL for tasks when the worker itself must leave.
-        platform: The platform of the host. If it announces that it reclaims the host, the worker leaves at once, and
-            its attempts count as preempted.
+        capacity: Resources that the worker offers; None for those that `probe` finds.
+        attributes: Attributes in addition to those that `probe` finds.
+        orphan_timeout_s: Exit after this time without a controller, unless a task is running.
+        stop_grace_s: Time between SIGTERM and SIGKILL for tasks when the worker shuts down.
+        platform: The platform of the host. When it announces a preemption, the worker exits at once and its attempts
+            count as preempted.
         isolation: The strongest isolation between tasks to try.
         log_limit_bytes: Maximum number of bytes of an attempt's log that may wait on this host's disk for the
             controller.
         limits: How the limits of attempts are enforced.
-        max_processes: Maximum number of processes and threads of an attempt; 0 for most of what the host allows.
-        guardian_linger_s: How long a guardian without worker and tasks waits for a worker to report their ends to.
+        max_processes: Maximum number of processes and threads of an attempt; 0 for most of the host's maximum.
+        guardian_linger_s: How long a guardian without a worker or tasks waits for a worker before it exits.
         port_range: First and last port for tasks; None for any free port.
-        task_variables: How tasks reach the cluster, apart from its address and their token.
-        key: The key that it proves in each session; None if its token is enough (embedded).
+        task_variables: Connection variables for tasks, except the cluster's address and their token.
+        key: The private key that authenticates the worker in each session; None to use only its token (embedded).
         task_users: The uids of tasks on this host; None to run them as the worker's user. Needs root.
-        leave_s: Time for a controller to take the last reports.
+        leave_s: Maximum time to send the last reports to the controller.
     """
 
     work_dir: Path
@@ -103,11 +103,11 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
 
     Returns the exit code.
 
-    If the worker process is killed, its tasks stay with the guardian, and the next worker process adopts them. Call
-    this in the worker's own process: it takes over the signals and the environment.
+    If the worker process is killed, its tasks keep running under the guardian, and the next worker process adopts them.
+    This function changes the process's signal handlers and environment.
 
     Raises:
-        Denied: Others could write to the work directory, for example put a socket in place of the guardian's.
+        Denied: Other users can write to the work directory, and could replace the guardian's socket.
     """
     hide_own_environment()
     if config.task_users is not None:
@@ -148,7 +148,7 @@ async def _serve_guardian(
     termination: TerminationSignals,
     guardian: GuardianClient,
 ) -> int | None:
-    """Serve as the worker of one guardian; return the exit code, or None when the guardian is gone."""
+    """Run the worker with one guardian; return the exit code, or None if the guardian died."""
     held = guardian.held()
     kept = [(attempt.owner, str(attempt.note.get("job", ""))) for attempt in held]
     for own in (paths, *_paths_of_users(config, paths)):
@@ -242,7 +242,7 @@ async def _end_attempts(
     grace_ms: int,
     preempted: bool,
 ) -> None:
-    """Stop all attempts; return when they are gone, the guardian is gone, or the user interrupts again."""
+    """Stop all attempts; return when all have ended, the guardian has died, or the user interrupts again."""
     ending = asyncio.create_task(supervisor.stop_all(reason, grace_ms, preempted))
     again = asyncio.create_task(termination.interrupted_again.wait())
     await asyncio.wait((ending, again, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
@@ -252,7 +252,7 @@ async def _end_attempts(
 
 
 def _leave_at_once(names: Sequence[str], guardian: GuardianClient) -> int:
-    """Report what is still running; return the exit code."""
+    """Log the attempts that are still running; return the exit code."""
     if names:
         logger.warning(
             "left at once; still there: %s. Their guardian (process %d) was told to stop them, and keeps what they "

@@ -1,7 +1,7 @@
 """Runs one pickled call in the task's own interpreter: `python -P callable_main.py PAYLOAD`.
 
-A separate script, because it runs in the job's environment, where iris may not be installed: it needs the standard
-library and cloudpickle, and uses the worker's cloudpickle (IRIS_CLOUDPICKLE) if the environment has none.
+A separate script, because the job's environment may not contain iris. It needs only the standard library and
+cloudpickle, and uses the worker's cloudpickle (IRIS_CLOUDPICKLE) if the environment has none.
 """
 
 import os
@@ -66,7 +66,7 @@ def pickle_exception(error: BaseException) -> bytes:
     """Return Python's version and a pickle of the exception, for `iris.client.task_ends`; empty if it cannot be
     pickled.
 
-    An exception that unpickling does not restore (its constructor takes other arguments) is sent in parts.
+    An exception that cannot be unpickled, because its constructor takes other arguments, is sent in parts.
     """
     try:
         import cloudpickle
@@ -106,7 +106,7 @@ def _parts(error: BaseException, is_remade: "Callable[[BaseException], bool]") -
 
 
 def write_error(text: str, exception: bytes = b"") -> None:
-    """Write `text` for the worker, which reports it as the attempt's error; the exception itself follows a NUL."""
+    """Write the attempt's error for the worker: `text`, a NUL, and the pickled exception."""
     path = os.environ.get("IRIS_ERROR_FILE")
     if not path:
         return
@@ -122,8 +122,7 @@ def write_error(text: str, exception: bytes = b"") -> None:
 def pack_result(value: object) -> bytes:
     """Return Python's version and a pickle of the callable's return value, or a line with the reason why there is none.
 
-    The same format as rigging.results, which may not be installed here; it is required only for a large value, which
-    goes to storage.
+    The format is that of rigging.results. Only a large value, which goes to storage, needs rigging to be installed.
     """
     kind = type(value).__name__
     file = _Bounded(_RESULT_BYTES)
@@ -148,8 +147,8 @@ def pack_result(value: object) -> bytes:
 
 
 def write_result(packed: bytes) -> None:
-    """Write the callable's packed return value for the worker; nothing for None. Without the file, no callable has
-    returned.
+    """Write the callable's packed return value for the worker; an empty file for None. No file means that no callable
+    has returned.
     """
     path = os.environ.get("IRIS_ERROR_FILE")
     if not path:
@@ -164,7 +163,7 @@ def write_result(packed: bytes) -> None:
 
 
 def wrong_python(pickled_by: str) -> str:
-    """Return why this interpreter cannot read a pickle of Python `pickled_by` ("3.12"); empty if it can."""
+    """Return why this interpreter cannot load a pickle of Python `pickled_by` ("3.12"); empty if it can."""
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not pickled_by or pickled_by == own:
         return ""
@@ -172,9 +171,10 @@ def wrong_python(pickled_by: str) -> str:
 
 
 def announce_progress() -> None:
-    """If the job has a stall timeout, make this process able to dump its threads before it is ended for a stall.
+    """If the job has a stall timeout, let the worker make this process dump its threads before it stops a stalled
+    attempt.
 
-    The line and the signal are those of `iris.progress`, which may not be installed in the job's environment.
+    The job's environment may not contain `iris.progress`, so this function repeats its line and signal.
     """
     path = os.environ.get("IRIS_PROGRESS_FILE")
     if not path:
@@ -192,8 +192,8 @@ def announce_progress() -> None:
 
 
 def finish(function: "Callable[..., object]", value: object) -> object:
-    """Await the result of an `async def` function; refuse a generator. Like `rigging.process.calls`, which may not be
-    installed here.
+    """Await the result of an `async def` function; refuse a generator. Like `rigging.process.calls`, which the job's
+    environment may not contain.
     """
     from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
@@ -224,7 +224,7 @@ async def _awaited(coroutine: "Awaitable[object]", process: int) -> object:
 
 
 def main(payload_path: str) -> int:
-    """Load and call the payload; return 0 if it returned, 1 if it raised."""
+    """Load and call the payload; return 0 if the call returned, 1 if it raised."""
     import pickle
 
     process = os.getpid()
@@ -267,7 +267,7 @@ def serve(descriptor: int) -> str:
 
     A request is the length of its body, with descriptors (gate, stdout, stderr, and optionally the mount namespace that
     the fork enters), and the body: payload, directory and variables, separated by NUL. The answer is the pid of the
-    fork, which continues when it reads "g" from the gate.
+    fork. The fork continues when it reads "g" from the gate.
     """
     import gc
     import importlib.util
@@ -306,7 +306,7 @@ def serve(descriptor: int) -> str:
 
 
 def _fork_twice() -> int:
-    """Like os.fork(), but the child is orphaned, so that the worker above, a subreaper, becomes its parent."""
+    """Like os.fork(), but the child is orphaned, so that the guardian, a subreaper, becomes its parent."""
     read_end, write_end = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -329,9 +329,9 @@ def _sibling_fork() -> "Callable[[], int] | None":
     A start takes 1.3 ms of processor time this way, 2.7 ms with `_fork_twice`, and blocks the helper for 0.4 instead of
     1.8 ms (measured with cloudpickle imported); a whole warm start takes about 3 ms.
 
-    Only the kernel offers this (CLONE_PARENT), so the remaining work of os.fork() and glibc's fork() is done here:
-    Python's own handlers, and the thread's id in glibc's memory, which identifies the owners of mutexes. This process
-    has one thread.
+    Python and glibc have no such call, so this uses the kernel's CLONE_PARENT and repeats the rest of os.fork() and
+    glibc's fork(): Python's own handlers, and the thread's id in glibc's memory, which identifies the owners of
+    mutexes. This process has one thread.
     """
     import struct
 
@@ -374,7 +374,7 @@ def _sibling_fork() -> "Callable[[], int] | None":
 
 
 def _become(body: bytes, descriptors: "list[int]") -> str:
-    """Set the variables, directory and output of an attempt when the worker says so; return the path of its payload."""
+    """Wait for the gate, then set the variables, directory and output of an attempt; return the path of its payload."""
     gate, out, err, *namespace = descriptors
     if os.read(gate, 1) != b"g":
         os._exit(75)
@@ -395,7 +395,7 @@ def _become(body: bytes, descriptors: "list[int]") -> str:
 
 
 def _join(body: bytes) -> None:
-    """Enter the attempt's control groups, if any: a process can move itself much faster than others."""
+    """Enter the attempt's control groups, if any. A process moves itself much faster than another process."""
     for variable in body.split(b"\0")[2:]:
         name, _, paths = variable.partition(b"=")
         for path in paths.split(b"\n") if name == b"IRIS_JOIN_GROUPS" else ():
@@ -408,7 +408,7 @@ def _join(body: bytes) -> None:
 
 
 def _enter(namespace: "list[int]") -> None:
-    """Enter a mount namespace, if there is one, and drop the capabilities that this required."""
+    """Enter the mount namespace, if any, and drop the capabilities that this required."""
     is_root = os.geteuid() == 0
     if is_root and not namespace:
         return
@@ -429,7 +429,7 @@ def _enter(namespace: "list[int]") -> None:
 
 
 def leave(code: object) -> None:
-    """End a fork as `sys.exit(code)` would, but without tearing down the interpreter, whose memory is shared with the
+    """Exit a fork like `sys.exit(code)`, but without tearing down the interpreter, whose memory it shares with the
     helper.
     """
     import atexit

@@ -1,4 +1,4 @@
-"""The files of a worker, below one work directory used by one worker at a time."""
+"""The paths of a worker's files, below its work directory."""
 
 import hashlib
 import os
@@ -22,9 +22,9 @@ class WorkPaths:
 
     Args:
         root: The work directory.
-        uid: The uid of the tasks that have a separate part: their caches below `caches`, read-only for tasks, and
-            everything else but logs below `users`. Root owns both; tasks write to directories in them that they own and
-            that no task can replace. 0 for the part of tasks that run as the worker's user.
+        uid: The uid of tasks with separate directories: their caches are below `caches`, read-only for tasks, and all
+            other files except logs below `users`. Root owns both; tasks write only to their own directories in them,
+            which no task can replace. 0 for tasks that run as the worker's user.
     """
 
     def __init__(self, root: Path, uid: int = 0) -> None:
@@ -52,7 +52,7 @@ class WorkPaths:
         self._errors = str(self.errors)
 
     def make(self) -> None:
-        """Create the directories, readable by their owner only; also repairs what a task has removed or made
+        """Create the directories, readable only by their owner; also repair directories that a task removed or made
         inaccessible.
         """
         if self.uid:
@@ -81,10 +81,10 @@ class WorkPaths:
             os.chown(directory, self.uid, self.uid)
 
     def clear_attempts(self, kept: Iterable[tuple[str, str]]) -> None:
-        """Remove the files of attempts of an earlier worker, except for those that are still running.
+        """Remove the files of an earlier worker's attempts, except those still running.
 
         Args:
-            kept: The ids of these attempts and their jobs.
+            kept: The ids of the running attempts and their jobs.
         """
         from iris.worker.host.removal import remove_tree
 
@@ -96,7 +96,7 @@ class WorkPaths:
                     remove_tree(str(path))
 
     def layer(self, attempt_id: str) -> str:
-        """Return the directory of an attempt's changes to its bundle and environment, or its copies of them."""
+        """Return the directory of an attempt's layers over its bundle and environment, or of its copies."""
         return f"{self.layers}/{short_name(attempt_id)}"
 
     # These are asked for by every attempt, so they are plain strings: a Path costs ten times as much.
@@ -130,5 +130,5 @@ def safe_name(identifier: str) -> str:
 
 
 def short_name(identifier: str) -> str:
-    """Return ten letters for an id, different from those of other ids in use."""
+    """Return a name of ten letters for an id, unique among the ids in use."""
     return hashlib.blake2b(identifier.encode(), digest_size=5).hexdigest()

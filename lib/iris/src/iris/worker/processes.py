@@ -18,23 +18,23 @@ NOT_FOUND: Final = 127
 
 
 class StartFailure(StrEnum):
-    """Reasons why a command did not start."""
+    """Why a command did not start."""
 
     COMMAND = "command"
-    """There is no such program, or it cannot be executed."""
+    """The program does not exist, or cannot be executed."""
     HOST = "host"
-    """The host has no memory, processes or descriptors left for it."""
+    """The host has no memory, processes or descriptors left."""
     FENCED = "fenced"
-    """Contact with the controller is too old: it may have been started elsewhere."""
+    """The last contact with the controller is too old: the task may have been restarted elsewhere."""
     STOPPED = "stopped"
-    """It was stopped before its turn came."""
+    """The command was stopped while it was queued."""
 
 
 class StartFailed(MarinError, RuntimeError):
-    """The command could not be started; the message names it and where it was searched.
+    """The command could not be started; the message names the command and the searched directories.
 
     Args:
-        exit_code: The exit code that a shell would return.
+        exit_code: The exit code of a shell in this case.
     """
 
     def __init__(self, message: str, exit_code: int = NOT_EXECUTABLE, why: StartFailure = StartFailure.COMMAND) -> None:
@@ -45,7 +45,7 @@ class StartFailed(MarinError, RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonSpec:
-    """The common part of many commands, sent to a guardian once; fields as in `ProcessSpec`."""
+    """The common part of many commands, which a worker sends to a guardian once; fields as in `ProcessSpec`."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -68,22 +68,23 @@ class ProcessSpec:
     env: Mapping[str, str]
     cwd: str
     sharer: str = ""
-    """If not empty, this is a callable, and a warm interpreter of the sharer may run it (see `warm_pool`)."""
+    """If not empty: the command runs a callable, and this sharer's warm interpreters may run it (see `warm_pool`)."""
     log: str = ""
-    """The file for its output, as log records; empty to keep only the tail."""
+    """The file for the output, as log records; empty to keep only the tail."""
     tail_bytes: int = 0
     """Number of last bytes of its stderr (without a log: of all output) to return with its exit."""
     fence_ms: int = 0
-    """If not 0, it is killed or not started when the last contact with the controller is longer ago."""
+    """If not 0: maximum time since the last contact with the controller. Then the process is killed, or not started."""
     dies_with_worker: bool = False
-    """Whether it is a tool of the worker's process, which the next one does not need. It may write to what tasks share.
+    """Whether it is a tool of the worker process, which the next worker process does not need. It may write to shared
+    files.
     """
     note: Mapping[str, Any] = field(default_factory=dict)
     """State for the next worker process, in JSON's types."""
     mounts: tuple[Mount, ...] = ()
     """Its mounts over shared directories; see `isolation.plan`."""
     log_limit: int = 0
-    """Maximum size of its log on the disk at a time; 0 for the default."""
+    """Maximum size of the log on the disk at a time; 0 for the default."""
     limits: LimitRequest = NO_LIMITS
     """Limits of the process."""
     run_as: TaskIdentity | None = None
@@ -116,25 +117,25 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a process: by exit code `code`, or by signal number `signal` (then `code` is 0)."""
+    """The end of a process, with exit code `code`, or with signal number `signal` (then `code` is 0)."""
 
     code: int
     signal: int
     tail: bytes = b""
     lost: str = ""
-    """How much of its output is not in its log, and why; empty when all of it is."""
+    """How much output is missing from the log, and why; empty if none is."""
     fenced: str = ""
-    """Why it was killed by the fence; empty when it was not."""
+    """Why the fence killed the process; empty if it did not."""
     at_ms: int = 0
     """Unix time in ms; 0 for now."""
     unmarked: str = ""
     """The part of `lost` that the log does not mention."""
     usage: Usage | None = None
-    """Its total usage; None if it was not measured."""
+    """The total usage; None if it was not measured."""
     breach: Breach | None = None
-    """The limit that it reached; None if none is known."""
+    """The limit that the process reached; None if none is known."""
     has_evidence: bool = False
-    """Whether it had its own control groups, so that it is known what the kernel did to it."""
+    """Whether the process had its own control groups, which count the kernel's kills and refusals."""
 
     @property
     def succeeded(self) -> bool:
@@ -158,19 +159,19 @@ class Listener(Protocol):
     def on_started(self, pid: int) -> None: ...
 
     def on_refused(self, error: StartFailed) -> None:
-        """Called if it was not started and will not be."""
+        """Called if the process was not started and never will be."""
         ...
 
     def on_log(self, size: int) -> None:
-        """Called when its log has grown to `size` bytes."""
+        """Called when the log has grown to `size` bytes."""
         ...
 
     def on_usage(self, usage: Usage) -> None:
-        """Called with its usage; once more before its end."""
+        """Called with the process's usage, and once more before its end."""
         ...
 
     def on_exit(self, exit: Exit) -> None:
-        """Called when the process and all its descendants are gone and all their output is in the log."""
+        """Called when the process and all its descendants have exited and all their output is in the log."""
         ...
 
 
@@ -178,11 +179,11 @@ class RunningCommand(Protocol):
     """One command passed to the runtime."""
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
-        """Send SIGTERM now and SIGKILL later to its process group; a command that has not started never starts.
+        """Send SIGTERM now and SIGKILL later to the process group; a queued command never starts.
 
         Args:
             grace_ms: Time between the two signals.
-            note: Replaces the note of its spec.
+            note: Replaces the note of the command's spec.
         """
         ...
 
@@ -210,7 +211,7 @@ class Runtime(Protocol):
 
     @property
     def isolation(self) -> IsolationMode:
-        """How it isolates tasks."""
+        """The isolation between tasks."""
         ...
 
     @property
@@ -227,7 +228,7 @@ class Runtime(Protocol):
         ...
 
     def take_up(self, owner: str, listener: Listener) -> RunningCommand:
-        """Listen to one of `held` from now on; its past events are delivered at once."""
+        """Listen to one of the attempts of `held`; its past events are delivered at once."""
         ...
 
     def trouble(self) -> str:
@@ -239,5 +240,5 @@ class Runtime(Protocol):
         ...
 
     def forget(self, owner: str) -> None:
-        """Remove its log and state, because its end has been reported."""
+        """Remove an attempt's log and state, because its end has been reported."""
         ...

@@ -14,11 +14,11 @@ from rigging.errors import MarinError
 
 
 class PreparationFailed(MarinError, RuntimeError):
-    """An attempt could not be prepared; `kind` tells who is at fault.
+    """An attempt could not be prepared.
 
     Args:
-        kind: Who is at fault.
-        message: The reason, visible to everybody who can see the attempt's error.
+        kind: The kind of failure.
+        message: The reason, visible to everyone who can read the attempt's error.
         output: The complete output of the program that failed, for the attempt's log only.
     """
 
@@ -49,11 +49,11 @@ class Launch:
     limits: LimitRequest = NO_LIMITS
     watch: WatchRules = NOT_WATCHED
     fence_after_ms: int = 0
-    """Exclusive jobs: time after the last contact with the controller at which the guardian ends their attempts."""
+    """For exclusive jobs: how long after the last contact with the controller the guardian kills the attempt."""
 
     @property
     def needs_preparation(self) -> bool:
-        """Whether something must be fetched or built before an attempt can start."""
+        """Whether attempts need a fetch or a build before they can start."""
         return bool(
             self.bundle_digest
             or self.payload_digest
@@ -68,7 +68,8 @@ class StartRequest:
     """One attempt to run.
 
     Args:
-        prefilled: Whether it starts when another attempt ends here, or when it is requested again without this flag.
+        prefilled: Whether to start it when another attempt on this worker ends, or when the controller requests it
+            again without this flag.
     """
 
     attempt_id: str
@@ -99,7 +100,7 @@ class DesiredChange:
 
 
 class TaskResult(NamedTuple):
-    """A reported return value: the packed value, or the blob that contains it; both are empty for None."""
+    """A reported return value: the packed value, or the blob that contains the value; both are empty for None."""
 
     packed: bytes = b""
     digest: str = ""
@@ -123,10 +124,10 @@ class Observation:
     pid: int = 0
     started_at_ms: int = 0
     usage: Usage | None = None
-    """With its end: the total."""
+    """The current usage; the total usage once the attempt has ended."""
     exception: bytes = b""
-    """Of a failed callable: see `callable_main.pickle_exception`."""
+    """The exception of a failed callable: see `callable_main.pickle_exception`."""
     result: TaskResult = NO_RESULT
-    """Of a successful callable."""
+    """The return value of a successful callable."""
     waits_for: str = ""
-    """A readable reason why it has not started on this worker; empty if there is none."""
+    """A readable reason why the attempt has not started on this worker; empty if there is none."""

@@ -1,4 +1,4 @@
-"""Attempts of tasks: accept, prepare, start, observe, end, forget.
+"""Accept, prepare, start, observe, end and forget the attempts of tasks.
 
-`machine` decides (pure), `supervisor` acts.
+`machine` makes the decisions (pure); `supervisor` carries them out.
 """

@@ -30,13 +30,13 @@ class AttemptListener(Protocol):
 
 
 class Attempt:
-    """One attempt on this worker; the listener of its process.
+    """One attempt on this worker. Listens to the events of its process.
 
     Args:
-        request: As the controller sent it.
+        request: The controller's request.
         log_path: Its log file.
         listener: Receives the events of its process.
-        room: The room that it shares files with: its uid, or 0 (see `rooms`).
+        room: The uid that owns the attempt's room, or 0 (see `rooms`).
     """
 
     __slots__ = (
@@ -99,9 +99,7 @@ class Attempt:
         )
 
     def inventory_observation(self) -> Observation:
-        """Return the first observation of a new session: an attempt is reported as running until its log is
-        complete.
-        """
+        """Return the attempt's observation for a new session: RUNNING until its log is complete."""
         if not self.ended or self.log.acked == self.log.size:
             return self.observation()
         state = TaskState.RUNNING if self.state.pid else TaskState.BUILDING
@@ -128,7 +126,7 @@ class Attempt:
             self.report_timer.cancel()
 
     def note(self) -> dict[str, Any]:
-        """Return the state for the next worker process: see `adopted`."""
+        """Return the state that the next worker process needs to adopt the attempt: see `adopted`."""
         launch = self.request.launch
         note: dict[str, Any] = {
             "task": self.request.task_id,
@@ -157,7 +155,7 @@ class Attempt:
 
 
 def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
-    """Return the attempt that an earlier worker process of this host started."""
+    """Return an attempt that an earlier worker process started on this host."""
     note = held.note
     launch = Launch(
         job_id=str(note.get("job", "")),

@@ -1,4 +1,4 @@
-"""The directories of attempts: each attempt has its own, and they are removed when it has ended."""
+"""The directories of attempts: created before an attempt starts, removed after it ends."""
 
 import asyncio
 import contextlib
@@ -23,19 +23,17 @@ from iris.worker.processes import StartFailed
 
 logger = logging.getLogger(__name__)
 
-"""Links that were working directories, and token files to be used again."""
-
 
 class AttemptDirectories:
-    """A working directory and a TMPDIR for every attempt, and its private parts of the bundle and the environment.
+    """Creates each attempt's working directory, TMPDIR, and private parts of the bundle and the environment.
 
     An attempt with a workspace starts in its own view of the bundle, at the path of the bundle; others start in an
     empty directory.
 
     Args:
         mode: How attempts are isolated.
-        run_later: Runs a function outside the loop: removing the files of a task can take minutes.
-        compiled: Returns the directory with the compiled files of a directory for a `python`; empty if there is none.
+        run_later: Runs a function outside the loop, because removing a task's files can take minutes.
+        compiled: Returns the directory with a `python`'s compiled files for a source directory; empty if there is none.
     """
 
     def __init__(
@@ -56,11 +54,11 @@ class AttemptDirectories:
         self._own_environment = worker_environment().virtual_env
 
     def needs_copy(self, prepared: PreparedEnvironment) -> bool:
-        """Return whether `copy` must be called before an attempt can start there."""
+        """Return whether the attempt needs `copy` before its start."""
         return self._mode is not IsolationMode.OVERLAY and prepared.bundle_dir is not None
 
     async def copy(self, attempt_id: str, prepared: PreparedEnvironment) -> PreparedEnvironment:
-        """Copy the bundle for one attempt; return the environment with the copy in its place. Raises OSError."""
+        """Copy the bundle for one attempt; return the environment with the path of the copy. Raises OSError."""
         if prepared.bundle_dir is None or not self.needs_copy(prepared):
             return prepared
         bundle = self._paths.bundle_of(prepared.bundle_dir)
@@ -101,12 +99,12 @@ class AttemptDirectories:
         return self._compiled(Path(tree), f"{prepared.bin_dirs[0]}/python") if is_ours and prepared.bin_dirs else ""
 
     def make(self, attempt_id: str, prepared: PreparedEnvironment, relative: str = "") -> str:
-        """Create the attempt's directories and return the one in which it starts, as seen through its mounts.
+        """Create the attempt's directories; return its working directory as seen through its mounts.
 
         Args:
             attempt_id: The attempt.
-            prepared: The environment that it runs in.
-            relative: Its working directory in the workspace. It is created if missing, because bundles contain no empty
+            prepared: The environment of the attempt.
+            relative: Its working directory in the workspace; created if missing, because bundles contain no empty
                 directories.
 
         Raises:
@@ -132,7 +130,7 @@ class AttemptDirectories:
         return place or slot.working
 
     def _make_own(self, attempt_id: str, prepared: PreparedEnvironment, path: str) -> None:
-        """Create a directory of the bundle in the attempt's private part of it. Raises StartFailed, OSError."""
+        """Create a directory in the attempt's private part of the bundle. Raises StartFailed, OSError."""
         own = private_copy(self._paths.layer(attempt_id))
         bundle = own if self._mode is IsolationMode.COPY else str(self._paths.bundle_of(prepared.bundle_dir or Path()))
         relative = os.path.relpath(path, os.path.realpath(bundle))
@@ -147,7 +145,7 @@ class AttemptDirectories:
         make_below(own, relative, self._paths.uid)
 
     def remove(self, attempt_id: str) -> None:
-        """Move the attempt's directories away, whatever modes the task gave them, and remove them soon."""
+        """Move the attempt's directories away, whatever their modes, and schedule their removal."""
         slot = self._taken.pop(attempt_id, None)
         key = self._keys.pop(attempt_id, ("", ""))
         if slot is not None:
@@ -162,11 +160,11 @@ class AttemptDirectories:
         return self._taken[attempt_id].temporary
 
     def slot(self, attempt_id: str) -> str:
-        """Return the directory of the attempt's slot, to pass to `adopt` in the next worker process."""
+        """Return the directory of the attempt's slot, for `adopt` in the next worker process."""
         return self._taken[attempt_id].path
 
     def places(self, attempt_id: str) -> tuple[str, ...]:
-        """Return the directories that hold all that the attempt writes to its workspace and TMPDIR."""
+        """Return all directories that the attempt's writes to its workspace and TMPDIR go to."""
         slot = self._taken[attempt_id].path
         return (slot,) if self._mode is IsolationMode.OVERLAY else (slot, self._paths.layer(attempt_id))
 
@@ -175,7 +173,7 @@ class AttemptDirectories:
         self._taken[attempt_id] = Slot(slot, has_own=True, owner=self._paths.uid)
 
     def keep_only(self, attempt_ids: Iterable[str]) -> None:
-        """Remove the directories that an earlier worker left and that belong to none of these attempts."""
+        """Remove the directories of an earlier worker's attempts, except these attempts."""
         self._slots.keep_only(self._taken.values())
         kept = set(map(short_name, attempt_ids))
         for name in os.listdir(self._paths.layers):
@@ -200,16 +198,16 @@ class AttemptDirectories:
 
 
 def _key(prepared: PreparedEnvironment) -> tuple[str, str]:
-    """Return the key of the bundle and environment that an attempt's layers belong to."""
+    """Return the key of the bundle and environment below an attempt's layers."""
     return ("" if prepared.bundle_dir is None else str(prepared.bundle_dir), prepared.virtual_env)
 
 
 def make_below(directory: str, relative: str, owner: int) -> None:
-    """Create directories below one that another process may write to, without following links. Raises OSError.
+    """Create directories, without following links, where another process may write. Raises OSError.
 
     Args:
         directory: The existing directory.
-        relative: Path below it; existing directories are left alone.
+        relative: Path below `directory`; existing directories are not changed.
         owner: The uid of the created directories; 0 for this process's.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""Executes the instructions of the attempt machine: prepares, starts and stops attempts, and reads how they ended."""
+"""Executes the instructions of the attempt machine: prepares, starts and stops attempts, and reads their exits."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,18 +46,17 @@ _REFUSALS: Final = {
 class AttemptDriver:
     """Passes events to the machine of each attempt and executes its instructions.
 
-    Listens to the attempts' processes, the queue of starts and the watcher; the supervisor adds the controller's
-    wishes.
+    Events come from the attempts' processes, the start queue, the watcher and, through the supervisor, the controller.
 
     Args:
         attempts: The known attempts.
-        runtime: Runs the processes; attempts beyond its capacity wait for their start.
-        rooms: Create what attempts need.
+        runtime: Runs the processes; attempts beyond its capacity are queued.
+        rooms: Create the attempts' files.
         reports: Reports attempts to the controller.
         now_ms: The clock of observations (Unix ms).
-        oom_kills: Counts the processes that the kernel killed for lack of memory.
+        oom_kills: Counts the kernel's out-of-memory kills.
         hand_back_s: How long a prefilled attempt waits for its turn; None for the default.
-        send_blob: Sends large return values to the controller; None if they are not sent.
+        send_blob: Uploads large return values to the controller; None to drop them.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class AttemptDriver:
         self.prefilled = PrefillQueue(lambda attempt, why: self.advance(attempt, HandedBack(why)), hand_back_s)
 
     def begin(self, attempt: Attempt) -> None:
-        """Prepare and start an attempt whose turn has come."""
+        """Prepare and start an attempt."""
         is_prepared = self._preparation.is_done(attempt)
         if attempt.spec is not None and not is_prepared:
             self._starts.make_unready(attempt)  # what it was made for is gone
@@ -93,7 +92,7 @@ class AttemptDriver:
             self._reports.report(attempt)
 
     def take_up(self, attempt: Attempt) -> None:
-        """Adopt an attempt that an earlier process of this worker started."""
+        """Adopt an attempt that an earlier worker process started."""
         self._starts.take_up(attempt)
         if attempt.slot:
             self._attempts.room(attempt).directories.adopt(attempt.attempt_id, attempt.slot)
@@ -101,11 +100,11 @@ class AttemptDriver:
         self._watch(attempt)
 
     def advance(self, attempt: Attempt, event: Event, at_ms: int = 0) -> None:
-        """Pass an event to the attempt's machine, and execute its instructions.
+        """Pass an event to the attempt's machine and execute the returned instructions.
 
         Args:
             attempt: The attempt.
-            event: What happened or was requested.
+            event: The event or request.
             at_ms: Time of the event (Unix ms); 0 for now.
         """
         before = attempt.state.task_state

@@ -1,4 +1,4 @@
-"""Determines how an attempt ended: from its exit, its error file, and the return value of its callable."""
+"""Determines an attempt's outcome from its exit, its error file and the return value of its callable."""
 
 import asyncio
 import os
@@ -22,13 +22,13 @@ _NOT_RETURNED: Final = "its process ended with exit code 0 before its function r
 
 
 class EndReader:
-    """Determines how attempts ended.
+    """Determines the outcomes of attempts.
 
     Args:
         rooms: Hold the files of attempts.
-        oom_kills: Counts the processes that the kernel killed for lack of memory.
-        send_blob: Sends large return values to the controller; None if they are not sent.
-        tell: Called with an attempt, its end and the time of the end (Unix ms), once its return value is available.
+        oom_kills: Counts the kernel's out-of-memory kills.
+        send_blob: Uploads large return values to the controller; None to drop them.
+        tell: Called with an attempt, its outcome and the time of its end (Unix ms), once its return value is available.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class EndReader:
         self._sending: set[asyncio.Task[None]] = set()
 
     def read(self, attempt: Attempt, exit: Exit) -> None:
-        """Report the end of an attempt, now or as soon as its return value has been sent."""
+        """Report the outcome of an attempt, now or as soon as its return value has been uploaded."""
         paths = self._rooms.at(attempt.room).paths
         event, path = self._event(attempt, exit), paths.result(attempt.attempt_id)
         if exit.succeeded and attempt.request.launch.payload_digest and not os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""The attempts that this worker knows: running ones, and ended ones whose end the controller may not have received."""
+"""The attempts of this worker: live ones, and ended ones that the controller has not acknowledged."""
 
 import asyncio
 from collections.abc import Iterator
@@ -49,20 +49,20 @@ class KnownAttempts:
         return self._rooms.at(attempt.room)
 
     def add(self, attempt: Attempt) -> None:
-        """Add an attempt that has not ended, and hold its token."""
+        """Add a live attempt and keep its token file."""
         self._all[attempt.attempt_id] = self._live[attempt.attempt_id] = attempt
         self.room(attempt).tokens.hold(attempt.request)
         self._idle.clear()
 
     def end(self, attempt: Attempt) -> bool:
-        """Record that the attempt has ended; return False if that was recorded before."""
+        """Mark the attempt as ended; return False if it was already."""
         was_live = self._live.pop(attempt.attempt_id, None) is not None
         if not self._live:
             self._idle.set()
         return was_live
 
     def forget(self, attempt: Attempt) -> None:
-        """Remove an attempt that has ended, with its files and its token."""
+        """Remove an ended attempt, its files and its token."""
         del self._all[attempt.attempt_id]
         room = self.room(attempt)
         remove(room.paths.error(attempt.attempt_id))

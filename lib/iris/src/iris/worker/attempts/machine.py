@@ -1,11 +1,11 @@
 """The life of one attempt as a pure state machine: an event yields a new state and instructions.
 
-    NEW -> BUILDING -> STARTING -> RUNNING -> ENDED       (BUILDING is left out when there is nothing to prepare)
+    NEW -> BUILDING -> STARTING -> RUNNING -> ENDED (without BUILDING if there is nothing to prepare)
 
-A prefilled attempt waits in phase NEW for its turn. One that is handed back ends as PENDING: it never started.
+A prefilled attempt stays in phase NEW until its turn. An attempt that is handed back ends as PENDING.
 
-An attempt that was asked to stop ends as KILLED, whatever its command does then. One whose worker leaves ends as
-WORKER_FAILED, so that it is retried elsewhere and is not counted as the user's failure.
+After a stop request an attempt ends as KILLED, whatever its exit code. If the worker shuts down, its attempts end as
+WORKER_FAILED: they are retried elsewhere and do not count as the user's failure.
 """
 
 import re
@@ -40,19 +40,19 @@ class IllegalEvent(MarinError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The controller wants the attempt to run; `prepare` tells whether anything must be fetched or built first."""
+    """The controller requested the attempt; `prepare` is whether anything must be fetched or built first."""
 
     prepare: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything that the command needs is in place."""
+    """The bundle, environment and payload of the command are ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareFailed:
-    """Something that the command needs is not available; `kind` tells who is at fault."""
+    """The attempt could not be prepared; `kind` is the kind of failure."""
 
     kind: FailureKind
     error: str
@@ -60,12 +60,12 @@ class PrepareFailed:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """The guardian has been told to start the command."""
+    """The worker has asked the guardian to start the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spawned:
-    """The command runs."""
+    """The command has started."""
 
     pid: int
 
@@ -81,26 +81,27 @@ class SpawnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The command and its descendants are gone; `error` and `failure` describe the end if it is not a success."""
+    """The command and its descendants have exited; `error` and `failure` describe a failure."""
 
     code: int
     signal: int
     error: str
     failure: FailureKind = FailureKind.USER
     fenced: str = ""
-    """Why the guardian killed it for lack of contact; empty if it did not."""
+    """Why the guardian killed the attempt for lack of contact; empty if it did not."""
     lost: str = ""
-    """How much of its output is missing from its log, whatever the end was."""
+    """How much of the output is missing from the log."""
     returned: bool = True
-    """False for a callable whose process ended, with any code, before its function returned."""
+    """False for a callable whose process exited before its function returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """The attempt is to end: SIGTERM now, SIGKILL after `grace_ms`.
+    """The attempt must stop: SIGTERM now, SIGKILL after `grace_ms`.
 
     Args:
-        leaving: The worker itself is leaving. preempted: Because the platform reclaims the host.
+        leaving: The worker is shutting down.
+        preempted: The platform preempts the host.
     """
 
     reason: str
@@ -111,7 +112,7 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class Unhealthy:
-    """The command is to end because it is unhealthy or stalled; that counts as a failure of the user."""
+    """The command is unhealthy or stalled and must stop, which counts as the user's failure."""
 
     reason: str
     grace_ms: int
@@ -119,7 +120,7 @@ class Unhealthy:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The attempt has not started and will not: its turn did not come in time, or another attempt has the task."""
+    """The attempt will not start: it waited too long, or another attempt runs the task."""
 
     reason: str
 
@@ -152,7 +153,7 @@ Instruction = Act | Terminate
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
-    """The phase of an attempt, and what to report of it."""
+    """The phase of an attempt, and the fields of its next report."""
 
     phase: AttemptPhase = AttemptPhase.NEW
     task_state: TaskState = TaskState.ASSIGNED
@@ -173,7 +174,8 @@ Step = tuple[AttemptState, tuple[Instruction, ...]]
 
 
 def advance(state: AttemptState, event: Event) -> Step:
-    """Apply one event. Raises IllegalEvent for one that cannot happen now; repeated stops have no effect."""
+    """Apply one event. Repeated stops have no effect. Raises IllegalEvent for an event that this phase does not
+    allow."""
     match event:
         case Exited():
             if state.phase is AttemptPhase.RUNNING:

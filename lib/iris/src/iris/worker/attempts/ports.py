@@ -1,4 +1,4 @@
-"""Ports for tasks: any free ports, or those of a range that a firewall allows."""
+"""Ports for tasks: any free ports, or only ports of a configured range."""
 
 import contextlib
 import errno
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import Final
 
 _MOST_TRIES: Final = 100
-"""Without a range: number of further attempts if a free port was assigned to a live attempt."""
+"""Without a range: maximum number of ports to try for one that no live attempt owns."""
 
 
 class PortsInUse(OSError):
-    """Too few ports of the range are free, but attempts hold some: more become free when one of these ends."""
+    """Too few ports of the range are free until an attempt that uses some of them ends."""
 
 
 class PortChooser:
-    """Finds free ports and remembers their owners: a port that a live attempt has not opened yet is not assigned again.
+    """Finds free ports and records their owners, so that two live attempts never get the same port.
 
     Ports of a range are assigned in rotation, so that a released port is not reused soon.
 
@@ -30,14 +30,14 @@ class PortChooser:
         self._owners: dict[int, str] = {}
 
     def free_ports(self, names: tuple[str, ...], owner: str = "") -> dict[str, int]:
-        """Return a free port for each name. All are held until the last is found, so that they differ.
+        """Return a different free port for each name.
 
         Args:
-            names: The task's names for them.
-            owner: The owner until `release`; ports that it had before are released. "" for no owner.
+            names: The task's names for the ports.
+            owner: The attempt that owns the ports until `release`; its earlier ports are released. "" for no owner.
 
         Raises:
-            PortsInUse: Enough ports become free when an attempt has ended.
+            PortsInUse: There will be enough ports when an attempt ends.
             OSError: There are not enough ports.
         """
         self.release(owner)

@@ -1,4 +1,4 @@
-"""Prefilled attempts: each starts when another attempt ends here, or is handed back."""
+"""Prefilled attempts: each starts when another attempt on this worker ends, or is handed back."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,11 +13,11 @@ _HOST_FAULTS: Final = frozenset({FailureKind.WORKER, FailureKind.DEVICE, Failure
 
 
 class PrefillQueue:
-    """Attempts that wait for their turn, in order of arrival.
+    """Queue of prefilled attempts, in order of arrival.
 
     Args:
-        hand_back: Called with an attempt that will not start, and the reason. hand_back_s: How long an attempt waits;
-            None for HAND_BACK_S.
+        hand_back: Called with an attempt that will not start, and the reason.
+        hand_back_s: Maximum time in the queue; None for HAND_BACK_S.
     """
 
     def __init__(self, hand_back: Callable[[Attempt, str], None], hand_back_s: float | None = None) -> None:
@@ -39,10 +39,10 @@ class PrefillQueue:
         self._arm()
 
     def is_news_patient(self) -> bool:
-        """Return whether the report of the latest end can wait, because enough prefilled attempts are left to start.
+        """Return whether the report of the latest end can be delayed, because the queue is still long enough.
 
-        The controller is told when half of the queue has started, then half of the rest, and so on, so that it can send
-        more before the queue is empty.
+        The worker reports when half of the queue has started, then half of the rest, and so on. The controller can then
+        refill the queue before it is empty.
         """
         if len(self._waiting) > self._low:
             return True
@@ -50,19 +50,19 @@ class PrefillQueue:
         return False
 
     def remove(self, attempt: Attempt) -> None:
-        """Remove an attempt that starts or was stopped."""
+        """Remove an attempt from the queue, because it starts or was stopped."""
         attempt.is_prefilled = False
         del self._waiting[attempt.attempt_id]
 
     def first(self) -> Attempt | None:
-        """Return the attempt whose turn is next."""
+        """Return the attempt at the head of the queue."""
         return next((attempt for attempt, _ in self._waiting.values()), None)
 
     def follow(self, ended: Attempt) -> Attempt | None:
-        """Return the attempt that starts in the place of one that has ended, if any.
+        """Return the attempt that starts in place of an ended one, if any.
 
-        None if the ended attempt was stopped to make room for others, or if the host was at fault: each further attempt
-        would fail there, too.
+        Return None if the ended attempt was stopped to make room for others, or failed because of the host: the next
+        attempt would fail, too.
         """
         reached = ended.state
         if reached.failure in _HOST_FAULTS:

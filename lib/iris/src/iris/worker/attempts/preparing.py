@@ -1,4 +1,4 @@
-"""Prepares attempts: their bundle, their environment, their copy of the workspace."""
+"""Prepares attempts: fetches the bundle, builds the environment, copies the workspace."""
 
 import logging
 from collections.abc import Callable
@@ -14,10 +14,10 @@ logger = logging.getLogger(__name__)
 
 
 class Preparation:
-    """Prepares what attempts need to start.
+    """Prepares attempts for their start.
 
     Args:
-        rooms: Hold what prepares attempts.
+        rooms: Provide the preparers of attempts.
         write_log: Adds a line for users at the end of an attempt's log.
     """
 
@@ -26,7 +26,7 @@ class Preparation:
         self._write_log = write_log
 
     def is_done(self, attempt: Attempt) -> bool:
-        """Return whether nothing must be fetched, built or copied before the attempt can start."""
+        """Return whether the attempt can start without any fetch, build or copy."""
         launch = attempt.request.launch
         if not launch.needs_preparation:
             return True

@@ -1,4 +1,4 @@
-"""The worker's files for the attempts of one identity: with `--task-users` each user has a separate room."""
+"""Rooms: the worker's files for one identity's attempts. With `--task-users` each user has a separate room."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from iris.worker.users.uids import TaskUsers
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The files of the attempts of one identity, and what creates them.
+    """The files of one identity's attempts, and the objects that create them.
 
     Args:
         identity: The identity of the attempts; None for the worker's.
-        refusal: If not empty, no attempt can start in it; the reason.
+        refusal: The reason why no attempt can start in this room; empty if attempts can.
     """
 
     paths: WorkPaths
@@ -47,16 +47,16 @@ def furnish(
     identity: TaskIdentity | None = None,
     refusal: str = "",
 ) -> Room:
-    """Create a room of the running loop.
+    """Create a room. Call it from the running loop.
 
     Args:
-        paths: Its files.
+        paths: The files of the room.
         isolation: How attempts are isolated.
         preparer: Creates bundles and environments.
-        environment: Creates variables.
-        controller_address: Returns the current address of the controller for tasks; called at every start.
+        environment: Creates the attempts' environment variables.
+        controller_address: Returns the controller's current address for tasks; called at every start.
         log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
-        ports: Finds the ports that tasks ask for; None for any free port.
+        ports: Finds ports for tasks; None for any free port.
         identity: As in `Room`.
         refusal: As in `Room`.
     """
@@ -73,7 +73,7 @@ class Rooms:
     """The rooms of one worker, each created on first use.
 
     Args:
-        make: Creates the room of an identity and its user's name, or the worker's own (None, ""), with a refusal.
+        make: Creates the room of an identity, given its user's name and a refusal; (None, "") for the worker's own.
         users: The uids of tasks; None to run them as the worker's user.
     """
 
@@ -83,11 +83,11 @@ class Rooms:
         self._made: dict[int | str, Room] = {}  # by uid; 0: the worker's own
 
     def at(self, key: int | str) -> Room:
-        """Return the room that `find` or `find_held` has named."""
+        """Return the room with a name from `find` or `find_held`."""
         return self._made[key]
 
     def find(self, attempt_id: str) -> int | str:
-        """Name the room of an attempt that is to be started."""
+        """Return the name of the room for a new attempt."""
         if self._users is None:
             return self._have(None)
         try:
@@ -97,7 +97,8 @@ class Rooms:
             return self._have(None, "", f"the worker cannot start it: {error}")
 
     def find_held(self, attempt_id: str, uid: int | str) -> int | str:
-        """Name the room in which an earlier worker process started an attempt with this uid (0 for its own)."""
+        """Return the name of the room in which an earlier worker process started an attempt with this uid (0 for the
+        worker's)."""
         if not uid:
             return self._have(None)
         user = user_of(attempt_id)
@@ -106,14 +107,14 @@ class Rooms:
         return self._have(known if is_same else TaskIdentity(int(uid)), user)
 
     def all(self) -> list[Room]:
-        """Return the rooms of all identities that had attempts here before, and the worker's own."""
+        """Return the rooms of all identities that ever had attempts here, and the worker's own."""
         for user, identity in (self._users.known() if self._users is not None else {}).items():
             self._have(identity, user)
         self._have(None)
         return list(self._made.values())
 
     async def close(self) -> None:
-        """Cancel what is being fetched and built."""
+        """Cancel all fetches and builds."""
         for room in self._made.values():
             await room.preparer.close()
 

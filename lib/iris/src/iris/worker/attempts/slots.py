@@ -1,8 +1,8 @@
 """Working directories and TMPDIRs that are reused if an attempt left them unchanged.
 
 Creating and removing directories is the largest part of a worker's cost for a short attempt, and most attempts leave
-theirs unchanged. A worker detects that by comparing the directory's change time (ctime), which any change of an entry,
-the mode or an attribute updates and which cannot be set back.
+theirs unchanged. The worker detects changes by a directory's change time (ctime): any change of an entry, the mode or
+an attribute updates it, and no task can set it.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from iris.worker.isolation.plan import Mount
 
 _MOST_FREE: Final = 1000
 _GRANULE_NS: Final = 50_000_000
-"""File systems distinguish times that are further apart than this."""
+"""File systems distinguish times at least this far apart."""
 
 MOST_LAYERED: Final = 48
-"""Fewer than the guardian keeps mounted."""
+"""Must be lower than the number of mounts that the guardian keeps."""
 _KERNELS_ATTRIBUTES: Final = ("trusted.overlay.", "user.overlay.", "security.")
 
 _Mark = tuple[int, int, int]
@@ -31,8 +31,8 @@ class Watched:
     """Directories used by one attempt at a time, with detection of changes.
 
     Args:
-        mode: Their mode, unless changed.
-        owner: Their owner, unless changed.
+        mode: The mode of unchanged directories.
+        owner: The owner of unchanged directories.
     """
 
     __slots__ = ("_is_told_apart", "_marks", "_mode", "_owner", "_paths")
@@ -45,7 +45,7 @@ class Watched:
         self._is_told_apart = False
 
     def begins(self) -> bool:
-        """Assign them to an attempt; return False if they have been changed."""
+        """Assign the directories to an attempt; return False if they have been changed."""
         if self._marks is None or self._look() != self._marks:
             return False
         # What is done at the very moment of the last change would not show.
@@ -53,7 +53,7 @@ class Watched:
         return True
 
     def is_free(self) -> bool:
-        """Return whether another attempt can use them, because the ended one left nothing in them."""
+        """Return whether the directories are reusable: the ended attempt left nothing in them."""
         marks = self._look()
         if marks is None:
             return False
@@ -76,7 +76,7 @@ class Layers:
 
     Args:
         directory: The directory that holds only these layers.
-        owner: Of the layers.
+        owner: The owner of the layers.
     """
 
     __slots__ = ("_names", "_watched", "directory", "mounts")
@@ -88,11 +88,11 @@ class Layers:
         self._names = {name for mount in mounts for name in map(os.path.basename, layer_paths(mount.layer))}
 
     def begin(self) -> bool:
-        """Assign them to another attempt; return False if they have been changed."""
+        """Assign the layers to another attempt; return False if they have been changed."""
         return self._watched.begins()
 
     def are_free(self) -> bool:
-        """Return whether another attempt can use them, because the ended one wrote nothing."""
+        """Return whether the layers are reusable: the ended attempt wrote nothing."""
         try:
             # There are others where these could not be mounted.
             return self._names == set(os.listdir(self.directory)) and self._watched.is_free()
@@ -104,9 +104,8 @@ class Slot:
     """The directories used by one attempt at a time.
 
     Args:
-        path: The parent of both. Their names are short because programs create sockets there, whose paths must not
-            exceed 107 bytes.
-        has_own: Whether `own` may exist.
+        path: The parent directory. The names in it are short because the path of a socket must not exceed 107 bytes.
+        has_own: Whether the directory `own` may exist.
         owner: Owner of the two directories; 0 for this process's uid.
     """
 
@@ -133,11 +132,11 @@ class Slot:
                 os.chown(path, self.owner, self.owner)
 
     def begins(self) -> bool:
-        """Assign it to an attempt; return False if it has been changed."""
+        """Assign the slot to an attempt; return False if it has been changed."""
         return self._watched.begins()
 
     def is_free(self) -> bool:
-        """Return whether another attempt can use it, because the ended one left nothing in it."""
+        """Return whether the slot is reusable: the ended attempt left nothing in it."""
         return self._watched.is_free()
 
 
@@ -146,7 +145,7 @@ class Slots:
 
     Args:
         place: The parent directory of the slots.
-        discard: Removes a path soon.
+        discard: Schedules the removal of a path.
         most_layered: Maximum number of free slots that keep their layers.
         owner: As in `Slot`.
     """
@@ -181,7 +180,7 @@ class Slots:
             return slot
 
     def put_on(self, slot: Slot, mounts: tuple[Mount, ...]) -> None:
-        """Set the mounts of the slot's attempt, whose layers belong in `slot.own`. Raises OSError."""
+        """Set the mounts of the slot's attempt; their layers must be in `slot.own`. Raises OSError."""
         layers = slot.layers
         if layers is not None and (layers.mounts != mounts or not layers.begin()):
             self._take_off(slot)
@@ -192,11 +191,11 @@ class Slots:
             slot.has_own = True
 
     def give(self, slot: Slot, key: tuple[str, str] = ("", "")) -> None:
-        """Keep the slot of an ended attempt for reuse, or remove it if something was left in it.
+        """Keep the slot of an ended attempt for reuse, or remove it if the attempt left anything in it.
 
         Args:
             slot: The slot.
-            key: The bundle and environment that its layers belong to.
+            key: The bundle and environment below its layers.
         """
         if slot.has_own and (slot.layers is None or not slot.layers.are_free()):
             self._take_off(slot)
@@ -243,7 +242,7 @@ def _is_as_new(path: str, mode: int, owner: int) -> bool:
 
 
 def _has_marks(path: str) -> bool:
-    """Return whether a task has set attributes on a directory, apart from those of the kernel."""
+    """Return whether a task has set extended attributes on a directory."""
     try:
         return any(not name.startswith(_KERNELS_ATTRIBUTES) for name in os.listxattr(path))
     except OSError:

@@ -25,12 +25,12 @@ PROGRESS_NAME: Final = ".iris-progress"
 
 
 class SpecMaker:
-    """Makes attempts ready to run: their directory, ports and variables.
+    """Creates the specs of attempts: directory, ports and variables.
 
     Args:
-        controller_address: Returns the current address of the controller for tasks; called for every attempt.
+        controller_address: Returns the controller's current address for tasks; called for every attempt.
         log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
-        ports: Finds the ports that tasks ask for.
+        ports: Finds ports for tasks.
         identity: The identity of the attempts; None for the worker's.
     """
 
@@ -58,13 +58,13 @@ class SpecMaker:
         self._last: tuple[Launch, PreparedEnvironment, str, CommonSpec] | None = None
 
     def make(self, attempt: Attempt) -> ProcessSpec:
-        """Return the spec of an attempt. Repairs what a task changed outside its own directory (`rm -rf ../..`, `chmod
-        000 ..`).
+        """Return the spec of an attempt. Also repairs directories that a task damaged outside its own (`rm -rf ../..`,
+        `chmod 000 ..`).
 
         Raises:
             StartFailed: The command cannot be started.
-            PortsInUse: Other attempts hold the ports that it needs.
-            OSError: This worker has no disk for it.
+            PortsInUse: Other attempts use the ports.
+            OSError: The worker's disk is full or unusable.
         """
         try:
             return self._make(attempt)
@@ -102,7 +102,7 @@ class SpecMaker:
         )
 
     def _common(self, launch: Launch, prepared: PreparedEnvironment) -> CommonSpec:
-        """Return the same object for all attempts, and for all jobs, with equal common parts."""
+        """Return one shared object for all attempts with equal common parts, even of different jobs."""
         address = self._controller_address()
         last = self._last
         if last is not None and last[0] is launch and last[1] is prepared and last[2] == address:

@@ -1,4 +1,4 @@
-"""The attempts to start, in order: one attempt per task at a time, within the capacity of the runtime."""
+"""The start queue: one attempt per task at a time, within the capacity of the runtime."""
 
 import asyncio
 from collections import deque
@@ -30,8 +30,8 @@ class StartQueue:
     """Starts attempts in turns of the loop.
 
     Args:
-        runtime: Runs the processes; attempts beyond its capacity wait.
-        rooms: Hold what creates their specs.
+        runtime: Runs the processes; attempts beyond its capacity stay in the queue.
+        rooms: Create the specs.
     """
 
     def __init__(self, runtime: Runtime, rooms: Rooms, listener: StartListener) -> None:
@@ -47,16 +47,16 @@ class StartQueue:
         self._is_starting = False
 
     def put(self, attempt: Attempt) -> None:
-        """Start the attempt in the next turn, or when there is room for it."""
+        """Start the attempt in the next turn, or when the runtime has capacity."""
         self._waiting.append(attempt)
         self._schedule_turn()
 
     def take_up(self, attempt: Attempt) -> None:
-        """Add an attempt that is running already."""
+        """Add an attempt that is already running."""
         self._started[attempt.request.task_id] = attempt
 
     def ended(self, attempt: Attempt) -> None:
-        """Record that the attempt has ended, whether or not it was started: there may be room for another."""
+        """Record that the attempt has ended, started or not, so that the next one can start."""
         task_id = attempt.request.task_id
         if self._started.get(task_id) is attempt:
             del self._started[task_id]
@@ -66,14 +66,14 @@ class StartQueue:
             self._schedule_turn()
 
     def start_now(self) -> None:
-        """Start now instead of in the next turn of the loop, unless starts are in progress."""
+        """Start the queued attempts now instead of in the next turn of the loop, unless starts are in progress."""
         if self._waiting and not self._is_starting:
             if self._turn is not None:
                 self._turn.cancel()
             self._start_some()
 
     def make_ready(self, attempt: Attempt) -> None:
-        """Create in advance what the attempt's start needs; an error is reported at the start."""
+        """Create the attempt's spec in advance; errors are reported at the start."""
         room = self._rooms.at(attempt.room)
         if attempt.spec is None and not attempt.ended and not room.refusal:
             try:

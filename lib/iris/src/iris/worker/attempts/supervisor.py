@@ -1,4 +1,4 @@
-"""Brings the attempts of this worker to the state that the controller wants."""
+"""Makes the attempts of this worker match the controller's desired set."""
 
 import time
 from collections.abc import Callable
@@ -19,19 +19,19 @@ from iris.worker.types import DesiredChange, Observation, StartRequest, StopRequ
 
 
 class Supervisor:
-    """All attempts of this worker, from the controller's request to its `forget`.
+    """Manages all attempts of this worker, from the controller's request to its `forget`.
 
     Call `take_up_held` before the first change.
 
     Args:
         paths: The worker's files.
-        runtime: Runs the processes; attempts beyond its capacity wait for their start.
-        rooms: Create what attempts need.
-        oom_kills: Counts the processes that the kernel killed for lack of memory.
-        now: Unix time in seconds.
+        runtime: Runs the processes; attempts beyond its capacity are queued.
+        rooms: Create the attempts' files.
+        oom_kills: Counts the kernel's out-of-memory kills.
+        now: Returns Unix time in seconds.
         log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
         hand_back_s: How long a prefilled attempt waits for its turn; None for the default.
-        send_blob: Sends large return values to the controller; None if they are not sent.
+        send_blob: Uploads large return values to the controller; None to drop them.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Supervisor:
 
     @property
     def outbox(self) -> ReportOutbox:
-        """Return what is to be sent to the controller."""
+        """Return the reports to send to the controller."""
         return self._reports.outbox
 
     @property
@@ -78,7 +78,7 @@ class Supervisor:
 
     @property
     def live_attempts(self) -> list[str]:
-        """Their ids, in order of arrival."""
+        """The ids of the live attempts, in order of arrival."""
         return self._attempts.live_ids
 
     @property
@@ -87,7 +87,7 @@ class Supervisor:
         return sum(attempt.request.launch.resources.disk_bytes for attempt in self._attempts.live)
 
     def trouble(self) -> str:
-        """Return why no attempt can start here at present; empty if no reason is known."""
+        """Return why no attempt can start on this worker at present; empty if no reason is known."""
         return self._runtime.trouble()
 
     def now_ms(self) -> int:
@@ -95,9 +95,7 @@ class Supervisor:
         return int(self._now() * 1000)
 
     def contact(self, sent_ms: int) -> None:
-        """Record that the controller counted this worker as alive when a heartbeat was sent at this time
-        (`protocol.boot_ms`).
-        """
+        """Record that the controller acknowledged a heartbeat sent at this time (`protocol.boot_ms`)."""
         self._runtime.contact(sent_ms)
 
     def inventory(self) -> list[Observation]:
@@ -105,15 +103,15 @@ class Supervisor:
         return [attempt.inventory_observation() for attempt in self._attempts]
 
     def resume_logs(self, offsets: dict[str, int]) -> None:
-        """Ship every log from the controller's offset at the start of a session."""
+        """Ship every log from the controller's offset on, at the start of a session."""
         self._reports.resume(offsets)
 
     def acknowledge_log(self, attempt_id: str, offset: int) -> None:
-        """Record that the controller has an attempt's log up to this offset."""
+        """Record that the controller has received an attempt's log up to this offset."""
         self._reports.acknowledge(attempt_id, offset)
 
     def take_up_held(self) -> None:
-        """Adopt the attempts that an earlier process of this worker started, and remove the files of others."""
+        """Adopt the attempts that an earlier worker process started, and remove the files of all others."""
         for held in self._runtime.held():
             attempt = adopted(held, self._driver)
             attempt.room = self._rooms.find_held(attempt.attempt_id, attempt.room)
@@ -123,7 +121,7 @@ class Supervisor:
             room.directories.keep_only(self._attempts.live_ids)
 
     def apply(self, change: DesiredChange) -> None:
-        """Apply a change of the desired set. Starts of known attempts and stops of ended ones have no effect."""
+        """Apply a change of the desired set. Starting a known attempt or stopping an ended one has no effect."""
         for request in change.start:
             self._accept(request)
         for stop in change.stop:
@@ -134,12 +132,12 @@ class Supervisor:
             self._forget(attempt_id)
 
     async def stop_all(self, reason: str, grace_ms: int, preempted: bool = False) -> None:
-        """End every attempt and every upload; return when all are gone.
+        """Stop every attempt and every upload; return when all have ended.
 
         Args:
-            reason: The reason for the controller.
+            reason: The reason to report to the controller.
             grace_ms: Time between SIGTERM and SIGKILL.
-            preempted: The platform reclaims the host; otherwise the attempts count as failures of this worker.
+            preempted: Whether the platform preempts the host; if not, the attempts count as failures of this worker.
         """
         self._leaving = reason
         self.outbox.leave()

@@ -9,10 +9,10 @@ from iris.worker.types import StartRequest
 
 
 class TokenFiles:
-    """Keeps tokens on disk as long as the attempts that use them are known here.
+    """Keeps tokens on disk as long as this worker knows the attempts that use them.
 
-    An attempt's token is revoked when it ends. First attempts of a job with many tasks share the token of the job,
-    because a file for each would be too expensive; the controller identifies the attempt by the name in its calls.
+    An attempt's token is revoked when the attempt ends. First attempts of a job with many tasks share the job's token,
+    because one file each would be too expensive. The controller identifies them by the name in their calls.
     """
 
     def __init__(self, paths: WorkPaths) -> None:
@@ -26,7 +26,7 @@ class TokenFiles:
         self._users[holder] = self._users.get(holder, 0) + 1
 
     def path(self, request: StartRequest) -> str:
-        """Return the attempt's token file, written if it does not exist. Raises OSError."""
+        """Return the attempt's token file, creating it if necessary. Raises OSError."""
         holder = _holder(request)
         token = request.launch.token
         written = self._written.get(holder)
@@ -39,7 +39,7 @@ class TokenFiles:
         return path
 
     def release(self, request: StartRequest) -> None:
-        """Remove an attempt; the last one that used a file removes it."""
+        """Remove an attempt, and its token file if no other attempt uses it."""
         holder = _holder(request)
         users = self._users.get(holder, 0) - 1
         if users > 0:
@@ -52,9 +52,7 @@ class TokenFiles:
 
 
 def _write(path: str, content: bytes, owner: int) -> None:
-    """Write `path` with this content and owner (0 for this process's uid), replacing whatever is there. Raises
-    OSError.
-    """
+    """Write or replace the file `path` with this content and owner (0 for this process's uid). Raises OSError."""
     new = f"{path}!"  # no id has this character
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)

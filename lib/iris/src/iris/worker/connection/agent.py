@@ -42,7 +42,7 @@ class ControllerLink(Protocol):
 
 
 class AgentEnd(StrEnum):
-    """Reasons for the agent to return."""
+    """Why the agent returned."""
 
     GOODBYE = "the controller told the worker to exit"
     LEFT = "the worker left"
@@ -52,12 +52,12 @@ class AgentEnd(StrEnum):
 
 
 class Agent:
-    """The worker's side of the worker protocol, over any number of sessions; also the source of blobs.
+    """The worker's side of the worker protocol, over any number of sessions. Also fetches and uploads blobs.
 
     Args:
-        orphan_timeout_s: Give up when no controller was reached for this long and no attempt is live.
+        orphan_timeout_s: Return after this time without a controller, unless an attempt is live.
         open_link: Opens the connection to a controller.
-        contact_clock: The time at which heartbeats are sent, as `guardian.protocol.boot_ms`.
+        contact_clock: Returns the time of a heartbeat, like `guardian.protocol.boot_ms`.
         offer: Returns the resources currently offered; None if those of `identity` do not change.
     """
 
@@ -100,17 +100,15 @@ class Agent:
         """Store a blob at the controller. Raises MarinError.
 
         Args:
-            digest: Its SHA-256 in hex.
-            data: Its complete content.
+            digest: The blob's SHA-256 in hex.
+            data: The blob's complete content.
         """
         if self._link is None:
             raise Unavailable("there is no connection to the controller")
         await self._link.upload(digest, data)
 
     async def run(self, supervisor: Supervisor) -> AgentEnd:
-        """Run sessions until the controller ends the agent, `leave` is called, or no controller was reached for too
-        long.
-        """
+        """Run sessions until the controller ends the agent, `leave` is called, or the orphan timeout expires."""
         alone_since = self._monotonic()
         while True:
             end = await self._serve(supervisor)
@@ -164,7 +162,7 @@ class Agent:
         return AgentEnd.GOODBYE if end is SessionEnd.EXIT else None
 
     async def _open_session(self, address: ControllerAddress, link: ControllerLink) -> Any:
-        """Open the stream by the socket, or by gRPC if there is none."""
+        """Open the stream through the socket, or through gRPC if there is none."""
         if address.socket:
             with contextlib.suppress(OSError):
                 return await SocketCall.connect(address.socket, address.token)

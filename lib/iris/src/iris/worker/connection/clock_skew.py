@@ -1,8 +1,8 @@
 """The difference between this host's clock and the controller's, estimated from the round trips of heartbeats. Pure.
 
-The controller's answer contains its time; the worker knows when it asked and when the answer came. The estimate assumes
-that both directions took equally long, so its error is at most half the round trip; the shortest of the last round
-trips is the most accurate. The result is only shown, not used.
+The controller's answer contains the controller's time. The estimate assumes that both directions take equally long, so
+its error is at most half the round trip. The shortest of the last round trips is the most accurate. The result is only
+displayed.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class SkewEstimate:
         """Add one round trip.
 
         Args:
-            sent_ms: When the worker asked, on a monotonic clock.
+            sent_ms: When the worker sent the heartbeat, on a monotonic clock.
             received_ms: When the answer came, on the same clock.
             received_at_ms: The same time in Unix ms on the worker's clock.
             controller_at_ms: Unix ms on the controller's clock when it answered; 0 if not given.
@@ -42,5 +42,5 @@ class SkewEstimate:
 
     @property
     def best(self) -> ClockSkew | None:
-        """Return the latest estimate of those with the smallest error; None before the first."""
+        """Return the latest estimate with the smallest error; None before the first."""
         return min(reversed(self._samples), key=lambda sample: sample.error_ms, default=None)

@@ -1,6 +1,4 @@
-"""A worker's credential: created at its first start, known to the controller by its digest, stored in its work
-directory.
-"""
+"""A worker's credential: created at its first start, stored in its work directory; the controller stores its digest."""
 
 import hashlib
 import json
@@ -23,9 +21,9 @@ class Credential:
 
     Args:
         worker_id: The name.
-        secret: Sent only after the controller has proved its certificate.
-        ca_sha256: The only authority that it is sent to; empty if the cluster has no TLS.
-        joined: Whether the controller has accepted it.
+        secret: The secret; sent only after the controller's certificate is verified.
+        ca_sha256: Digest of the certificate authority to trust; empty if the cluster has no TLS.
+        joined: Whether the controller has accepted the credential.
     """
 
     worker_id: str
@@ -39,7 +37,7 @@ class Credential:
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
     def address(self, controller: str, insecure: bool) -> ControllerAddress:
-        """Return the worker's connection to its controller at "host:port"; `insecure` as in ControllerAddress."""
+        """Return the controller's address with this credential, for "host:port"; `insecure` as in ControllerAddress."""
         token = credential_token(self.worker_id, self.secret)
         return ControllerAddress(controller, token, ca_sha256=self.ca_sha256, insecure=insecure)
 
@@ -54,7 +52,7 @@ def read_credential(work_dir: Path) -> Credential | None:
 
     Raises:
         InvalidRequest: The file is damaged.
-        Denied: It is owned by another user, or others can read it.
+        Denied: Another user owns the file or can read it.
     """
     place = work_dir / FILE_NAME
     try:
@@ -78,8 +76,8 @@ def check_owner(found: Credential, worker_id: str, work_dir: Path) -> None:
 
     Args:
         found: The credential in the work directory.
-        worker_id: The worker that wants to use it.
-        work_dir: The directory, for the error.
+        worker_id: The worker that wants to use the directory.
+        work_dir: The directory, named in the error.
     """
     if worker_id and found.worker_id != worker_id:
         raise Conflict(

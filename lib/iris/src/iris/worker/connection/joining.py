@@ -1,4 +1,4 @@
-"""A new worker's registration: with a join token it registers with the controller, once."""
+"""Registers a new worker with the controller, once, with a join token."""
 
 import logging
 import time
@@ -31,15 +31,14 @@ def join_cluster(
     *,
     insecure: bool,
 ) -> str:
-    """Register a credential with the controller; retries until the controller answers, because hosts start in any
-    order.
+    """Register a credential with the controller; retry until the controller answers.
 
-    The join token is sent only after the controller has proved that it has the pinned authority.
+    The join token is sent only after the controller's certificate is verified against the pinned authority.
 
     Args:
         controller: "host:port".
         token: The join token.
-        credential: The worker's future credential; its digest is sent.
+        credential: The worker's new credential; only its digest is sent.
         insecure: Allow sending the token unencrypted beyond loopback.
 
     Returns:

@@ -59,7 +59,7 @@ class Incompatible(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """The worker's name, and the resources and attributes that it offers."""
+    """The worker's name, and the resources and attributes it offers."""
 
     worker_id: str
     instance_id: str
@@ -93,7 +93,8 @@ def _blob_errors() -> Iterator[None]:
 
 
 class GrpcControllerLink:
-    """A channel to one controller, with the worker's token. Raises MarinError if the token may not be sent there."""
+    """A channel to one controller, with the worker's token. Raises MarinError if the connection is not safe for the
+    token."""
 
     def __init__(self, place: ControllerAddress) -> None:
         self.address = place.address
@@ -135,12 +136,12 @@ class GrpcControllerLink:
 
 
 class AgentSession:
-    """Speaks the session protocol over an open call.
+    """Runs the session protocol over an open call.
 
     After Hello and Welcome one task reads the controller's requests and another sends reports, independently.
 
     Args:
-        clock: The time at which heartbeats are sent in ms, as `guardian.protocol.boot_ms`.
+        clock: Returns the time of a heartbeat in ms, like `guardian.protocol.boot_ms`.
         offer: Returns the resources currently offered; None if those of `identity` do not change.
     """
 

@@ -1,4 +1,4 @@
-"""A session's stream over the socket of a controller on the worker's machine, with the part of a gRPC call that
+"""A session's stream over the socket of a controller on the same machine. Implements the part of a gRPC call that
 sessions use.
 """
 
@@ -19,7 +19,7 @@ _BROKEN: Final = (grpc.StatusCode.UNAVAILABLE, "the connection to the controller
 
 
 class SocketCall:
-    """One session with the controller. Use `connect`."""
+    """One session with the controller. Create it with `connect`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -29,13 +29,13 @@ class SocketCall:
 
     @classmethod
     async def connect(cls, path: str, token: str) -> "SocketCall":
-        """Open a session. Raises OSError if the controller does not listen there."""
+        """Open a session. Raises OSError if no controller listens on the socket."""
         call = cls(*await asyncio.open_unix_connection(path))
         await write_frame(call._writer, Opening(_METHOD, call_metadata(token)).to_frame())
         return call
 
     async def write(self, message: pb.WorkerMessage) -> None:
-        """Send a message when there is room for it. Raises Unavailable if the stream has ended."""
+        """Send a message as soon as the buffer has room. Raises Unavailable if the stream has ended."""
         if self._said_all:
             raise Unavailable("the connection is closed")
         await write_frame(self._writer, frame(FrameKind.MESSAGE, message.SerializeToString()))
@@ -61,11 +61,11 @@ class SocketCall:
         raise error_of_status(code, details)
 
     async def code(self) -> grpc.StatusCode:
-        """Return the status of the stream's end."""
+        """Return the status with which the stream ended."""
         return self._ended[0]
 
     async def details(self) -> str:
-        """Return the controller's explanation of the end."""
+        """Return the controller's explanation for the end of the stream."""
         return self._ended[1]
 
     async def done_writing(self) -> None:

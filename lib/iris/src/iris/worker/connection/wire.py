@@ -80,8 +80,8 @@ def _watch(message: pb.Launch) -> WatchRules:
 
 
 def observations_to_wire(observations: Iterable[Observation]) -> list[pb.Observation]:
-    """Return the observations of one message. If many callables fail at once, some are sent without their exception,
-    only with its text.
+    """Return the observations for one message. If many callables fail at once, some observations contain only the text
+    of the exception.
     """
     messages = []
     room = _MESSAGE_EXCEPTION_BYTES
@@ -131,16 +131,16 @@ def hello(
 
     Args:
         worker_id: The worker's name.
-        instance_id: Its guardian's id; another guardian has other tasks.
+        instance_id: The id of its guardian, which identifies the set of tasks.
         protocol_version: `PROTOCOL_VERSION`.
-        capacity: Resources that it offers.
-        attributes: Attributes that constraints refer to.
-        inventory: Observations of all attempts that it knows.
-        leaving: Whether it is leaving and accepts nothing new.
+        capacity: Resources that the worker offers.
+        attributes: The worker's attributes, for constraints.
+        inventory: Observations of all attempts that the worker knows.
+        leaving: Whether the worker is shutting down and accepts no new attempts.
         sent_at_ms: The current time on the clock of the observations.
-        version: Its release.
-        place: The boot of its host and its work directory.
-        public_key: Public part of the key that it proves; empty if it has none.
+        version: The worker's release.
+        place: Identifies the boot of its host and its work directory.
+        public_key: The worker's public key; empty if it has none.
     """
     return pb.WorkerMessage(
         hello=pb.Hello(

@@ -1,6 +1,6 @@
-"""The guardian's process: `python -m iris.worker.guardian --work-dir DIR`. Started by `iris.worker.guardian.launch`.
+"""The guardian's process: `python -m iris.worker.guardian --work-dir DIR`. `iris.worker.guardian.launch` starts it.
 
-It imports neither asyncio nor gRPC, so that it is small and starts fast.
+Without asyncio and gRPC the process is small and starts fast.
 """
 
 import argparse
@@ -37,12 +37,12 @@ _ENOUGH_DESCRIPTORS: Final = 4096
 _TERM_GRACE_MS: Final = 1000
 _AFTER_DEFECT_S: Final = 0.5
 _YOUNG_OBJECTS: Final = 20_000
-"""An ended attempt's objects form no reference cycles, so the collector finds little."""
+"""Attempts leave no reference cycles, so collections find little."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the guardian of a work directory until the worker ends it or nothing is left to guard; return the
-    exit code.
+    """Run the guardian of a work directory until the worker ends it or it has neither worker nor tasks; return the exit
+    code.
     """
     options = _parser().parse_args(argv)
     paths = GuardianPaths(options.work_dir.absolute())
@@ -84,14 +84,14 @@ def serve(
     isolation: IsolationMode,
     ability: LimitsAbility | None = None,
 ) -> None:
-    """Run until told to finish, or until there was neither worker nor task for `linger_s`.
+    """Run until a request to finish, or until there was neither worker nor task for `linger_s`.
 
     Args:
         paths: The files of the guardian.
         listener: The listening socket, for workers.
-        linger_s: Seconds to wait for a worker when there is nothing to guard.
+        linger_s: Seconds to wait for a worker while there are no tasks.
         isolation: The strongest isolation between tasks to try.
-        ability: How limits are enforced; None if they are not.
+        ability: How limits are enforced; None to enforce none.
     """
     views = open_views(paths.root, isolation)
     reactor = Reactor()
@@ -135,13 +135,13 @@ def guard(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Run turns until the guardian is told to finish, or had neither worker nor task for `linger_s`.
+    """Run turns until a request to finish, or until there was neither worker nor task for `linger_s`.
 
     Args:
         reactor: Waits for events.
         guardian: Holds the attempts.
         server: Holds the worker's connection.
-        linger_s: Seconds to wait for a worker when there is nothing to guard.
+        linger_s: Seconds to wait for a worker while there are no tasks.
         clock: Returns monotonic time in seconds.
         sleep: Sleeps for a number of seconds.
     """
@@ -165,9 +165,7 @@ def guard(
 
 
 def spare_collector() -> None:
-    """Exclude imported objects from garbage collection, which thousands of attempts would otherwise trigger over all of
-    them.
-    """
+    """Exclude imported objects from garbage collection, which thousands of attempts would trigger."""
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
@@ -206,15 +204,13 @@ def _listen(paths: GuardianPaths) -> socket.socket:
 
 
 def enough_descriptors(soft: int, hard: int) -> int:
-    """Return the limit of open files to set within these limits: a few thousand, and never less than the
-    current one.
-    """
+    """Return the limit of open files to set: a few thousand within the hard limit, never below the current limit."""
     enough = _ENOUGH_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_DESCRIPTORS)
     return enough if soft == resource.RLIM_INFINITY else max(soft, enough)
 
 
 def _raise_descriptor_limit() -> int:
-    """Raise the limit of open files, so that attempts need not wait for a descriptor; return the limit."""
+    """Raise the limit of open files, so that attempts do not wait for descriptors; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = enough_descriptors(soft, hard)
     if soft != resource.RLIM_INFINITY:

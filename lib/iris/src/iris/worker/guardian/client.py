@@ -36,7 +36,7 @@ _AGAIN_S: Final = 0.05
 _PATIENCE_S: Final = 20.0
 _FINISH_S: Final = 5.0
 SILENCE_S: float = 5.0
-"""A guardian that has sent nothing for this long after a request to start something counts as not answering."""
+"""A guardian counts as not answering if it sends nothing for this long after a start request."""
 _FOLDER: Final = Path(__file__).parent
 
 
@@ -61,7 +61,7 @@ class GuardianClient(asyncio.Protocol):
     """A connection to the guardian, after its hello. Implements `running.Runtime`.
 
     Attributes:
-        guardian_id: Identifies this guardian; another guardian has other tasks.
+        guardian_id: Identifies this guardian and thus its set of tasks.
         lost: Done when the connection is lost; if the guardian died, its tasks are dead, too.
     """
 
@@ -103,7 +103,7 @@ class GuardianClient(asyncio.Protocol):
         return command
 
     def _number(self, common: CommonSpec) -> int:
-        """Return the guardian's number for a common part, which is sent if it is new."""
+        """Return the guardian's number for a common part; send the part if it is new."""
         number = self._commons.get(common)
         if number is None:
             number = self._last_number = self._last_number + 1
@@ -143,9 +143,8 @@ class GuardianClient(asyncio.Protocol):
         self.ask("forget", owner)
 
     def trouble(self) -> str:
-        """Return why nothing can be started at present, which is that the guardian does not answer; empty while it
-        does.
-        """
+        """Return the reason why nothing can be started, which is that the guardian does not answer; empty while it
+        answers."""
         asked = (self._commands[name] for name in self._live)
         since = min((command.asked_at for command in asked if not command.started), default=None)
         if since is None or self._loop.time() - max(since, self._heard_at) < SILENCE_S:
@@ -157,7 +156,7 @@ class GuardianClient(asyncio.Protocol):
         self.ask("contact", sent_ms)
 
     async def finish(self) -> None:
-        """End the guardian with everything that it holds; return when it has ended."""
+        """End the guardian and all its tasks; return when it has exited."""
         self._leaving = True
         self.ask("finish", 0)
         try:
@@ -167,7 +166,7 @@ class GuardianClient(asyncio.Protocol):
             logger.warning("the guardian (process %d) has not ended after %g s", self.pid, _FINISH_S)
 
     def close(self) -> None:
-        """Close the connection; what runs continues."""
+        """Close the connection; tasks continue to run."""
         self._leaving = True
         if self._transport is not None:
             self._transport.close()
@@ -207,7 +206,7 @@ class GuardianClient(asyncio.Protocol):
             self.lost.set_result(None)
 
     def take(self, item: list[Any]) -> None:
-        """Process one report; unknown reports are ignored."""
+        """Process one report; ignore unknown reports."""
         if self._held and len(item) > 1 and item[1] in self._held:
             _learn(self._held[item[1]], item[0], item[2:])
             return
@@ -246,7 +245,7 @@ class GuardianClient(asyncio.Protocol):
 
 
 def _learn(held: Json, verb: str, details: list[Any]) -> None:
-    """Update an attempt of the hello that has not been adopted yet."""
+    """Update an attempt from the hello that has not been adopted yet."""
     match verb, details:
         case "started", [int(pid), *_]:
             held["pid"] = pid
@@ -297,16 +296,16 @@ async def attach(
 
     Args:
         paths: The files of the guardian.
-        start: Like `launch.launch`, which is the default.
-        linger_s: How long a new guardian without worker and tasks waits for a worker, in seconds.
-        patience_s: Seconds to wait for a guardian that is ending or that has another worker.
+        start: Starts a guardian; `launch.launch` by default.
+        linger_s: How long a new guardian without a worker or tasks waits for a worker, in seconds.
+        patience_s: Seconds to wait for a guardian that is exiting or has another worker.
         isolation: The strongest isolation between tasks that a new guardian tries.
         limits: How a new guardian enforces limits.
-        max_processes: Maximum per task, with a new guardian; 0 for most of what its host allows.
+        max_processes: Maximum number of processes per task for a new guardian; 0 for most of the host's maximum.
 
     Raises:
-        Conflict: It uses another protocol version.
-        Unavailable: It cannot be started, or has another worker.
+        Conflict: The guardian uses another protocol version.
+        Unavailable: The guardian cannot be started, or has another worker.
     """
     deadline = asyncio.get_running_loop().time() + patience_s
     why = ""

@@ -8,8 +8,8 @@ from iris.worker.processes import ProcessSpec
 
 
 def knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
-    """Tell a task which pipes are its log, so that it does not print there what the logs of its child jobs contain
-    already.
+    """Return the spec with a variable that names the task's log pipes, so that the task does not repeat its child jobs'
+    logs there.
 
     Args:
         spec: The task's process.
@@ -25,7 +25,7 @@ def knowing_its_pipes(spec: ProcessSpec, out: int, err: int) -> ProcessSpec:
 
 
 def keep_descriptors_private() -> None:
-    """Prevent children from inheriting what this process inherited, such as a pipe on which its starter waits."""
+    """Prevent children from inheriting this process's inherited descriptors, such as a pipe that its parent reads."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now

@@ -15,7 +15,7 @@ def find_executable(command: str, path: str, cwd: str) -> str:
         cwd: The directory that relative names refer to.
 
     Raises:
-        StartFailed: There is no such executable.
+        StartFailed: The executable does not exist.
     """
     if not command:
         raise StartFailed("the command is empty: argv[0] must name a program")
@@ -34,10 +34,10 @@ def find_executable(command: str, path: str, cwd: str) -> str:
 
 
 def start_error(executable: str, spec: ProcessSpec, error: OSError) -> str:
-    """Return a readable explanation of why the kernel did not start the executable.
+    """Return a readable reason why the kernel did not start the executable.
 
     Args:
-        executable: As `find_executable` returned it.
+        executable: The result of `find_executable`.
         spec: The command.
         error: The kernel's error.
     """

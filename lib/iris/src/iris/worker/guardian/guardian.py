@@ -1,4 +1,4 @@
-"""Holds a host's attempts: starts and stops them on request, keeps their ends, and fences them by itself."""
+"""Runs a host's attempts: starts and stops them on request, stores their exits, and enforces their fences."""
 
 import contextlib
 import logging
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 _STARTS_PER_TURN: Final = 8
 """Number of starts after which the loop handles output, ends and messages."""
 FLUSH_S: Final = 0.1
-"""An unfinished line is stored this long after its first byte, for readers who follow the log."""
+"""An unfinished line is stored this long after its first byte, for `logs -f`."""
 _SWEEP_S: Final = 5.0
 _FENCE_TICK_S: Final = 1.0
 _STARTED_LATE_S: Final = 0.05
-"""Delay of the report of a start: most short commands have ended by then, and only the end is reported."""
+"""Delay of the report of a start. A command that ends sooner reports only its end."""
 _GREW_LATE_S: Final = 0.004
 _USED_LATE_S: Final = 0.2
 
@@ -35,8 +35,9 @@ class Guardian:
     """All attempts of one work directory.
 
     Args:
-        now_ms: Returns Unix time in ms. contact_clock: Like `boot_ms`; measures "contact".
-        ability: How limits are enforced; None if they are not and nothing is measured.
+        now_ms: Returns Unix time in ms.
+        contact_clock: Like `boot_ms`; used for the last contact.
+        ability: How limits are enforced; None to enforce and measure nothing.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Guardian:
     # --- what it is told ---
 
     def do(self, verb: object, *details: Any) -> None:
-        """Execute one request of the worker. Unknown or invalid requests are ignored."""
+        """Execute one request of the worker; ignore unknown or invalid requests."""
         try:
             match verb:
                 case "run":
@@ -118,7 +119,7 @@ class Guardian:
             logger.error("a request that makes no sense (%s): %r", error, verb)
 
     def worker_left(self) -> None:
-        """Handle the end of the worker's process: what only served it ends."""
+        """Handle the end of the worker's process: stop its tools."""
         for name, attempt in list(self._attempts.items()):
             if attempt.spec.dies_with_worker:
                 if attempt.is_live:
@@ -126,7 +127,7 @@ class Guardian:
                 del self._attempts[name]
 
     def finish(self, grace_ms: int) -> None:
-        """End all attempts; nothing is started any more."""
+        """End all attempts and refuse further starts."""
         self.finishing = True
         for attempt in list(self._live.values()):
             self._terminate(attempt, grace_ms)
@@ -271,7 +272,7 @@ class Guardian:
             self._arm_fence()
 
     def _kill_fenced(self) -> bool:
-        """Kill attempts that have passed their fence; return whether any attempt has a fence."""
+        """Kill attempts whose fence has expired; return whether any attempt has a fence."""
         remain = False
         for attempt in list(self._live.values()):
             if not attempt.spec.fence_ms or attempt.process is None:
@@ -299,7 +300,7 @@ T = TypeVar("T")
 
 
 class TurnQueue(Generic[T]):
-    """A queue that serves users in turns, so that one user with many items does not delay the others."""
+    """A queue with round robin among users, so that one user with many items does not delay the others."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[T]] = {}  # in the order of their next turns

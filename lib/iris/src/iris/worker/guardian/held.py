@@ -1,4 +1,4 @@
-"""One attempt in its guardian, from the request to start it until it is to be forgotten."""
+"""One attempt in its guardian, from the start request until the worker forgets it."""
 
 import base64
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Keeper(Protocol):
 
 
 class HeldAttempt:
-    """Listens to the attempt's process, passes on its output, and tracks what the worker has not been told.
+    """Listens to the attempt's process, stores its output, and tracks changes that are not reported to the worker yet.
 
     Args:
         spec: The requested process.
@@ -89,7 +89,7 @@ class HeldAttempt:
         self.at_ms = self._now_ms()
 
     def refused(self, error: StartFailed) -> None:
-        """Record that it will never start; the reason is also the only line of its log."""
+        """Record that the attempt will never start; the reason is also the only line of its log."""
         self.refusal = error
         self.phase = HeldPhase.REFUSED
         self.is_live = False
@@ -102,24 +102,24 @@ class HeldAttempt:
             self._keeper.grew(self)
 
     def flush(self) -> None:
-        """Store unfinished lines, too."""
+        """Store the output, including unfinished lines."""
         self.flush_timer = None
         if self.is_live and self.output.flush(self._now_ms()):
             self._keeper.grew(self)
 
     def note_line(self, text: str) -> None:
-        """Add a line of iris to its log."""
+        """Add a line from iris to the log."""
         if self.output.note(text, self._now_ms()):
             self._keeper.grew(self)
 
     def met(self, breach: Breach) -> None:
-        """Record that it ran into a limit and continues; its log says so once."""
+        """Record that the attempt reached a limit and continues; note it once in the log."""
         if not self.output.has_met(breach.what):
             self.output.mark_met(breach.what)
             self.note_line(breach.text)
 
     def used(self, usage: Usage) -> None:
-        """Record its usage."""
+        """Record the attempt's usage."""
         self.usage = self.usage.later(usage)
 
     def on_exit(self, exit: Exit) -> None:
@@ -146,7 +146,7 @@ class HeldAttempt:
     # --- what is told of it ---
 
     def news(self) -> list[list[Any]]:
-        """Return the state that the worker has not been told, which counts as told afterwards."""
+        """Return the unreported changes and mark them as reported."""
         told: list[list[Any]] = []
         name = self.spec.owner
         if self.refusal is not None:

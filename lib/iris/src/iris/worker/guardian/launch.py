@@ -1,4 +1,4 @@
-"""Starting and finding a guardian. Imports little, because it runs before a worker's other imports."""
+"""Starts or finds a guardian. Imports little, because it runs before a worker's other imports."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from iris.worker.isolation.plan import IsolationMode
 from iris.worker.limits.plan import LimitsMode
 
 DEFAULT_LINGER_S: Final = 600.0
-"""How long a guardian without worker and tasks waits for a worker to report their ends to."""
+"""How long a guardian without a worker or tasks waits for a worker before it exits."""
 
 _LOG_LIMIT_BYTES: Final = 1024 * 1024
 _KEPT: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"})
@@ -29,12 +29,12 @@ class GuardianPaths:
 
     @property
     def socket(self) -> Path:
-        """The socket on which it listens."""
+        """The socket on which the guardian listens."""
         return self.root / "guardian.sock"
 
     @property
     def lock(self) -> Path:
-        """Locked while it is alive; contains its pid."""
+        """The lock file: locked while the guardian is alive, contains its pid."""
         return self.root / "guardian.lock"
 
     @property
@@ -43,7 +43,7 @@ class GuardianPaths:
 
     @contextlib.contextmanager
     def short_name(self) -> Iterator[str]:
-        """Yield a name of the socket within the system's limit of 107 bytes, which its path may exceed."""
+        """Yield a name for the socket of at most 107 bytes, the system's limit, which its path may exceed."""
         directory = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield f"/proc/self/fd/{directory}/{self.socket.name}"
@@ -63,11 +63,11 @@ def launch(
 
     Args:
         paths: The files of the guardian.
-        prefix: Words before its command line.
-        linger_s: How long it waits for a worker if it has neither worker nor tasks, in seconds.
-        isolation: The strongest isolation between tasks that it tries.
-        limits: How it enforces limits.
-        max_processes: Maximum per task; 0 for most of what the host allows.
+        prefix: Words to put before the guardian's command line.
+        linger_s: How long a guardian without a worker or tasks waits for a worker, in seconds.
+        isolation: The strongest isolation between tasks to try.
+        limits: How to enforce limits.
+        max_processes: Maximum number of processes per task; 0 for most of the host's maximum.
     """
     with _open_log(paths.log) as log:
         return subprocess.Popen(
@@ -87,12 +87,12 @@ def launch(
 
 
 def guardian_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the guardian: its tasks can read them, so they contain no secrets."""
+    """Return the guardian's environment variables, without secrets, because tasks can read them."""
     return {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
 
 
 def build_of(folder: Path) -> str:
-    """Return an identifier of the guardian's code, which differs between releases and after an edit."""
+    """Return an identifier of the guardian's code; each release and each edit changes it."""
     checksum = 0
     for path in (
         *sorted(folder.glob("*.py")),

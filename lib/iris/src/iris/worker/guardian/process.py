@@ -1,4 +1,4 @@
-"""Attempts as processes of this host: started, watched, read and ended without a thread or helper process."""
+"""Starts, watches, reads and ends attempts as processes of this host, without threads or helper processes."""
 
 import errno
 import logging
@@ -25,7 +25,7 @@ from iris.worker.users.identity import gain_nothing, kill_all_of
 logger = logging.getLogger(__name__)
 
 _LISTEN_LATE_S: Final = 0.01
-"""Delay before a process's output is watched: the shortest have ended by then, and all is read at the end."""
+"""Delay before a process's output is watched. Shorter processes are read only at their end."""
 _VIEWS_IDLE_S: Final = 60.0
 _SWEEP_AGAIN_S: Final = 0.002
 SWEEP_TRIES: Final = 500
@@ -39,14 +39,14 @@ class ProcessRuntime:
     Args:
         reactor: Watches pipes and exits.
         orphans: Finds descendants that left their process group.
-        own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started by
-            posix_spawn, which takes half the time of subprocess but cannot change directory: this process changes to
-            the command's directory, and returns at the end of the turn.
+        own_cwd: This process's working directory, if nothing in the process depends on it. Commands are then started
+            with posix_spawn, which takes half the time of subprocess. Because posix_spawn cannot change directory, this
+            process changes to the command's directory until the end of the turn.
         warm: Keep warm interpreters for callables; only in a subreaper with `own_cwd`.
-        views: The tasks' view of the file system; None for that of this process. With views `own_cwd` must be "/".
-        sweep_tries: How many times to look for descendants of an ended command before its end is reported anyway.
+        views: The tasks' views of the file system; None to share this process's. With views `own_cwd` must be "/".
+        sweep_tries: Maximum number of sweeps for an ended command's descendants before its end is reported.
         groups: Control groups of commands; None for none.
-        pace: Creates the pacing of each command's output.
+        pace: Creates the rate limit of each command's output.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class ProcessRuntime:
         return self._orphans.sweep(self._processes.keys())
 
     def close(self) -> None:
-        """Release descriptors; running processes are left alone."""
+        """Release descriptors; running processes continue."""
         self._go_home()
         if self._warm_pool is not None:
             self._warm_pool.close()
@@ -181,12 +181,13 @@ class ProcessRuntime:
         os.close(descriptor)
 
     def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
-        """Stop reading a pipe for some time, unless all its writers are gone; the rest is read at the task's end.
+        """Stop reading a pipe for some time. If all its writers have exited, the rest is read at the task's end
+        instead.
 
         Args:
             descriptor: Descriptor of the pipe.
             seconds: Duration of the pause.
-            resume: Called afterwards; returns whether the pipe is still to be read.
+            resume: Called afterwards; returns whether to read on.
         """
 
         def again() -> None:

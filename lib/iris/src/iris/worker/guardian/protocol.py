@@ -1,13 +1,13 @@
-"""The messages between a worker and its guardian, which may be of different releases with the same protocol version.
+"""The messages between a worker and its guardian. Their releases may differ, their protocol versions may not.
 
 A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
 
     worker:    {"hello": {"version": …, "pid": …, "role": "worker" | "control"}}
     guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …]}}
-               or {"refused": why}, and the end of the connection; with its "version" if that is the reason
+               or {"refused": why}, then the connection ends; with "version" if the versions differ
 
-`held` contains every attempt that the guardian has not been told to forget. A "control" peer only reads it and changes
-nothing. The following frames, in any order and number:
+`held` contains every attempt that the guardian has not been told to forget. A "control" peer can only read `held`. The
+following frames, in any order and number:
 
     worker:    {"do": [[verb, …], …]}
                "start", {spec}      · "stop", id, grace_ms, note or null  · "forget", id
@@ -21,8 +21,8 @@ nothing. The following frames, in any order and number:
                "over", id, pid, code, signal, log_size, at_ms    an end of which there is no more to say
 
 Unknown verbs and fields are ignored, so a release may add some without a new version number. The version changes only
-if ignoring them would be wrong. Reports describe a state, not a stream: what is not sent while the worker is away is
-part of `held` when it reconnects.
+if ignoring them would be wrong. Reports describe a state, not a stream: when a worker reconnects, `held` contains all
+changes since.
 """
 
 import json
@@ -42,7 +42,7 @@ Message = dict[str, Any]
 
 
 def boot_ms() -> int:
-    """Return milliseconds since this machine started, including time asleep: one clock for all its processes."""
+    """Return milliseconds since the machine booted, including suspended time; the same in all its processes."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
@@ -60,7 +60,7 @@ class JsonFrameReader:
     """Splits a stream of bytes into messages.
 
     Attributes:
-        limit: Maximum length of a frame. Small until the peer has shown that it speaks the protocol.
+        limit: Maximum length of a frame; small until the peer has sent a valid hello.
     """
 
     __slots__ = ("_buffer", "limit")
@@ -70,7 +70,7 @@ class JsonFrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Return the messages completed by `data`. Raises ProtocolError; nothing can be read after that."""
+        """Return the messages completed by `data`. Raises ProtocolError; the reader is unusable afterwards."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)

@@ -1,4 +1,4 @@
-"""A single-threaded loop over readable and writable descriptors and timers; small because it does not use asyncio."""
+"""A small single-threaded event loop over descriptors and timers, without asyncio."""
 
 import heapq
 import select
@@ -51,13 +51,13 @@ class Reactor:
         self._handlers[descriptor] = handler
 
     def want(self, descriptor: int, events: int) -> None:
-        """Wait for these events (READ, WRITE) of a watched descriptor from now on."""
+        """Set the events (READ, WRITE) to wait for on a watched descriptor."""
         self._epoll.modify(descriptor, events)
 
     def unwatch(self, descriptor: int) -> None:
-        """Stop calling the handler of `descriptor`, which must be closed next; unknown descriptors are ignored.
+        """Stop calling the handler of `descriptor`; close the descriptor next. Unknown descriptors are ignored.
 
-        The kernel drops it on close, because no other process holds it: descriptors are closed on exec.
+        The kernel stops watching it on close, because no other process has it: descriptors are closed on exec.
         """
         self._handlers.pop(descriptor, None)
 
@@ -72,7 +72,7 @@ class Reactor:
         self._last.append(work)
 
     def turn(self, longest_s: float | None = None) -> None:
-        """Wait for events for at most `longest_s` seconds, and handle all that are due by then."""
+        """Wait up to `longest_s` seconds for events, and handle all that are due."""
         if self._timers:
             until_timer = max(self._timers[0].due - self._clock(), 0.0)
             longest_s = until_timer if longest_s is None else min(longest_s, until_timer)

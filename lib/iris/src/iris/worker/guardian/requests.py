@@ -1,4 +1,4 @@
-"""The processes that a worker requests, as messages: a "start", or a "common" with its "runs"."""
+"""Converts between process specs and the worker's requests: a "start", or a "common" with its "runs"."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def common_from(fields: Json) -> CommonSpec:
 
 
 def fields_of_common(common: CommonSpec) -> Json:
-    """The inverse of `common_from`; empty fields are omitted."""
+    """Return the fields of a "common", the inverse of `common_from`; empty fields are omitted."""
     fields: Json = {"argv": common.argv, "env": common.env}
     for name in ("sharer", "log_limit", "tail_bytes", "fence_ms", "note"):
         if value := getattr(common, name):
@@ -73,8 +73,8 @@ def spec_of_run(
     """Parse a "run".
 
     Args:
-        common: The common part that the worker sent before.
-        name: The attempt.
+        common: The common part that the worker sent earlier.
+        name: The attempt's id.
         cwd: Its working directory.
         log: Its log file.
         env: Variables in addition to the common ones.
@@ -82,8 +82,8 @@ def spec_of_run(
         mounts: As `Mount.words`.
 
     Raises:
-        TypeError: Something is of the wrong type.
-        ValueError: Something has a wrong value.
+        TypeError: A field has the wrong type.
+        ValueError: A field has an invalid value.
     """
     if not all(type(value) is str for value in env.values()):
         raise TypeError("a variable is no text")
@@ -93,7 +93,7 @@ def spec_of_run(
 
 
 def fields_of(spec: ProcessSpec) -> Json:
-    """The inverse of `spec_from`; empty fields are omitted."""
+    """Return the fields of a "start", the inverse of `spec_from`; empty fields are omitted."""
     fields: Json = {"id": spec.owner, "argv": spec.argv, "env": spec.env, "cwd": spec.cwd}
     for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
         if value := getattr(spec, name):

@@ -1,4 +1,4 @@
-"""One attempt's process: read, signalled and reaped."""
+"""Reads, signals and reaps one attempt's process."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from iris.worker.processes import Exit
 
 _READ_BYTES: Final = 64 * 1024
 _DRAIN_BYTES: Final = 4 * 1024 * 1024
-"""More than the capacity of any pipe, so that an escaped writer cannot delay the report of an ended attempt."""
+"""More than a pipe's capacity, so that an escaped writer cannot delay the report of an ended attempt."""
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
@@ -26,11 +26,11 @@ class ProcessListener(Protocol):
     """Receives the events of one process."""
 
     def on_output(self, is_stderr: bool, data: bytes) -> None:
-        """Called with output that was written; never empty, split anywhere."""
+        """Called with a piece of output, never empty, that may end anywhere in a line."""
         ...
 
     def on_exit(self, exit: Exit) -> None:
-        """Called when the process and all its descendants are gone and all their output was passed on."""
+        """Called when the process and all its descendants have exited and all output was passed on."""
         ...
 
 
@@ -42,17 +42,17 @@ class ProcessOwner(Protocol):
         ...
 
     def pause_reading(self, descriptor: int, seconds: float, resume: Callable[[], bool]) -> None:
-        """Stop reading a pipe for some time; then `resume` tells whether it is still to be read.
+        """Stop reading a pipe for some time.
 
         Args:
             descriptor: Descriptor of the pipe.
             seconds: Duration of the pause.
-            resume: Called afterwards; returns whether the pipe is still to be read.
+            resume: Called afterwards; returns whether to read on.
         """
         ...
 
     def leader_ended(self, process: "CommandProcess") -> None:
-        """Called when the process is reaped; its `finish` is called when its descendants are gone, too."""
+        """Called when the process is reaped; the owner calls `finish` once the descendants have exited, too."""
         ...
 
 
@@ -98,7 +98,7 @@ class CommandProcess:
         self._signal_group(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the whole process group (SIGKILL); processes that left the group are killed after the leader's end."""
+        """Kill the whole process group (SIGKILL); processes that left the group are killed after the leader exits."""
         self._signal_group(signal.SIGKILL)
 
     def outputs(self) -> list[tuple[int, Callable[[], None]]]:
@@ -117,7 +117,7 @@ class CommandProcess:
             self._stderr = None
 
     def _take(self, descriptor: int, is_stderr: bool) -> bool:
-        """Read once, within the pace; return False if the pipe has ended and is closed."""
+        """Read once, within the rate limit; return False if the pipe has ended and is closed."""
         count = self._read(descriptor, is_stderr)
         if count == 0:
             self._runtime.stop_reading(descriptor)
@@ -131,7 +131,7 @@ class CommandProcess:
         return True
 
     def check_exit(self) -> None:
-        """Reap the leader if it has ended, and end the rest of its group."""
+        """Reap the leader if it has exited, and kill the rest of its group."""
         if self._exit is not None:
             return
         result = os.waitid(os.P_PID, self.pid, _LOOK)
@@ -147,7 +147,7 @@ class CommandProcess:
         self._runtime.leader_ended(self)
 
     def finish(self, reading: GroupReading | None = None) -> None:
-        """Pass on what the pipes still contain, without waiting for their end, and notify the listener.
+        """Pass on the rest of the pipes' content, without waiting for their end, and notify the listener.
 
         Args:
             reading: The last reading of its group; None if it had none.
@@ -173,7 +173,7 @@ class CommandProcess:
             self._peak_bytes = used.ru_maxrss * 1024
 
     def _read(self, descriptor: int, is_stderr: bool) -> int | None:
-        """Pass on the content of a pipe; return the number of bytes, 0 at its end, None if it has none at present."""
+        """Pass on the content of a pipe; return the number of bytes, 0 at its end, None if it is empty for now."""
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:

@@ -27,7 +27,7 @@ _HELLO_S: Final = 10.0
 
 
 class Peer:
-    """One peer. Reads never block, and at most one frame of unsent data is buffered."""
+    """One connected peer. Reads never block; at most one frame of unsent data is buffered."""
 
     def __init__(self, stream: socket.socket, server: "GuardianServer") -> None:
         self.stream = stream
@@ -39,11 +39,11 @@ class Peer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether sent data is still buffered; nothing may be sent until it is not."""
+        """Whether sent data is still buffered; send nothing while it is."""
         return bool(self._unsent)
 
     def greet(self) -> None:
-        """Record that the peer has shown that it speaks the protocol."""
+        """Record that the peer has sent a valid hello."""
         self.greeted = True
         self._reader.limit = MAX_FRAME_BYTES
 
@@ -58,7 +58,7 @@ class Peer:
         self.read()
 
     def read(self) -> None:
-        """Read and process what is available; the server is told when the connection is over."""
+        """Read and process available data; notify the server if the connection has ended."""
         while True:
             try:
                 data = self.stream.recv(_READ_BYTES)
@@ -96,7 +96,7 @@ class GuardianServer:
 
     Args:
         hello: The guardian's hello.
-        is_own: Returns whether a process of this user id may connect to the guardian.
+        is_own: Returns whether processes with this uid may connect.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class GuardianServer:
         return self._worker is not None
 
     def wait_s(self) -> float | None:
-        """Return the time until there is something to report; None to wait for an event."""
+        """Return the seconds until the next report is due; None to wait for an event."""
         if self._worker is None or self._worker.is_busy or self._guardian.news_due is None:
             return None
         return max(self._guardian.news_due - time.monotonic(), 0.0)
@@ -137,7 +137,7 @@ class GuardianServer:
             worker.send({"news": news})
 
     def received(self, connection: Peer, message: Message) -> None:
-        """Process a message. Raises ProtocolError if it is invalid."""
+        """Process a message. Raises ProtocolError for an invalid one."""
         if not connection.greeted:
             self._greet(connection, message)
         elif connection is self._worker:

@@ -1,10 +1,10 @@
-"""Warm interpreters: if many callables of one user need the same Python with the same variables, a helper that has
-started it once forks it for each of them, which takes a tenth of the time of a start.
+"""Warm interpreters: one helper starts Python once and forks it for each callable with the same user and variables. A
+fork takes a tenth of the time of a start.
 
-A helper runs none of the jobs' code: it is `callable_main.py --serve`, which imports cloudpickle and waits. It is
-shared only by attempts of one user whose interpreters would start identically. The forked process becomes a child of
-this process (made by the kernel directly, or as an orphan of a subreaper), like a spawned one; it continues only when
-told to, so a cancelled start never runs.
+A helper runs none of the jobs' code: it is `callable_main.py --serve`, which imports cloudpickle and waits. Only
+attempts of one user whose interpreters would start identically share a helper. The fork becomes a child of this
+process: the kernel creates it as one, or reparents it to this subreaper. It waits for permission to continue, so a
+cancelled start never runs.
 """
 
 import contextlib
@@ -45,19 +45,19 @@ class WarmPoolHost(Protocol):
             executable: The interpreter.
             argv: Its command line.
             env: Its variables.
-            descriptor: Passed to it as descriptor 3.
+            descriptor: Passed to the helper as descriptor 3.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The helper cannot be started.
         """
         ...
 
     def namespace(self, mounts: Sequence[Mount]) -> int | None:
-        """Return a descriptor of a namespace with `mounts`; None if there are none. Raises OSError."""
+        """Return a descriptor of a namespace with `mounts`; None without mounts. Raises OSError."""
         ...
 
     def adopt(self, pid: int) -> None:
-        """Record that `pid` is an intended child."""
+        """Record `pid` as a child of this process that is not an orphan."""
         ...
 
     def watch_helper(self, pid: int, ended: Callable[[], None]) -> None:
@@ -86,12 +86,12 @@ class WarmPool:
         err: int,
         mounts: Sequence[Mount] = (),
     ) -> int | None:
-        """Start the callable by a helper; return its pid, or None if it must be started as usual.
+        """Start the callable from a helper; return its pid, or None if it needs an ordinary start.
 
         Args:
             sharer: The user whose helpers may be used.
             executable: The interpreter.
-            argv: The usual command line; the last word is the payload's path.
+            argv: The ordinary command line; the last word is the payload's path.
             env: All its variables.
             cwd: Its working directory.
             out: Descriptor of its stdout.
@@ -201,7 +201,7 @@ class _Helper:
             payload: Path of the callable.
             env: Variables in addition to the helper's.
             cwd: The working directory.
-            descriptors: Of stdout, stderr and optionally the mount namespace to enter.
+            descriptors: Descriptors of stdout, stderr and optionally the mount namespace to enter.
             adopt: Called with the pid before the fork may run the payload.
 
         Raises:
@@ -232,7 +232,7 @@ class _Helper:
                 os.kill(self.pid, signal.SIGKILL)
 
     def is_ready(self) -> bool:
-        """Return whether it has started. Raises OSError if it is broken."""
+        """Return whether the helper has started. Raises OSError if it is broken."""
         if not self._ready:
             self._connection.setblocking(False)
             try:

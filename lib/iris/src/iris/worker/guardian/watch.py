@@ -1,4 +1,4 @@
-"""Measures the usage of the guardian's attempts, for their users and to enforce soft limits."""
+"""Measures the usage of the guardian's attempts, to display it and to enforce soft limits."""
 
 import contextlib
 import functools
@@ -45,16 +45,16 @@ _ALL: Final = frozenset({"memory", "pids"})
 
 
 class Watch:
-    """Measures the attempts of a guardian; does nothing while there are none.
+    """Measures a guardian's attempts; idle while there are none.
 
     Args:
         reactor: Schedules its calls.
-        runtime: Holds the attempts' processes.
+        runtime: Runs the attempts' processes.
         ability: How limits are enforced.
         live: The live attempts.
-        tell: Called when the worker is to be told of an attempt.
+        tell: Called with an attempt whose usage must be reported to the worker.
         table: Like `read_table`.
-        usage_s: Interval of complete measurements.
+        usage_s: Interval between complete measurements, in seconds.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Watch:
         self._seen_members: Mapping[str, Sequence[int]] = {}
 
     def limited(self, spec: ProcessSpec) -> ProcessSpec:
-        """Return the spec with the limits that apply to it on this host."""
+        """Return the spec with the limits that apply on this host."""
         if spec.dies_with_worker or self._ability.mode is LimitsMode.OFF:
             return spec if spec.limits == NO_LIMITS else replace(spec, limits=NO_LIMITS)
         limits = self._limits.get(spec.limits)
@@ -191,7 +191,7 @@ class Watch:
         return self._members(now).get(attempt.spec.owner, ())
 
     def _members(self, now: float) -> Mapping[str, Sequence[int]]:
-        """Return the processes of each attempt from /proc, at most a second old: reading it takes some ms."""
+        """Return the processes of each attempt from /proc, cached for a second, because reading it takes some ms."""
         if now >= self._members_due:
             self._members_due = now + SOFT_S
             self._seen_members = members(self._table(), self._runtime.owners())
@@ -283,7 +283,7 @@ class Watch:
         attempt.process.kill()
 
     def _stop_all(self, owner: str) -> None:
-        """Suspend all its processes, so that none creates others while they are killed; then kill them."""
+        """Suspend all processes of the attempt, so that none forks in the meantime; then kill them."""
         stopped: set[int] = set()
         for _ in range(_STOP_ROUNDS):
             found = pids_of(owner, self._table(), self._runtime.owners()) - stopped

@@ -1,4 +1,4 @@
-"""The machine that the worker runs on: its resources, its address, its end.
+"""Inspects the worker's machine: resources, address, preemption.
 
-For code that inspects the host; the usage of attempts is in `limits`.
+The usage of attempts is measured in `limits`.
 """

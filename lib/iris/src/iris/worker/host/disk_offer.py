@@ -1,4 +1,4 @@
-"""The disk that a worker offers: updated when the previous offer is certainly wrong."""
+"""The disk that a worker offers, updated only if the previous offer must be wrong."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,14 +8,14 @@ from iris.domain.resources import Resources
 
 _NOTABLE_BYTES: Final = 1024 * 1024
 _NOTABLE_SHARE: Final = 20
-"""A change is reported only if it is also this share of the offer."""
+"""A change must also exceed this share of the offer."""
 
 
 def next_offer(offered: int, free: int, reserved: int) -> int:
     """Return the bytes of disk to offer.
 
-    It is not known how much of their reserved disk the live attempts have used: anything between nothing and all. So
-    the true value is between `free` and `free + reserved`, and an offer in this range is kept.
+    The live attempts may have used any part of their reserved disk. So the right offer is between `free` and `free +
+    reserved`, and a previous offer in this range is kept.
 
     Args:
         offered: The current offer.
@@ -33,7 +33,7 @@ class CapacityOffer:
 
     Args:
         capacity: The initial offer.
-        free_disk: Returns the bytes that are currently free; None to keep the disk of `capacity`.
+        free_disk: Returns the bytes of free disk; None to keep the disk of `capacity`.
     """
 
     def __init__(self, capacity: Resources, free_disk: Callable[[], int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The variables that controllers and workers keep from their environment: settings of the host, no secrets.
+"""The environment variables that controllers and workers keep: settings of the host, no secrets.
 
 Tasks run as the user of their worker and can read /proc/PID/environ of its processes. The list is in
 docs/reference/iris-clusters.md.
@@ -27,7 +27,7 @@ PROXIES: Final = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"
 _SECRET: Final = re.compile(r"TOKEN|PASS(WORD|WD|PHRASE)|SECRET|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|COOKIE|NETRC")
 
 STORAGE_PREFIXES: Final = ("AWS_", "AZURE_", "CLOUDSDK_", "FSSPEC_", "GOOGLE_", "STORAGE_EMULATOR_")
-"""Variables for a controller's access to its remote state directory, which it hides from other processes."""
+"""Variables with a controller's credentials for its remote state directory, hidden from other processes."""
 
 
 def is_passed_to_tasks(name: str) -> bool:
@@ -59,11 +59,10 @@ def host_environment(environ: Mapping[str, str], *, storage: bool = False) -> di
 def hide_own_environment(*, storage: bool = False) -> None:
     """Remove all but the kept variables from this process, and erase them from /proc/PID/environ.
 
-    That file shows the memory in which the kernel placed them when the program started, regardless of later changes of
-    os.environ.
+    That file shows the variables as of the program's start, regardless of later changes to os.environ.
 
     Args:
-        storage: Keep the variables for remote storage, for this process alone.
+        storage: Keep the variables for remote storage, visible only to this process.
     """
     kept = host_environment(os.environ, storage=storage)
     for name in [name for name in os.environ if name not in kept]:

@@ -8,7 +8,7 @@ class OomKills:
     """The kernel's count of processes killed for lack of memory; each is claimed by at most one attempt.
 
     Args:
-        files: Counters to read: those of the worker's control groups, and the machine's; see `oom_counters`.
+        files: Files with the counters of the worker's control groups and of the machine; see `oom_counters`.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:

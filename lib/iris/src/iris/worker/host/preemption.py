@@ -1,4 +1,4 @@
-"""Detects that the platform reclaims this host."""
+"""Detects that the platform preempts this host."""
 
 import logging
 import time
@@ -19,17 +19,17 @@ class Platform(StrEnum):
     """The platform that a worker's host runs on."""
 
     NONE = "none"
-    """A platform that does not preempt hosts, or does not announce it."""
+    """A platform that announces no preemption."""
     GCE = "gce"
     """Compute Engine, whose metadata server announces preemption."""
 
 
 class GceHost:
-    """A virtual machine of Compute Engine, with its metadata server.
+    """A Compute Engine virtual machine with its metadata server.
 
     Args:
-        host: "host" or "host:port" of that server; None for its usual address (`rigging.gce_metadata.metadata_host`).
-        ask: Queries that server for a key; raises OSError.
+        host: "host" or "host:port" of the metadata server; None for the default (`rigging.gce_metadata.metadata_host`).
+        ask: Queries the metadata server for a key; raises OSError.
         clock: Returns monotonic time in seconds.
         sleep: Sleeps for a number of seconds.
     """
@@ -47,14 +47,14 @@ class GceHost:
         self._sleep = sleep
 
     def is_preempted(self) -> bool:
-        """Return whether it is being preempted; False if the server does not answer. Blocks for at most 1.5 s."""
+        """Return whether the host is being preempted; False if the server does not answer. Blocks for at most 1.5 s."""
         try:
             return self._ask("", _PATIENCE_S)[0]
         except OSError:
             return False
 
     def wait_until_preempted(self) -> None:
-        """Block until it is being preempted, about half a minute before it is gone."""
+        """Block until the host is being preempted, about half a minute before it stops."""
         backoff = ExponentialBackoff(initial=0.05, maximum=10.0, factor=3.0)
         query, complained = "", False
         while True:
@@ -75,6 +75,6 @@ class GceHost:
             self._sleep(backoff.next_interval())
 
     def _ask(self, query: str, timeout_s: float) -> tuple[bool, str]:
-        """Return whether it is preempted, and the tag of that answer. Raises OSError."""
+        """Return whether the host is being preempted, and the answer's etag. Raises OSError."""
         answer = self._ask_server(self._server, f"preempted{query}", timeout_s)
         return answer.value.upper() == "TRUE", answer.etag

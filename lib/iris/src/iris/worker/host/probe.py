@@ -20,10 +20,10 @@ from rigging.process.control_groups import CGROUP_ROOT, OWN_CGROUPS, cgroup_limi
 
 
 def place_of(work_dir: Path, boot: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
-    """Return an identifier that a copy of a work directory does not share: the host's boot, and the directory itself.
+    """Return an identifier of the host's boot and the work directory; a copy of the directory has another one.
 
     Args:
-        work_dir: The worker's directory, which its lock reserves for one worker at a time.
+        work_dir: The worker's directory.
         boot: The kernel's id of the boot; if empty, the result is empty.
     """
     try:
@@ -53,7 +53,7 @@ def probe_resources(
     Args:
         work_dir: The worker's directory.
         groups: The mount point of the cgroup filesystems.
-        own: Like /proc/self/cgroup.
+        own: A file like /proc/self/cgroup.
         cpus: Number of cpus that this process may use.
         memory: Bytes of memory of this machine.
     """
@@ -110,7 +110,7 @@ def python_versions(environ: Mapping[str, str]) -> list[str]:
 def source_address(controller_address: str) -> str:
     """Return this host's address for machines on the way to "host:port"; empty if only this host can reach it.
 
-    The system is asked which source address it would use; nothing is sent. IPv6 addresses are in brackets.
+    The address is the system's source address for that route; nothing is sent. IPv6 addresses are in brackets.
     """
     host, _, port = controller_address.rpartition(":")
     with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Removal of the files of tasks, of any depth and modes."""
+"""Removes tasks' files of any depth and mode."""
 
 import itertools
 import logging
@@ -10,10 +10,10 @@ logger = logging.getLogger(__name__)
 
 
 def remove_tree(path: str) -> None:
-    """Remove a file, or a directory of any depth and modes; what cannot be removed is logged and left.
+    """Remove a file, or a directory of any depth and modes; log a path that cannot be removed.
 
-    Directories are moved next to `path` before they are emptied, so that neither depth nor path length matters. A
-    process that can still write in them cannot cause anything else to be removed or changed: links are not followed.
+    Directories are moved next to `path` before they are emptied, so neither depth nor path length matters. Links are
+    not followed, so a process that writes in them meanwhile cannot make this remove or change other files.
     """
     waiting = [path]
     names = (f"{path}.{number}" for number in itertools.count())

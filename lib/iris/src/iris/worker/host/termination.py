@@ -1,4 +1,4 @@
-"""Reasons for a worker to end other than its controller: signals, and the platform."""
+"""Detects signals and platform events that end a worker."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,10 @@ class TerminationSignals:
 
     Attributes:
         received: Set when the worker should end.
-        interrupted_again: Set by a further Ctrl-C (SIGINT): the user does not want to wait.
+        interrupted_again: Set by a second Ctrl-C (SIGINT), which means that the user does not want to wait.
 
     Args:
-        host: The host, if its platform may preempt it and announces it.
+        host: The host, if its platform announces preemptions.
     """
 
     def __init__(self, host: GceHost | None, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +27,7 @@ class TerminationSignals:
         self._preempted = False
 
     def watch(self) -> None:
-        """Start watching, to set `received` when the worker should end."""
+        """Start to watch the signals and the platform, and set `received` at the first event."""
         self._loop.add_signal_handler(signal.SIGTERM, self.received.set)
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
         if self._host is not None:
@@ -35,7 +35,7 @@ class TerminationSignals:
             threading.Thread(target=self._watch_host, args=(self._host,), name="iris-preemption", daemon=True).start()
 
     async def is_host_preempted(self) -> bool:
-        """Whether the worker should end because the platform preempts its host."""
+        """Whether the platform preempts the host."""
         if self._host is None or not self.received.is_set():
             return False
         return self._preempted or await asyncio.to_thread(self._host.is_preempted)

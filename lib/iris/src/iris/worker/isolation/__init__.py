@@ -1,4 +1,4 @@
-"""Protects tasks from each other's writes: views of shared directories in mount namespaces, or private copies.
+"""Protects tasks from each other's writes with mount namespaces or private copies.
 
-`plan` decides (pure), `views` mounts.
+`plan` determines the mounts (pure); `views` makes them.
 """

@@ -1,4 +1,4 @@
-"""The directories that an overlay needs for writes, and their fast removal if nothing was written."""
+"""Creates an overlay's directories for writes, and removes them fast if they are unused."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from typing import Final
 _WORK: Final = ".work"
 _MADE_BY_KERNEL: Final = ("work/incompat/volatile", "work/incompat", "work")
 _DIRTY: Final = "work/incompat/volatile/dirty"
-"""Left in a work directory by a mount with the option "volatile"."""
+"""A mount with the option "volatile" leaves this directory in the work directory."""
 
 
 def layer_paths(layer: str) -> tuple[str, str]:
@@ -19,10 +19,10 @@ def layer_paths(layer: str) -> tuple[str, str]:
 def make_layer(layer: str, below: str = "") -> tuple[str, str]:
     """Create the upper directory and the work directory of `layer`; return both. Raises OSError.
 
-    Files that the worker placed in the upper directory before belong to the attempt's view.
+    Files already in the upper directory belong to the attempt's view.
 
     Args:
-        layer: In a directory in which tasks cannot replace it.
+        layer: The layer's directory, where tasks cannot replace it.
         below: The lower directory, whose owner becomes the owner of the upper one; empty for this process's user.
     """
     upper, work = layer_paths(layer)
@@ -43,9 +43,7 @@ def make_layer(layer: str, below: str = "") -> tuple[str, str]:
 
 
 def remove_unused_layers(directory: str) -> bool:
-    """Remove a directory of layers if nothing was written to them; return False if the rest must be removed
-    otherwise.
-    """
+    """Remove a directory of unused layers; return False if some were used and must be removed recursively."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Mounts of an attempt over shared directories: decided here, made by `views` and `attempts.directories`."""
+"""Determines an attempt's mounts over shared directories; `views` and `attempts.directories` make them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class IsolationMode(StrEnum):
-    """Ways of keeping a task from changing shared files, best first."""
+    """How tasks are kept from changing shared files, strongest first."""
 
     OVERLAY = "overlay"
     """Shared directories are read-only; an attempt's bundle and environment have a layer on top for its writes."""
@@ -22,10 +22,10 @@ class Mount:
     """Shows an attempt other files at `target`.
 
     Args:
-        source: The files that it sees. With a layer they are never written; without one they are the attempt's own, or
+        source: The directory to show. With a layer it is never written; without one it belongs to the attempt, or is
             read-only if equal to `target`.
-        layer: A directory to be created for its writes.
-        over: With a layer: a directory whose files cover those of `source`, and are never written either.
+        layer: The directory to create for the attempt's writes.
+        over: With a layer: a directory whose files cover those of `source`; also never written.
     """
 
     target: str
@@ -34,12 +34,12 @@ class Mount:
     over: str = ""
 
     def words(self) -> list[str]:
-        """Return the JSON form."""
+        """Return the mount as JSON."""
         return [self.target, self.source, self.layer, self.over]
 
 
 def mounts_from(words: Sequence[Sequence[Any]]) -> tuple[Mount, ...]:
-    """The inverse of `Mount.words`. Raises TypeError, ValueError."""
+    """Return the mounts from JSON, the inverse of `Mount.words`. Raises TypeError, ValueError."""
     return tuple(Mount(*map(str, mount)) for mount in words)
 
 
@@ -54,10 +54,10 @@ def mounts_of(
 
     Args:
         mode: How tasks are isolated on this host.
-        bundle: The directory of its whole bundle; empty for none.
-        environment: Its virtual environment, if that is not already read-only for all tasks.
-        own_directory: The attempt's directory; `private_copy` of it contains the copy of the bundle, if needed.
-        compiled: Returns the directory with the compiled files of a directory; empty if there is none.
+        bundle: The directory of the attempt's whole bundle; empty for none.
+        environment: The attempt's virtual environment, unless it is already read-only for all tasks.
+        own_directory: The attempt's directory; see `private_copy` for the copy of the bundle.
+        compiled: Returns the directory with the compiled files of a source directory; empty if there is none.
     """
     match mode:
         case IsolationMode.OVERLAY:
@@ -70,13 +70,13 @@ def mounts_of(
 
 
 def variables_of(mode: IsolationMode) -> dict[str, str]:
-    """Return the variables of all tasks."""
+    """Return the environment variables of all tasks in this mode."""
     # What Python compiles on its way would count as a change of the environment.
     return {"PYTHONDONTWRITEBYTECODE": "1"} if mode is IsolationMode.COPY else {}
 
 
 def bundle_layer(own_directory: str) -> str:
-    """Return the directory for an attempt's changes to its bundle, if it has a layer."""
+    """Return the directory of an attempt's layer over its bundle, if any."""
     return f"{own_directory}/bundle"
 
 

@@ -1,4 +1,4 @@
-"""Detection of changes to a directory, where no mount can protect it from tasks."""
+"""Detects changes to directories that no mount protects from tasks."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from iris.worker.host.removal import remove_tree
 
 
 class Seals:
-    """Records the state of finished directories; unrecorded ones count as changed."""
+    """Records the state of finished directories; a directory without a record counts as changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, bytes] = {}
@@ -19,9 +19,7 @@ class Seals:
         self._known[str(path)] = tree_state(path)
 
     def is_intact(self, path: Path) -> bool:
-        """Return whether nothing below `path` was written, removed, added or had its mode changed since it was
-        sealed.
-        """
+        """Return whether no content, name or mode below `path` has changed since `seal`."""
         known = self._known.get(str(path))
         if known is None:
             return False
@@ -32,9 +30,10 @@ class Seals:
 
 
 def tree_state(path: Path) -> bytes:
-    """Return a digest of names, numbers, sizes, modes and change times of everything below `path`.
+    """Return a digest of the names, inodes, sizes, modes and change times of all files below `path`.
 
-    Any write changes it, because a file's change time (ctime) cannot be set. Takes one stat per file. Raises OSError.
+    Any write changes the digest, because a file's change time (ctime) cannot be set. Takes one stat per file. Raises
+    OSError.
     """
     digest = hashlib.blake2b(digest_size=16)
     waiting = [str(path)]
@@ -51,7 +50,7 @@ def tree_state(path: Path) -> bytes:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a bundle to `target`, which must not exist, so that its owner can change all of it. Raises OSError."""
+    """Copy a bundle to the new directory `target`, writable by its owner. Raises OSError."""
     try:
         target.mkdir(mode=0o700)
         with os.scandir(source) as entries:
@@ -71,7 +70,7 @@ def copy_tree(source: Path, target: Path) -> None:
 def own_tree(path: Path, uid: int) -> None:
     """Change the owner of a file or tree to a uid and its group, children first. Raises OSError.
 
-    Until a directory belongs to the uid only root can replace entries in it, so links are not followed.
+    No link is followed: only root can replace entries of a directory that does not belong to the uid yet.
     """
     for directory, folders, names in os.walk(path, topdown=False):
         for name in (*folders, *names):

@@ -63,8 +63,8 @@ def bind(source: str, target: str, read_only: bool) -> None:
 
     Args:
         source: The directory.
-        target: A directory, which is hidden by it.
-        read_only: Whether it is read-only there.
+        target: The directory that `source` hides.
+        read_only: Whether `target` is read-only.
     """
     mount(source, target, "", MS_BIND | MS_REC)
     if read_only:
@@ -89,7 +89,7 @@ def clear_ambient() -> None:
 
 
 def _capabilities() -> tuple[int, int]:
-    """Return the effective and permitted ones."""
+    """Return the effective and permitted capabilities."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     data = ctypes.create_string_buffer(24)
     _check(_libc.capget(header, data), "capget")

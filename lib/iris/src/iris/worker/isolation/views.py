@@ -1,9 +1,9 @@
-"""Mount namespaces in which tasks start: shared files are read-only, or written to a layer of the attempt.
+"""Mount namespaces for tasks: shared files are read-only, or the attempt's writes go to its layer.
 
-The process that starts tasks (the guardian) has one thread. It keeps two mount namespaces: its original one, in which
-tools of the worker run, and the tasks' one, in which shared files are read-only. It stays in the latter, so that a task
-without its own mounts costs nothing. For an attempt with mounts it creates a namespace from it, starts the attempt
-there, and returns; the kernel removes the namespace with its last process.
+The guardian starts tasks and has one thread and two mount namespaces. Tools of the worker run in its original
+namespace. In the tasks' namespace shared files are read-only. The guardian stays in the tasks' namespace, so a task
+without mounts of its own costs nothing. For an attempt with mounts it copies that namespace, starts the attempt in the
+copy, and returns. The kernel removes a namespace with its last process.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class _Kept:
     """A namespace in which the layers of some mounts are mounted, reused by one attempt after another.
 
     Args:
-        marks: Marks of the directories that it shows, and of the layers.
+        marks: Marks of the mounted directories and of the layers.
     """
 
     namespace: int
@@ -62,7 +62,7 @@ class ViewFailed(OSError):
 
 
 class TaskViews:
-    """The namespaces of one guardian. Only for a single-threaded process, which it changes."""
+    """The namespaces of one guardian. Moves the calling process, which must be single-threaded."""
 
     def __init__(
         self, ability: _Ability, home: int, shared: int, in_user_namespace: bool, most_kept: int = MOST_KEPT
@@ -70,7 +70,7 @@ class TaskViews:
         self._most_kept = most_kept
         self.mode = ability.mode
         self.in_user_namespace = in_user_namespace
-        """Whether this process has capabilities that its children lose."""
+        """Whether this process must drop capabilities for its children."""
         self._options = ability.options
         self._home = home
         self._shared = shared
@@ -92,7 +92,7 @@ class TaskViews:
             raise ViewFailed(error.errno, f"the host cannot show the task its files: {error.strerror}") from error
 
     def drop_unused(self) -> bool:
-        """Release kept mounts that were not used since the last call; return whether some are left."""
+        """Release kept mounts that were not used since the last call; return whether any are left."""
         for mounts, kept in list(self._kept.items()):
             if kept.is_used:
                 kept.is_used = False
@@ -101,7 +101,7 @@ class TaskViews:
         return bool(self._kept)
 
     def _enter_kept(self, mounts: tuple[Mount, ...]) -> bool:
-        """Enter a copy of a kept namespace with these mounts and without writes; return False if there is none."""
+        """Enter a copy of a kept namespace with these mounts and unused layers; return False if there is none."""
         kept = self._kept.get(mounts)
         if kept is None:
             return False
@@ -115,8 +115,8 @@ class TaskViews:
         return True
 
     def _keep(self, mounts: tuple[Mount, ...], sources: _Marks) -> None:
-        """Keep this namespace for attempts with the same mounts, and continue in a copy, so that mounts of the task
-        stay private.
+        """Keep this namespace for attempts with the same mounts, and continue in a copy, so that the task's mounts stay
+        private.
         """
         with contextlib.suppress(OSError):  # without descriptors the next one is made anew
             namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
@@ -134,7 +134,7 @@ class TaskViews:
 
     @contextlib.contextmanager
     def outside(self) -> Iterator[None]:
-        """Context manager: processes started in it can write the shared files. The working directory is "/" in it."""
+        """Context manager: processes started in it can write shared files. The working directory is "/" inside."""
         if self.mode is IsolationMode.COPY:
             yield
             return
@@ -154,7 +154,7 @@ class TaskViews:
 
     @contextlib.contextmanager
     def may_enter_namespaces(self) -> Iterator[None]:
-        """Context manager: processes started in it may enter the result of `namespace`."""
+        """Context manager: processes started in it may enter namespaces returned by `namespace`."""
         if self.mode is IsolationMode.COPY or not self.in_user_namespace:
             yield
             return
@@ -166,12 +166,12 @@ class TaskViews:
 
 
 def no_views() -> TaskViews:
-    """Return views for a host on which nothing can be mounted."""
+    """Return views for a host that allows no mounts."""
     return TaskViews(_Ability(IsolationMode.COPY), -1, -1, False)
 
 
 def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY, most_kept: int = MOST_KEPT) -> TaskViews:
-    """Determine what the host allows, log it, and move this process to the tasks' namespace.
+    """Find the host's strongest isolation, log it, and move this process to the tasks' namespace.
 
     The working directory is "/" afterwards.
 
@@ -201,7 +201,7 @@ def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY, most
 
 
 def shared_paths(work_dir: Path) -> list[str]:
-    """Return directories that all tasks use and none may change: caches, the worker's environment and its packages."""
+    """Return the directories that tasks share read-only: caches, the worker's environment and its packages."""
     found = [str(work_dir / name) for name in _PROTECTED]
     if sys.prefix != sys.base_prefix:
         found.append(sys.prefix)
@@ -217,7 +217,8 @@ def shared_paths(work_dir: Path) -> list[str]:
 
 
 def _apply(mount: Mount, options: str) -> bool:
-    """Mount; return whether it is a layer at its own place, which can be reused if this attempt writes nothing."""
+    """Make a mount; return whether it is a layer in its own directory, which is reusable if this attempt writes
+    nothing."""
     if not mount.layer:
         syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
         return False
@@ -237,7 +238,7 @@ def _layers(mounts: Sequence[Mount]) -> list[str]:
 
 
 def _source_marks(mounts: Sequence[Mount]) -> _Marks:
-    """Return marks that also change if a directory itself was changed, because a mount keeps showing the old files."""
+    """Return marks that also change if a directory's entries changed, because a mount keeps showing the old files."""
     try:
         changed = tuple((0, os.stat(path).st_ctime_ns) for path in _sources(mounts))
     except OSError:
@@ -248,7 +249,7 @@ def _source_marks(mounts: Sequence[Mount]) -> _Marks:
 def _marks(paths: Sequence[str]) -> _Marks:
     """Return marks that change if a directory was replaced; empty if one does not exist.
 
-    A mounted directory keeps its inode, so that no other directory can have the same number.
+    A mounted directory keeps its inode, so no other directory gets the same number.
     """
     try:
         found = [os.stat(path) for path in paths]
@@ -278,7 +279,7 @@ def _enter_own_namespace(in_user_namespace: bool) -> None:
 
 
 def _find_ability(work_dir: Path, best: IsolationMode) -> tuple[_Ability, list[str]]:
-    """Return the strongest isolation that works here, and why nothing stronger does."""
+    """Return the strongest isolation that works on this host, and why no stronger one does."""
     reasons: list[str] = []
     if best is IsolationMode.COPY:
         return _Ability(IsolationMode.COPY), ["nothing better is wanted"]
@@ -298,7 +299,7 @@ def _find_ability(work_dir: Path, best: IsolationMode) -> tuple[_Ability, list[s
 
 
 def _tried(work_dir: Path, work: Callable[[Path], None]) -> str:
-    """Run `work` in a fork with its own namespace and directory; return why it failed, empty if it did not."""
+    """Run `work` in a fork with its own namespace and directory; return the error, empty if it succeeded."""
     place = work_dir / f".probe-{secrets.token_hex(4)}"
     place.mkdir()
     read_end, write_end = os.pipe()

@@ -1,4 +1,4 @@
 """Limits and usage of attempts: memory, processors, disk, processes.
 
-Decisions are pure; `probe`, `groups`, `processes` and `disk` inspect the host.
+`probe`, `groups`, `processes` and `disk` access the host; the other modules are pure.
 """

@@ -10,7 +10,7 @@ _CURE: Final = {MEMORY: "--memory", DISK: "--disk"}
 
 
 def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
-    """The message of an attempt in which the kernel killed processes for lack of memory.
+    """Return the message for an attempt of which the kernel killed processes for lack of memory.
 
     Args:
         limit_bytes: The attempt's limit; 0 if it had none and the host ran out of memory.
@@ -31,12 +31,12 @@ def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
 
 
 def beyond_soft(what: str, limit: int, used: int) -> Breach:
-    """The message of an attempt that was ended because it exceeded a soft limit.
+    """Return the message for an attempt that was killed because it exceeded a soft limit.
 
     Args:
         what: MEMORY, DISK or PROCESSES.
         limit: Bytes, or number of processes.
-        used: In the same unit.
+        used: The usage in the same unit.
     """
     if what == PROCESSES:
         return Breach(what, f"too many processes: limit {limit}, seen {used}; it was ended")
@@ -49,11 +49,11 @@ def beyond_soft(what: str, limit: int, used: int) -> Breach:
 
 
 def would_have_ended(placed_by: int, used: int) -> Breach:
-    """The message of an attempt that uses more memory than it was placed with, without a limit from its submitter.
+    """Return the message for an attempt without a memory limit that uses more memory than the scheduler assumed.
 
     Args:
-        placed_by: Bytes that it was placed with.
-        used: Bytes that it uses.
+        placed_by: Bytes that the scheduler assumed.
+        used: Bytes in use.
     """
     return Breach(
         MEMORY_WARNING,
@@ -63,11 +63,11 @@ def would_have_ended(placed_by: int, used: int) -> Breach:
 
 
 def beyond_share(share: int, used: int) -> Breach:
-    """The message of an attempt that was ended because the host's disk was full and it exceeded its share the most.
+    """Return the message for an attempt that was killed because the disk was full and it exceeded its share the most.
 
     Args:
         share: Bytes of its share.
-        used: Bytes that it has written.
+        used: Bytes that the attempt has written.
     """
     return Breach(
         DISK,
@@ -77,7 +77,7 @@ def beyond_share(share: int, used: int) -> Breach:
 
 
 def processes_refused(limit: int, refused: int) -> Breach:
-    """The message of an attempt that the kernel did not allow to start more processes.
+    """Return the message for an attempt that the kernel refused further processes.
 
     Args:
         limit: Maximum number of processes and threads.

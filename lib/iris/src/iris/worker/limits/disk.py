@@ -13,8 +13,8 @@ _DELETED: Final = " (deleted)"
 class DiskScan:
     """One walk through some directories, without other file systems mounted below them.
 
-    Deleted files that are still open count, too, because they still take space. Those that are only mapped do not
-    count; /proc shows them to root only.
+    Deleted files that are still open count, because they still take space. Deleted files that are only mapped do not
+    count, because /proc shows them only to root.
 
     Args:
         places: The directories.
@@ -31,7 +31,7 @@ class DiskScan:
     ) -> None:
         self.total_bytes = 0
         self.deleted_bytes = 0
-        """The part of the total that is in deleted files."""
+        """The bytes of the total that are in deleted files."""
         self.entries = 0
         self._below = tuple(f"{place.rstrip('/')}/" for place in (*places, *seen_as))
         self._pids = pids
@@ -43,7 +43,7 @@ class DiskScan:
         return self._pids is not None
 
     def go_on(self, entries: int) -> bool:
-        """Process that many more entries; return whether none are left."""
+        """Process up to this many more entries; return whether the scan is complete."""
         return any(next(self._steps, None) is None for _ in range(entries))
 
     def _walk(self, places: Sequence[str]) -> Iterator[bool]:

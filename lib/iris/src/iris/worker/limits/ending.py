@@ -1,4 +1,4 @@
-"""Explains an attempt's end by its limits, from the counters of that attempt alone. Pure."""
+"""Determines from an attempt's counters which limit ended it. Pure."""
 
 from iris.domain.usage import Usage
 from iris.worker.limits.breach import out_of_memory, processes_refused
@@ -26,8 +26,8 @@ def final_usage(before: Usage, reading: GroupReading | None, cpu_ms: int, leader
     Args:
         before: Its last measurement while it ran.
         reading: The last reading of its group; None if it had none.
-        cpu_ms: Processor time of the command and the children that it has waited for.
-        leader_peak_bytes: Maximum memory of one of these.
+        cpu_ms: Processor time of the command and its reaped children.
+        leader_peak_bytes: Peak memory of the largest of these processes.
         at_ms: Current time (Unix ms).
     """
     counted = reading if reading is not None else GroupReading()

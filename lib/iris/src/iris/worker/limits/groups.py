@@ -1,9 +1,8 @@
-"""Control groups of attempts: created before an attempt starts, entered to start it, read, and then reused or removed.
+"""Creates, enters, reads, reuses and removes the control groups of attempts.
 
-A process that writes its own number to another group's file takes about 15 us with version 1 (`tasks`); moving another
-process takes the kernel a grace period, 10 ms on an idle host. So the single-threaded guardian enters the group, starts
-the attempt, which inherits the group, and returns. The limits are set after that: otherwise the kernel could kill the
-guardian when the attempt has no room to start.
+With version 1 a process moves itself in about 15 us; moving another process takes an RCU grace period, 10 ms on an idle
+host. So the single-threaded guardian enters the group, starts the attempt, which inherits the group, and returns. It
+sets the limits afterwards: otherwise the kernel could kill the guardian if the limit is too low for the start.
 """
 
 import contextlib
@@ -20,11 +19,11 @@ from iris.worker.limits.plan import NO_LIMITS, GroupReading, Hierarchy, LimitReq
 logger = logging.getLogger(__name__)
 
 JOIN_VARIABLE: Final = "IRIS_JOIN_GROUPS"
-"""The files to which the fork of a warm interpreter writes its number; removed from its environment."""
+"""The variable with the files to which the fork of a warm interpreter writes its pid; removed before the task runs."""
 
 _MOST_FREE: Final = 32
 _LITTLE_LEFT_BYTES: Final = 1024 * 1024
-"""A group with at most this much file cache left by its attempt can be reused."""
+"""A group can be reused if its attempt left at most this much file cache."""
 _STUCK_AT_A_TIME: Final = 8
 _READ_BYTES: Final = 16_384
 
@@ -42,10 +41,10 @@ class Tree:
     """A tree in which groups can be created.
 
     Args:
-        hierarchy: The hierarchy; its directory contains the groups.
-        home: Descriptor of the file by which this process returns to its own group.
+        hierarchy: The hierarchy whose directory contains the groups.
+        home: Descriptor of the file that moves this process back to its own group.
         lock: Descriptor of a lock that marks the tree as used (`iris.worker.limits.stale`); None for none.
-        has_swap_account: Whether swap is counted in it.
+        has_swap_account: Whether the kernel counts swap.
     """
 
     hierarchy: Hierarchy
@@ -55,7 +54,7 @@ class Tree:
 
     @property
     def join_file(self) -> str:
-        """Return the file of a group to which a process writes 0 to enter it."""
+        """Return a group's file to which a process writes 0 to enter the group."""
         return "tasks" if self.hierarchy.version == 1 else "cgroup.procs"
 
 
@@ -69,12 +68,12 @@ class Group:
 
 
 class AttemptGroups:
-    """Creates, reads and removes the groups of attempts. Only for a single-threaded process, which it moves between
-    groups.
+    """Creates, reads and removes the groups of attempts. Moves the calling process between groups, which must be
+    single-threaded.
 
     Args:
         trees: At least one tree.
-        make: Creates a group with all its files: see mkdir(2).
+        make: Creates a group's directory, like mkdir(2).
     """
 
     def __init__(self, trees: Sequence[Tree], make: Callable[[str], None] = os.mkdir) -> None:
@@ -143,7 +142,7 @@ class AttemptGroups:
                 os.write(tree.home, b"0")
 
     def join_words(self, group: Group) -> str:
-        """Return the files to which a process writes 0 to enter the group, for JOIN_VARIABLE."""
+        """Return the value of JOIN_VARIABLE: the files to which a process writes 0 to enter the group."""
         return "\n".join(f"{tree.hierarchy.directory}/{group.name}/{tree.join_file}" for tree in self._trees)
 
     def hold(self, group: Group) -> None:
@@ -185,14 +184,15 @@ class AttemptGroups:
             return []  # it is being removed
 
     def is_hurt(self, group: Group) -> tuple[int, int]:
-        """Return how many processes of a running attempt were killed for lack of memory, and how often it was refused
-        another.
+        """Return how many of a running attempt's processes the kernel killed for lack of memory, and how many it
+        refused.
         """
         path = self._path("memory", group)
         return (0 if path is None else self._kills(path)), self._refused(group)
 
     def end(self, group: Group) -> GroupReading:
-        """Return the last reading of a group whose processes are gone, and release it for reuse or remove it."""
+        """Return the last reading of a group whose processes have exited, and release the group for reuse or remove
+        it."""
         left = peak = kills = 0
         path = self._path("memory", group)
         if path is not None:
@@ -284,10 +284,10 @@ class AttemptGroups:
 
 
 def remove_group(path: str, kill: bool = False) -> bool:
-    """Remove a group and the groups that its attempt created below it; return False if a process in it does not end.
+    """Remove a group and its child groups; return False if a process in it does not exit.
 
     Args:
-        path: Its directory.
+        path: The group's directory.
         kill: Kill the processes in it.
     """
     with contextlib.suppress(OSError):
@@ -325,7 +325,7 @@ def _write(path: str, content: bytes) -> None:
 
 
 def _number(path: str) -> int:
-    """Return the number in a file; 0 if it has none, as with older kernels."""
+    """Return the number in a file; 0 if there is none, as with older kernels."""
     try:
         return int(_read(path))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Determines the control group files that enforce an attempt's limits. Pure: the host's state is passed as text."""
+"""Determines the control group settings that enforce an attempt's limits. Pure: the host's state is passed as text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class LimitsMode(StrEnum):
     """Ways in which a worker enforces the limits of attempts."""
 
     AUTO = "auto"
-    """By control groups if possible, else as soft limits."""
+    """With control groups if possible, otherwise as soft limits."""
     SOFT = "soft"
-    """By measuring: attempts beyond a limit are ended with a delay."""
+    """By measurements: an attempt over its limit is killed with a delay."""
     OFF = "off"
     """Not enforced."""
 
@@ -37,12 +37,12 @@ class LimitRequest:
     """Limits of one attempt; 0 for none.
 
     Args:
-        memory_bytes: Total of all its processes.
-        disk_bytes: Of its working directory and TMPDIR.
+        memory_bytes: Memory of all its processes together.
+        disk_bytes: Size of its working directory and TMPDIR.
         processes: Maximum number of processes and threads.
-        cpu_millis: Its weight against other attempts when all cores of the host are busy.
-        cpu_quota: Whether it gets no more than `cpu_millis`, even on an idle host.
-        memory_told: Memory in bytes above which it is told that a limit would have ended it; it continues.
+        cpu_millis: Its weight relative to other attempts when all cores are busy.
+        cpu_quota: Whether `cpu_millis` is also a maximum, even on an idle host.
+        memory_told: Memory in bytes above which its log gets a warning.
     """
 
     memory_bytes: int = 0
@@ -53,7 +53,7 @@ class LimitRequest:
     memory_told: int = 0
 
     def words(self) -> dict[str, Any]:
-        """Return the JSON form without absent limits."""
+        """Return the limits as JSON, without absent ones."""
         given = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in given.items() if value}
 
@@ -62,7 +62,8 @@ NO_LIMITS: Final = LimitRequest()
 
 
 def limits_from(words: object) -> LimitRequest:
-    """The inverse of `LimitRequest.words`; unknown keys are ignored. Raises ValueError for a negative limit."""
+    """Return the limits from JSON, the inverse of `LimitRequest.words`; ignore unknown keys. Raises ValueError for a
+    negative limit."""
     if not isinstance(words, Mapping):
         return NO_LIMITS
     names = ("memory_bytes", "disk_bytes", "processes", "cpu_millis", "memory_told")
@@ -77,7 +78,7 @@ def requested_limits(resources: Resources, enforced: str) -> LimitRequest:
 
     Args:
         resources: The requested resources.
-        enforced: The enforced ones: see `JobSpec.enforced`.
+        enforced: The resources to enforce: see `JobSpec.enforced`.
     """
     words = enforced.split(",")
     return LimitRequest(
@@ -152,9 +153,7 @@ WANTED: Final = {1: frozenset({"memory", "pids", "cpu", "cpuacct"}), 2: frozense
 
 
 def needed(hierarchies: Iterable[Hierarchy]) -> list[Hierarchy]:
-    """Return the trees in which to create groups, each with the controllers that are used of it, without unused
-    trees.
-    """
+    """Return the trees in which to create groups, each with the controllers to use."""
     return [
         Hierarchy(item.version, item.directory, used, item.is_root)
         for item in hierarchies
@@ -163,7 +162,7 @@ def needed(hierarchies: Iterable[Hierarchy]) -> list[Hierarchy]:
 
 
 Write = tuple[str, bytes]
-"""The name of a file of a group, and its content."""
+"""A file's name in the group, and the content to write."""
 
 
 def writes(
@@ -171,13 +170,13 @@ def writes(
 ) -> list[Write]:
     """Return the writes, in order, that make a group of a tree enforce `limits`.
 
-    Every value is written, including "no limit", because groups are reused.
+    The writes include "no limit", because groups are reused.
 
     Args:
-        version: Of control groups: 1 or 2.
+        version: The version of control groups: 1 or 2.
         controllers: The controllers of the tree.
         limits: The attempt's limits.
-        has_swap_account: Whether the kernel counts swap; if so, none may be used beyond the limit.
+        has_swap_account: Whether the kernel counts swap; if so, swap use is limited to zero.
     """
     return (_writes_v2 if version == 2 else _writes_v1)(controllers, limits, has_swap_account)
 
@@ -216,13 +215,13 @@ def _writes_v2(controllers: frozenset[str], limits: LimitRequest, has_swap_accou
 
 
 def shares_of(cpu_millis: int) -> int:
-    """Return the cpu weight: 1024 per core. An attempt that asked for no cpu gets a small weight."""
+    """Return the cpu weight: 1024 per core, a small weight for an attempt without a cpu request."""
     shares = max(cpu_millis, _LEAST_CPU_MILLIS) * _SHARES_PER_CORE // 1000
     return min(max(shares, _LEAST_SHARES), _MOST_SHARES)
 
 
 def most_processes(host_limits: Sequence[int]) -> int:
-    """Return the default maximum of processes and threads per attempt, which leaves room for others to start some.
+    """Return the default maximum of processes and threads per attempt, which leaves some for other attempts.
 
     Args:
         host_limits: Maximum numbers of processes of the host and of the worker's own group.
@@ -250,10 +249,10 @@ class GroupReading:
     Args:
         cpu_ms: Processor time.
         memory_bytes: Current usage, without reclaimable file cache.
-        memory_peak_bytes: Peak usage, without what is left when its processes are gone; 0 before that.
+        memory_peak_bytes: Peak usage, without the memory left when its processes have exited; 0 until then.
         processes: Current number of processes and threads.
-        oom_kills: Number of its processes that the kernel killed for lack of memory.
-        refused: Number of times the kernel refused it another process.
+        oom_kills: Number of out-of-memory kills.
+        refused: Number of processes that the kernel refused to start.
     """
 
     cpu_ms: int = 0

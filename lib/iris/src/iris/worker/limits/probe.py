@@ -1,4 +1,4 @@
-"""Determines, by creating one, whether a guardian can create control groups for its attempts on this host."""
+"""Tests whether a guardian can create control groups on this host."""
 
 import contextlib
 import logging
@@ -20,7 +20,7 @@ _RECORD: Final = "guardian.groups"
 _WANTED: Final = (("memory", "memory"), ("pids", "processes"), ("cpu", "cpu"))
 _OWN: Final = "guardian"
 BESIDE: Final = "iris-others"
-"""The group for the processes of a group that will have groups with controllers below it."""
+"""The child group for the processes of a group whose children have controllers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class LimitsAbility:
 
     Args:
         mode: The requested mode.
-        groups: Creates their groups; None if there are none.
-        missing: For each limit not enforced by groups (memory, processes, cpu), the reason.
+        groups: Creates the attempts' groups; None without control groups.
+        missing: The reason for each limit that groups do not enforce (memory, processes, cpu).
         processes: Default maximum of processes and threads of an attempt; 0 for no limit.
     """
 
@@ -61,7 +61,7 @@ def open_limits(
     files: HostFiles = HostFiles(),
     make: Callable[[str], None] = os.mkdir,
 ) -> LimitsAbility:
-    """Set up the best enforcement of limits that this host allows; remove what an earlier guardian left.
+    """Set up the strictest enforcement of limits that this host allows; remove an earlier guardian's groups.
 
     Args:
         work_dir: The guardian's work directory.
@@ -89,7 +89,7 @@ def open_limits(
 
 
 def close_limits(work_dir: Path, ability: LimitsAbility) -> None:
-    """Remove what `open_limits` has created, when nothing runs any more."""
+    """Remove the groups that `open_limits` created. Call it when no attempt is running."""
     if ability.groups is not None:
         ability.groups.close()
     _remove_recorded(work_dir)
@@ -120,7 +120,7 @@ def _find_trees(
 
 
 def _unified(hierarchies: Sequence[Hierarchy]) -> list[Hierarchy]:
-    """Return the version 2 tree if it has controllers: those given to version 1 are not available in it."""
+    """Return the version 2 tree if it has controllers; version 1 may have taken them."""
     found = []
     for item in hierarchies:
         if item.version == 2:
@@ -149,8 +149,8 @@ def _open_v1(work_dir: Path, hierarchy: Hierarchy, make: Callable[[str], None]) 
 
 
 def _open_v2(hierarchy: Hierarchy, own_group: Path | None) -> Tree:
-    """Open a version 2 tree. Groups with controllers cannot contain processes, so these are moved to sibling groups.
-    Raises OSError.
+    """Open a version 2 tree. A group with controllers for its children cannot contain processes, so these move to a
+    child group. Raises OSError.
     """
     if own_group is None:
         raise OSError("this process cannot have a group of its own")
@@ -169,7 +169,7 @@ def _open_v2(hierarchy: Hierarchy, own_group: Path | None) -> Tree:
 
 
 def _move_others(parent: Path, is_root: bool) -> None:
-    """Move the processes of a group that belongs to this worker (a service's, a container's) into a group below it."""
+    """Move the processes of this worker's group (a service's or a container's) into a child group."""
     pids = [int(word) for word in (parent / "cgroup.procs").read_text().split()]
     if not pids:
         return
@@ -186,18 +186,16 @@ def _move_others(parent: Path, is_root: bool) -> None:
 
 
 def _is_delegated(group: Path) -> bool:
-    """Return whether the group belongs to this worker alone: a group that systemd created in a service's group for its
+    """Return whether the group belongs only to this worker: the child group in which systemd starts a service's
     processes.
 
-    The service's own group cannot be used: nothing could be started in it while groups below it have controllers.
+    The service's own group is not usable: no process can start in it while its child groups have controllers.
     """
     return is_marked(group.parent) or (os.geteuid() != 0 and group.parent.stat().st_uid == os.geteuid())
 
 
 def _hand_down(group: Path) -> None:
-    """Enable the controllers of a service's delegated group in the group below it, which contains the service's
-    processes.
-    """
+    """Enable the controllers of a service's delegated group in its child group with the service's processes."""
     above = group.parent
     if is_marked(above):
         with contextlib.suppress(OSError):
@@ -206,7 +204,7 @@ def _hand_down(group: Path) -> None:
 
 
 def _try(tree: Tree, make: Callable[[str], None]) -> None:
-    """Create a group, enter it and return. Raises OSError, also if the process can enter but not return."""
+    """Create a group, enter it and leave it. Raises OSError, also if the process can enter but not leave."""
     groups = AttemptGroups([tree], make)
     group = groups.take(NO_LIMITS)
     try:
@@ -219,9 +217,7 @@ def _try(tree: Tree, make: Callable[[str], None]) -> None:
 
 
 def _remove_recorded(work_dir: Path) -> list[str]:
-    """Remove the groups that an earlier guardian recorded, and kill the processes in them; return those that remain for
-    now.
-    """
+    """Remove the groups that an earlier guardian recorded, and kill their processes; return the remaining groups."""
     record = work_dir / _RECORD
     try:
         lines = record.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Measures the processes of attempts through /proc alone, where no control groups count them."""
+"""Measures the processes of attempts through /proc, for hosts without control groups."""
 
 import os
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ class ProcessStat:
     """One line of /proc/PID/stat.
 
     Args:
-        parent: The pid of its parent.
-        cpu_ms: Processor time, including that of children it has waited for.
+        parent: The parent's pid.
+        cpu_ms: Processor time, including reaped children.
         memory_bytes: Resident memory; shared memory counts for each process.
-        threads: Number of threads; 0 if it has ended.
+        threads: Number of threads; 0 for a zombie.
     """
 
     parent: int
@@ -75,9 +75,9 @@ def tally(table: Mapping[int, ProcessStat], owners: Mapping[int, str]) -> dict[s
     """Return the usage of each owner's processes.
 
     Args:
-        table: As from `read_table`.
-        owners: Owner by pid, for processes with a known owner. A process belongs to the owner of its nearest known
-            ancestor.
+        table: The result of `read_table`.
+        owners: Owner by pid, for processes with a known owner. Other processes belong to the owner of their nearest
+            known ancestor.
     """
     known: dict[int, str | None] = dict(owners)
     found: dict[str, Tally] = {}

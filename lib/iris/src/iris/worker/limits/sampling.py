@@ -1,4 +1,4 @@
-"""Decides when to measure an attempt, and what the measurements mean. Pure: times and values are arguments."""
+"""Decides when to measure an attempt, and evaluates the measurements. Pure: times and values are arguments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,20 +10,21 @@ from iris.worker.limits.plan import DISK, MEMORY, PROCESSES, Breach, GroupReadin
 from iris.worker.limits.processes import Tally
 
 USAGE_S: Final = 5.0
-"""Interval of complete measurements."""
+"""Interval between complete measurements."""
 SOFT_S: Final = 1.0
-"""Interval of measurements of soft memory and process limits."""
+"""Interval between measurements for soft memory and process limits."""
 DISK_TICK_S: Final = 0.25
-"""Interval of checks of the file system's free space, while an attempt's disk is limited."""
+"""Interval between checks of the file system's free space, while an attempt's disk is limited."""
 DISK_S: Final = 2.0
-"""Interval of scans of an attempt's directories if its disk is limited; otherwise:"""
+"""Interval between scans of an attempt's directories if its disk is limited."""
 DISK_UNLIMITED_S: Final = 30.0
 DELETED_S: Final = 10.0
-"""Interval of scans for deleted files, which visit each descriptor; also after large writes."""
+"""Interval between scans for deleted files, which visit each descriptor; a large write makes one due earlier."""
 ROOM_S: Final = 1.0
-"""Interval of checks of the file system's free space, while no attempt's disk is limited."""
+"""Interval between checks of the file system's free space, while no attempt's disk is limited."""
 ROOM_PAUSE_S: Final = 30.0
-"""How long to wait for the removal of the files of an attempt that was ended for space, before another is ended."""
+"""How long to wait, after killing an attempt to free disk space, for the removal of its files before killing
+another."""
 _FULL_BYTES: Final = 64 * 1024 * 1024
 _FULL_SHARE: Final = 50
 _DISK_PAUSE: Final = 100
@@ -40,10 +41,10 @@ def usage_of(
     """Return the current usage of an attempt.
 
     Args:
-        before: Its last measurement, from which its disk usage is copied.
-        reading: Of its control groups; None if it has none.
-        seen: Its processes, if control groups do not count everything; otherwise None.
-        counted: The controllers with which groups count.
+        before: Its last measurement, the source of its disk usage.
+        reading: The reading of its control groups; None if it has none.
+        seen: The tally of its processes, if control groups do not count everything; otherwise None.
+        counted: The controllers that count usage.
         at_ms: Unix time.
     """
     reading, seen = reading or GroupReading(), seen or Tally()
@@ -61,12 +62,12 @@ def usage_of(
 
 
 def soft_breach(limits: LimitRequest, usage: Usage, counted: frozenset[str]) -> Breach | None:
-    """Return the limit that an attempt exceeds and that the kernel does not enforce; None if it exceeds none.
+    """Return the limit that an attempt exceeds without enforcement by the kernel; None if there is none.
 
     Args:
         limits: Its limits.
         usage: Its usage.
-        counted: Controllers with which the kernel enforces limits.
+        counted: The controllers that enforce limits.
     """
     if limits.memory_bytes and "memory" not in counted and usage.memory_bytes > limits.memory_bytes:
         return beyond_soft(MEMORY, limits.memory_bytes, usage.memory_bytes)
@@ -83,20 +84,20 @@ def disk_breach(limits: LimitRequest, disk_bytes: int) -> Breach | None:
 
 
 def is_full(free_bytes: int, size_bytes: int) -> bool:
-    """Return whether a file system has less than 64 MiB free, and less than a fiftieth of its size."""
+    """Return whether less than 64 MiB and less than 2% of a file system are free."""
     return free_bytes < min(_FULL_BYTES, size_bytes // _FULL_SHARE)
 
 
 def one_to_end(used: Mapping[str, int], limits: Mapping[str, int], free_bytes: int) -> tuple[str, int] | None:
-    """Return the attempt to end on a full disk, and its share: the one that has written most of those that exceed their
-    share.
+    """Return the attempt to kill on a full disk, and its share: among attempts over their share, the one that has
+    written most.
 
-    The part of the disk that is free or used by attempts is shared: each attempt with a `--disk` gets that amount, and
-    the others get equal parts of the rest. A single attempt gets all of it. None if no attempt exceeds its share.
+    The shares divide the free bytes and those used by attempts. An attempt with `--disk` gets that amount; the others
+    get equal parts of the rest. A single attempt gets all. None if no attempt exceeds its share.
 
     Args:
         used: Bytes used by each attempt.
-        limits: Limits of the limited attempts, all of which are within them.
+        limits: Limits of the limited attempts; none exceeds its limit.
         free_bytes: Free bytes.
     """
     others = {name: count for name, count in used.items() if name not in limits}
@@ -108,7 +109,7 @@ def one_to_end(used: Mapping[str, int], limits: Mapping[str, int], free_bytes: i
 
 
 def hurt(limits: LimitRequest, reading: GroupReading, peak_bytes: int) -> list[Breach]:
-    """Return the limit that a running attempt has reached by the kernel's counters; it may continue nevertheless.
+    """Return the limit that a running attempt has reached according to the kernel's counters; the attempt may continue.
 
     Args:
         limits: Its limits.
@@ -133,8 +134,8 @@ class DiskSchedule:
         free_bytes: Free bytes of the file system at the last scan; 0 if unknown.
         total_bytes: Result of the last scan.
         deleted_due: Time of the next scan for deleted open files.
-        deleted_bytes: Result of the last one.
-        looked_at: Time of the last scan; 0 if there was none.
+        deleted_bytes: Result of the last scan for deleted files.
+        looked_at: Time of the last scan; 0 before the first.
     """
 
     limit_bytes: int
@@ -150,7 +151,7 @@ class DiskSchedule:
         self.due = self.deleted_due = 0.0
 
     def is_due(self, now: float, free_bytes: int) -> bool:
-        """Return whether a scan is due: earlier if the file system has lost half of what the attempt may still write.
+        """Return whether a scan is due: earlier if the free space has shrunk by half of the attempt's remaining limit.
 
         Args:
             now: The current time.
@@ -171,7 +172,7 @@ class DiskSchedule:
 
         Args:
             now: The current time.
-            deleted_bytes: Its result.
+            deleted_bytes: The scan's result.
         """
         self.deleted_bytes, self.deleted_due = deleted_bytes, now + DELETED_S
 
@@ -181,7 +182,7 @@ class DiskSchedule:
         Args:
             now: The current time.
             took_s: Processor time of the scan.
-            total_bytes: Its result.
+            total_bytes: The scan's result.
             free_bytes: Free bytes of the file system.
         """
         self.total_bytes, self.free_bytes, self.looked_at = total_bytes, free_bytes, now
@@ -192,7 +193,7 @@ def soft_line(why: str) -> str:
     """Return the line at the start of the log of an attempt with a soft memory limit; "" for others.
 
     Args:
-        why: Why its limit is soft; empty if it is not.
+        why: Why its limit is soft; empty for a hard limit.
     """
     if not why:
         return ""

@@ -1,4 +1,4 @@
-"""Leaves a service's own control group, so that groups of attempts can be created below it (version 2)."""
+"""Leaves a service's own control group, so that it can have child groups for attempts (version 2)."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ from iris.worker.limits.plan import hierarchies_of
 logger = logging.getLogger(__name__)
 
 LEAF: Final = "worker"
-"""The group below the service's for its own processes; the same as in `DelegateSubgroup=` of its unit."""
+"""The child group for the service's own processes; equal to `DelegateSubgroup=` of its unit."""
 
 _MARKS: Final = ("trusted.delegate", "user.delegate")
 
@@ -31,19 +31,18 @@ def leave_service_group(
     mounts: Path = Path("/proc/self/mountinfo"),
     make: Callable[[str], None] = os.mkdir,
 ) -> Path | None:
-    """Move this process from a group that systemd delegated to its service into a leaf below it.
+    """Move this process from a group that systemd delegated to its service into a leaf group.
 
-    A group that contains processes cannot have groups with controllers below it. From version 254, systemd does this
-    itself if the unit asks for it (`DelegateSubgroup=`). Call this before starting other processes, which would stay
-    behind.
+    A group that contains processes cannot have child groups with controllers. systemd 254 and later moves the process
+    itself if the unit sets `DelegateSubgroup=`. Call this before starting other processes, which would stay behind.
 
     Args:
-        own: Like /proc/self/cgroup.
-        mounts: Like /proc/self/mountinfo.
-        make: Creates a group: see mkdir(2).
+        own: A file like /proc/self/cgroup.
+        mounts: A file like /proc/self/mountinfo.
+        make: Creates a group's directory, like mkdir(2).
 
     Returns:
-        The leaf; None if this process is in no such group, or cannot leave it.
+        The leaf group; None if this process is in no delegated group, or cannot leave it.
     """
     try:
         found = [item for item in hierarchies_of(own.read_text(), mounts.read_text()) if item.version == 2]

@@ -1,9 +1,8 @@
-"""Control groups of killed guardians: removed by the next guardian that creates its groups beside them.
+"""Removes the control groups of killed guardians, when a new guardian creates its groups in the same place.
 
-A guardian that uses the same work directory removes what its predecessor left there (`probe`). If the directory is
-gone, only the names of the groups are left. A group is removed only if it is empty, no process has the pid in its name,
-and it is not locked: a guardian locks its groups while it is alive, which also protects a guardian in another pid
-namespace.
+`probe` removes the groups that an earlier guardian of the same work directory recorded. This module handles work
+directories that no longer exist. It removes a group only if the group is empty and unlocked, and no process has the pid
+in its name. A guardian locks its groups while it is alive, which also protects guardians in other pid namespaces.
 """
 
 import fcntl
@@ -22,7 +21,7 @@ _AT_A_TIME: Final = 200
 
 
 def lock_group(path: str) -> int | None:
-    """Mark a group as used; return the descriptor that holds the mark until closed, or None if that is not possible."""
+    """Lock a group; return the descriptor that holds the lock until closed, or None if locking is not possible."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -41,7 +40,7 @@ def is_alive(pid: int) -> bool:
 
 
 def remove_stale(directory: str, alive: Callable[[int], bool] = is_alive) -> int:
-    """Remove the groups of dead guardians; return how many. What cannot be removed is left.
+    """Remove the groups of dead guardians; return how many. Skip groups that cannot be removed.
 
     Args:
         directory: The group below which guardians create theirs.
@@ -82,7 +81,8 @@ def _remove(path: str) -> bool:
 
 
 def _has_processes(path: str) -> bool:
-    """Return whether a process is in a group or below it; an empty group below it may be in use. Raises OSError."""
+    """Return whether a group or its child groups contain a process; an empty child group may be in use. Raises
+    OSError."""
     for place, _, files in os.walk(path):
         if "cgroup.procs" in files:
             with open(f"{place}/cgroup.procs", "rb") as file:

@@ -1,4 +1,4 @@
-"""The output of one attempt: its log, its last bytes for the worker, and lines of iris."""
+"""The output of one attempt: its log, its last bytes for the worker, and lines from iris."""
 
 from iris.worker.output.log_writer import LogWriter
 from iris.worker.processes import ProcessSpec
@@ -26,12 +26,12 @@ class AttemptOutput:
 
     @property
     def lost(self) -> str:
-        """How much output is missing from the log, and why; empty if it is complete."""
+        """How much output is missing from the log, and why; empty if none is."""
         return "" if self._writer is None else self._writer.lost
 
     @property
     def unmarked(self) -> str:
-        """The part of the lost output that the log does not mention, for lack of space."""
+        """The part of `lost` that the log does not mention for lack of space."""
         return "" if self._writer is None else self._writer.unmarked
 
     @property
@@ -50,22 +50,22 @@ class AttemptOutput:
         return True
 
     def note(self, text: str, now_ms: int) -> bool:
-        """Add a line of iris; return whether there is a log."""
+        """Add a line from iris; return whether there is a log."""
         if not self._spec.log:
             return False
         (self._writer or self._open()).note(text, now_ms)
         return True
 
     def mark_met(self, what: str) -> None:
-        """Record that the log mentions that the attempt reached this limit."""
+        """Record that the log mentions this limit."""
         self._met = (*self._met, what)
 
     def has_met(self, what: str) -> bool:
-        """Return whether the log mentions it."""
+        """Return whether the log mentions this limit."""
         return what in self._met
 
     def flush(self, now_ms: int) -> bool:
-        """Store unfinished lines, too, because a reader may wait for a prompt. Return whether there is a log."""
+        """Store unfinished lines, because a reader may wait for a prompt. Return whether there is a log."""
         if self._writer is None:
             return False
         self._writer.flush(now_ms)

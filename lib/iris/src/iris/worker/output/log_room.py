@@ -1,4 +1,4 @@
-"""Disk space for logs on the worker: checking it, and releasing what the controller has."""
+"""Checks the disk space for logs on the worker, and frees it once the controller has the content."""
 
 import ctypes
 import os
@@ -23,15 +23,13 @@ def is_nearly_full(descriptor: int) -> bool:
 
 
 def is_short(path: str | Path) -> bool:
-    """Return whether the file system of a file has so little free space that nothing should be buffered on it
-    needlessly.
-    """
+    """Return whether the free space of a file's file system is too low to buffer optional data."""
     found = os.statvfs(path)
     return found.f_bavail < found.f_blocks // 2 and found.f_bavail * found.f_frsize < _AMPLE
 
 
 def stored_bytes(descriptor: int) -> int:
-    """Return the bytes that a file takes on the disk, without its holes."""
+    """Return the bytes that a file uses on the disk, without its holes."""
     return os.fstat(descriptor).st_blocks * 512
 
 

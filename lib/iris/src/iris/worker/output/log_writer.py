@@ -1,4 +1,4 @@
-"""Writing a task's output to a growing file of log records, one per line, created with the first byte."""
+"""Writes a task's output to a file of log records, one per line; creates the file at the first byte."""
 
 import contextlib
 import errno
@@ -62,7 +62,7 @@ class LineSplitter:
         return encode(self._is_stderr, at_ms, rest, partial=True)
 
     def close(self, at_ms: int) -> bytes:
-        """Return the buffered bytes as the stream's last line; also terminates a line that was flushed in part."""
+        """Return the buffered bytes as the stream's last line; also end a line that was flushed in part."""
         if not self._rest and not self._open:
             return b""
         rest, self._rest, self._open = self._rest, b"", False
@@ -78,13 +78,13 @@ class LineSplitter:
 
 
 class LogWriter:
-    """Appends one attempt's output to its log. A reader may read all `size` bytes at any time.
+    """Appends one attempt's output to its log. The first `size` bytes can be read at any time.
 
-    Output for which the disk or the limit has no room is counted, and a note in the log states the amount as soon as
-    writing is possible again; its last `_LAST_BYTES` are written when the streams end.
+    If the disk is full or the limit is reached, output is dropped and counted. A note in the log states the amount as
+    soon as writing is possible again. The last `_LAST_BYTES` of the dropped output are written when the streams end.
 
     Args:
-        limit_bytes: Maximum number of bytes on the disk at a time, without those that a reader has released.
+        limit_bytes: Maximum number of bytes on the disk at a time, without bytes that a reader has released.
         write: Like `os.write`.
         is_full: Returns whether the disk of an open file is nearly full.
     """
@@ -122,7 +122,7 @@ class LogWriter:
 
     @property
     def lost(self) -> str:
-        """How much output is missing from the log, and why; empty if it is complete."""
+        """How much output is missing from the log, and why; empty if none is."""
         return "; ".join(lost_output(count, why).decode() for why, count in self._totals.items() if count)
 
     @property
@@ -134,14 +134,14 @@ class LogWriter:
         """Store output.
 
         Args:
-            is_stderr: Whether it is from stderr.
-            data: The bytes, split anywhere.
+            is_stderr: Whether the output is from stderr.
+            data: The bytes, which may end anywhere in a line.
             at_ms: Time of the read in Unix ms.
         """
         self._write((self._stderr if is_stderr else self._stdout).feed(data, at_ms), at_ms)
 
     def note(self, text: str, at_ms: int) -> None:
-        """Store a line of iris.
+        """Store a line from iris.
 
         Args:
             text: The line.
@@ -154,7 +154,7 @@ class LogWriter:
         self._write(self._stdout.flush(at_ms) + self._stderr.flush(at_ms), at_ms)
 
     def finish(self, at_ms: int) -> None:
-        """Close the file at the end of the streams: `size` is final."""
+        """Close the file at the end of the streams; `size` is then final."""
         self._write(self._stdout.close(at_ms) + self._stderr.close(at_ms), at_ms)
         if self._pending:
             last = b"".join(self._last)
@@ -196,7 +196,7 @@ class LogWriter:
             self._lose(records)
 
     def _look(self, count: int) -> None:
-        """Check whether there is room."""
+        """Check the limit and the free disk space."""
         self._checked_at = self.size
         why = ""
         try:
@@ -210,7 +210,7 @@ class LogWriter:
         self._why = why
 
     def _append(self, records: bytes) -> bool:
-        """Write all of it or nothing; return False with the reason in `_why`."""
+        """Write all the data or nothing; return False with the reason in `_why`."""
         written = 0
         try:
             descriptor = self._open()

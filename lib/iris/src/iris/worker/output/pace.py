@@ -1,8 +1,8 @@
-"""Rate limit of a task's output: a burst at once, then a bounded rate, which protects other tasks of the host.
+"""Rate limit of a task's output, with a burst, to protect other tasks of the host.
 
-Output that is not read stays in the task's pipe, and the task blocks on writing: nothing is lost. Without a limit, a
-task that only writes took a core of guardian and worker for 80 MB/s, and its neighbours' starts took three times as
-long (docs/performance.md, "Limits and usage of tasks").
+Unread output stays in the task's pipe, and the task blocks on its writes: nothing is lost. Without a limit, a task that
+writes 80 MB/s costs a core of guardian and worker, and other tasks start three times slower (docs/performance.md,
+"Limits and usage of tasks").
 """
 
 from typing import Final
@@ -10,14 +10,14 @@ from typing import Final
 BURST_BYTES: Final = 64 << 20
 BYTES_PER_SECOND: Final = 24 << 20
 _TURN_S: Final = 0.05
-"""A pause allows the bytes of this much time at once: a timer for each read would cost more than the read."""
+"""Minimum length of a pause, because a timer for each read would cost more than the read."""
 
 
 class OutputPace:
-    """Tells when to pause; both streams of one task share it.
+    """Computes pauses between reads; both streams of one task share it.
 
     Args:
-        burst_bytes: Number of bytes read without a pause after a quiet period.
+        burst_bytes: Number of bytes to read without a pause after a quiet period.
         bytes_per_s: The rate afterwards.
     """
 

@@ -1,4 +1,1 @@
-"""Prepares attempts: their code, their Python environment, their variables.
-
-For what happens before a start; does not use the controller.
-"""
+"""Prepares attempts: code, Python environment, variables. Does not use the controller."""

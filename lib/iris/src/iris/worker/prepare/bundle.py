@@ -1,4 +1,4 @@
-"""Blobs and bundles on this host: fetched once, verified, and written atomically."""
+"""Fetches blobs and bundles once, verifies them, and writes them atomically."""
 
 import asyncio
 import errno
@@ -32,7 +32,7 @@ _SHOWN = 3
 
 
 class BlobSource(Protocol):
-    """Source of blobs: the controller."""
+    """A source of blobs: the controller."""
 
     def fetch(self, digests: list[str]) -> AsyncIterator[tuple[str, int, bytes, bool]]:
         """Yield chunks (digest, offset, data, last), the chunks of one blob in order. Raises MarinError."""
@@ -42,20 +42,19 @@ class BlobSource(Protocol):
 class BundleStore:
     """Bundles unpacked below `paths.bundles`, blobs below `paths.blobs`.
 
-    Damaged files on this host are removed and fetched again: an unpacked bundle is compared with its manifest before
-    its first use by this process, and again if a file's times, size or mode have changed. A blob that the controller
-    does not have and an invalid bundle are the job's failure (START). An unreachable controller or a broken transfer is
-    charged to neither side (PREEMPTED: another attempt, not counted against the host). Only disk errors are the host's
-    failure (WORKER).
+    Damaged files are removed and fetched again. This process compares an unpacked bundle with its manifest before the
+    first use, and again if a file's times, size or mode have changed. An invalid bundle or a blob that the controller
+    does not have is the job's failure (START). An unreachable controller or a broken transfer counts against neither
+    the job nor the host (PREEMPTED). Only disk errors are the host's failure (WORKER).
 
     Args:
         paths: The worker's files.
         source: The controller.
         patience_s: How long to retry an unreachable controller.
-        seals: Detect changed bundles, where tasks can change them; these are unpacked again.
-        sound: Tracks verified bundles, where tasks cannot change them.
+        seals: Detect changed bundles, if tasks can change them; changed bundles are unpacked again.
+        sound: Tracks verified bundles, if tasks cannot change them.
         fetch_batch: Number of blobs to request at a time.
-        owner: The uid that owns unpacked bundles, because its tasks write to views of them; 0 for this process's.
+        owner: The uid that owns unpacked bundles, whose tasks write to views of them; 0 for this process's.
     """
 
     def __init__(
@@ -98,11 +97,11 @@ class BundleStore:
         return await self._flights.run(f"bundle {digest}", lambda: self._unpack(digest))
 
     def was_just_seen(self, digest: str) -> bool:
-        """Return whether bundle `digest` was found present and unchanged a moment ago; costs nothing."""
+        """Return whether bundle `digest` was verified a moment ago, without reading files."""
         return self._seals is None and self._sound.was_just_seen(self._paths.bundles / digest)
 
     def is_sound(self, digest: str) -> bool:
-        """Return whether the blob is here, and unchanged since it was verified."""
+        """Return whether the blob is stored here, unchanged since its verification."""
         known = self._seen_right.get(digest)
         return known is not None and known == signature(self._paths.blobs / digest)
 
@@ -124,7 +123,7 @@ class BundleStore:
         return path
 
     async def _sound_bundle(self, digest: str) -> Path:
-        """Return an unpacked bundle, repaired in place if it is damaged, because other attempts may run in it."""
+        """Return an unpacked bundle. Repairs a damaged one in place, because other attempts may run in it."""
         target = self._paths.bundles / digest
         if await asyncio.to_thread(self._sound.is_unchanged, target):
             return target
@@ -191,7 +190,7 @@ class BundleStore:
             await self._fetch(missing[start : start + self._fetch_batch], what)
 
     async def _fetch(self, digests: list[str], what: str) -> None:
-        """Fetch blobs; retry once if they arrive damaged, and for a while if the controller does not answer."""
+        """Fetch blobs; retry once if they arrive damaged, and repeatedly if the controller does not answer."""
         deadline = time.monotonic() + self._patience_s
         backoff = ExponentialBackoff(initial=0.05, maximum=1.0, factor=1.6, jitter=0.2)
         damaged = False
@@ -213,7 +212,7 @@ class BundleStore:
                 raise PreparationFailed(FailureKind.START, f"{what} cannot be fetched: {error}") from error
 
     async def _fetch_once(self, wanted: dict[str, None]) -> None:
-        """Fetch the `wanted` blobs, removing each from it when it has arrived. Raises MarinError, OSError."""
+        """Fetch the `wanted` blobs, removing each from `wanted` when it has arrived. Raises MarinError, OSError."""
         writer: _BlobWriter | None = None
         try:
             async for digest, offset, data, last in self._source.fetch(list(wanted)):
@@ -314,7 +313,7 @@ def signature(path: Path | str) -> Signature | None:
 
 
 def _is_right(path: Path, digest: str) -> bool:
-    """Return whether the file's content matches the blob's digest; remove it if not."""
+    """Return whether the file's content matches the blob's digest; remove the file if not."""
     try:
         with open(path, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() == digest:

@@ -1,6 +1,4 @@
-"""Whether an unpacked bundle matches the original: determined once by its content, later by the change times of its
-files.
-"""
+"""Checks whether an unpacked bundle matches the original: first by content, later by the files' change times."""
 
 import hashlib
 import os
@@ -17,11 +15,11 @@ from iris.worker.isolation.seals import tree_state
 from iris.worker.types import PreparationFailed
 
 _LOOK_EVERY_S: Final = 1.0
-"""A check takes one stat per file, and there may be hundreds of starts a second."""
+"""Limits the cost of checks, which take one stat per file: there may be hundreds of starts a second."""
 
 
 class SoundTrees:
-    """Records directories whose content was verified, with their state at that time.
+    """Records verified directories and their state at that time.
 
     Args:
         look_every_s: Minimum interval between two checks.
@@ -34,12 +32,12 @@ class SoundTrees:
         self._looked_at: dict[str, float] = {}
 
     def was_just_seen(self, path: Path) -> bool:
-        """Return whether it was verified, or found unchanged, a moment ago. Reads nothing."""
+        """Return whether the directory was checked a moment ago, without reading files."""
         looked_at = self._looked_at.get(str(path))
         return looked_at is not None and self._clock() - looked_at < self._look_every_s
 
     def is_unchanged(self, path: Path) -> bool:
-        """Return whether nothing below it was written, removed, added or had its mode changed since it was verified."""
+        """Return whether no content, name or mode in the directory has changed since it was verified."""
         key = str(path)
         now = self._clock()
         try:
@@ -53,7 +51,7 @@ class SoundTrees:
         return unchanged
 
     def found_right(self, path: Path, state: bytes) -> None:
-        """Record that its content was verified; `state` is its state before the content was read."""
+        """Record that the directory was verified; `state` is its state before its content was read."""
         self._states[str(path)] = state
         self._looked_at[str(path)] = self._clock()
 
@@ -89,13 +87,14 @@ def wrong_entries(
 
 
 def remove_strays(strays: Sequence[Path]) -> None:
-    """Remove files that do not belong to the bundle or are in the place of another."""
+    """Remove files that do not belong to the bundle or replace a file of the bundle."""
     for path in strays:
         remove_tree(str(path))
 
 
 def check_links(entries: list[BundleEntry], tree: Path) -> None:
-    """Raise PreparationFailed for a link that leads out of the tree, also through others: the worker reads it, too."""
+    """Raise PreparationFailed if a link leads out of the tree, directly or through other links, because the worker
+    follows links, too."""
     root = os.path.realpath(tree)
     for entry in entries:
         if entry.symlink_target and not f"{os.path.realpath(tree / entry.path)}/".startswith(f"{root}/"):
@@ -103,7 +102,7 @@ def check_links(entries: list[BundleEntry], tree: Path) -> None:
 
 
 def mode_of(entry: BundleEntry) -> int:
-    """Return the mode of a bundle's file: a task may write to its own view."""
+    """Return the mode of a bundle's file, which is writable because tasks may write to their own views."""
     return 0o755 if entry.executable else 0o644
 
 

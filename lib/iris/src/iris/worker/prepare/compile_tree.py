@@ -1,8 +1,8 @@
 """Compiles the Python files of a directory: `python -I compile_tree.py DIRECTORY PARTS TARGET`.
 
-A separate script, run by the tasks' interpreter of any version. Its result covers the directory: TARGET contains the
-`__pycache__` directories, and exists only when complete. PARTS stores compiled files by the digest of their source, for
-the next bundle, which usually differs in few files.
+A separate script, because the tasks' interpreter, of any version, runs it. TARGET gets the `__pycache__` directories,
+to mount over the source directory, and exists only when complete. PARTS caches compiled files by the digest of their
+source, because the next bundle usually differs in few files.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import shutil
 import sys
 
 _MOST_BYTES = 1024 * 1024
-"""Larger files are usually data in the form of Python code."""
+"""Larger files are usually data in Python syntax."""
 
 
 def compile_tree(tree: str, parts: str, target: str) -> int:
@@ -22,8 +22,8 @@ def compile_tree(tree: str, parts: str, target: str) -> int:
 
     Args:
         tree: The source directory.
-        parts: A directory for compiled files, stored by the digest of their source.
-        target: The result, written atomically.
+        parts: The cache of compiled files by the digest of their source.
+        target: The resulting directory, created atomically.
 
     Raises:
         OSError: There is no space, or a file cannot be read.

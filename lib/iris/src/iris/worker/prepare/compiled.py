@@ -1,4 +1,4 @@
-"""Directories with Python files compiled once, because the files that tasks compile are not kept."""
+"""Compiles the Python files of bundles and environments once, because files that tasks compile are discarded."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _PROGRAM: Final = Path(__file__).with_name("compile_tree.py")
 
 
 class CompiledTrees:
-    """Directories to mount over bundles and environments, created in the background.
+    """Compiled directories to mount over bundles and environments, created in the background.
 
     Args:
         base: The variables of the compiler.
@@ -36,7 +36,7 @@ class CompiledTrees:
         self._running: set[asyncio.Task[None]] = set()
 
     def over(self, tree: Path, python: str) -> str:
-        """Return the directory with `python`'s compiled files of a bundle or environment; empty if it does not exist
+        """Return the directory with `python`'s compiled files for a bundle or environment; empty if it does not exist
         (yet).
         """
         key = (tree, python)

@@ -1,4 +1,4 @@
-"""Third-party packages of tasks: virtual environments built once per key by uv from its cache."""
+"""Builds the virtual environments of tasks with uv, once per key."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _MARKER: Final = ".ready"
 _ERROR_BYTES: Final = 4096
 _WRITE: Final = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 _FORMAT: Final = 2
-"""Part of every key: change it when the way in which environments are built changes."""
+"""Part of every key; increment it when the build process changes."""
 
 _NO_VERSION: Final = re.compile(r"there (?:is|are) no versions? of\s+([A-Za-z0-9][A-Za-z0-9._-]*)")
 
@@ -48,18 +48,19 @@ class _Recipe:
     over: Interpreter | None = None
     """The environment whose packages are also visible."""
     copied: Path | None = None
-    """Sources copied during the build, because building may write next to its sources; `directory` is in it."""
+    """Sources to copy before the build, because a build may write next to its sources; contains `directory`."""
 
 
 class EnvironmentStore:
-    """Environments below `paths.envs`, each ready when its marker exists.
+    """Environments below `paths.envs`; an environment is complete if its marker file exists.
 
     Args:
-        base: The variables of uv (`task_env.base_variables`).
-        seals: Detect changed environments, where tasks can change them; these are rebuilt.
-        compiles: Whether to compile installed packages, because neither tasks nor `CompiledTrees` can do it later.
+        base: The environment variables for uv (`task_env.base_variables`).
+        seals: Detect changed environments, if tasks can change them; changed environments are rebuilt.
+        compiles: Whether to compile installed packages, because neither tasks nor `CompiledTrees` can compile them
+            later.
         owner: The uid that runs `tools` and owns environments; 0 for this process's.
-        unwanted_s: How long a build continues when no attempt waits for it any more.
+        unwanted_s: How long a build continues after the last waiting attempt is cancelled.
         limit_s: Timeout of one uv command.
     """
 
@@ -88,7 +89,8 @@ class EnvironmentStore:
     def locked_key(
         self, workspace: Workspace, extras: Sequence[str], packages: Sequence[str], python: Interpreter
     ) -> str:
-        """Return the key of a locked workspace's environment; equal keys mean equal third-party packages.
+        """Return the key of a locked workspace's environment; environments with equal keys have equal third-party
+        packages.
 
         Args:
             workspace: The workspace, with its lock file.
@@ -118,7 +120,7 @@ class EnvironmentStore:
             python: The interpreter.
 
         Raises:
-            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's.
+            PreparationFailed: The build failed (ENVIRONMENT); the message is uv's.
         """
         sync = ["sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups", "--no-editable"]
         for extra in sorted(set(extras)):
@@ -161,7 +163,7 @@ class EnvironmentStore:
             python: The interpreter.
 
         Raises:
-            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's.
+            PreparationFailed: The build failed (ENVIRONMENT); the message is uv's.
         """
         path = self._paths.envs / key
         install = ("pip", "install", "--python", str(path / "bin" / "python"), "--no-editable")
@@ -181,10 +183,10 @@ class EnvironmentStore:
         Args:
             packages: Requirements in pip's format.
             python: The interpreter.
-            over: Another environment whose packages are visible in it.
+            over: Another environment whose packages are also visible.
 
         Raises:
-            PreparationFailed: It cannot be built (ENVIRONMENT); the message is uv's.
+            PreparationFailed: The build failed (ENVIRONMENT); the message is uv's.
         """
         below = f"{over.program} {over.identity}" if over else ""
         key = self._key(f"plain {below} {self._settings() if packages else ''}", (), packages, python)
@@ -201,7 +203,7 @@ class EnvironmentStore:
         return hashlib.sha256(json.dumps([*parts, self._uv_version]).encode()).hexdigest()[:32]
 
     def _readable(self, project: Path) -> Path | None:
-        """Return what this process may read for a project: everything, or only its bundle if the job has
+        """Return the directory that this process may read for a project: everything, or only its bundle if the job has
         another uid.
         """
         return self._paths.bundle_of(project) if self._owner else None
@@ -245,7 +247,7 @@ class EnvironmentStore:
         return path
 
     def _discard(self, path: Path) -> None:
-        """Move an environment away at once, even while a process still writes to it, and remove it."""
+        """Rename an environment, even while a process still writes to it, and remove it."""
         target = str(self._paths.trash / secrets.token_hex(8))
         with contextlib.suppress(FileNotFoundError):
             move_away(str(path), target)
@@ -288,7 +290,8 @@ class EnvironmentStore:
             raise PreparationFailed(FailureKind.ENVIRONMENT, f"the environment could not be built: {output.strip()}")
 
     async def _newest(self, output: str, path: Path, cwd: Path, env: Mapping[str, str]) -> str:
-        """Return the newest version of a package whose requested version does not exist; empty for other failures."""
+        """Return a hint with a package's newest version if the requested version does not exist; empty for other
+        failures."""
         match = _NO_VERSION.search(output)
         if match is None or not (path / "bin" / "python").exists():
             return ""
@@ -299,7 +302,7 @@ class EnvironmentStore:
 
 
 def _mark(path: Path) -> None:
-    """Create the marker. Raises PreparationFailed if the build left something in its place; OSError."""
+    """Create the marker. Raises OSError, or PreparationFailed if the build created a file in its place."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
     except FileExistsError:

@@ -26,13 +26,11 @@ class ToolRunner(Protocol):
     """Runs a program to completion."""
 
     async def run(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[bool, str]:
-        """Run the program; return whether it succeeded, and the tail of its output.
-
-        It is killed if the caller is cancelled.
+        """Run the program; return whether it succeeded, and the tail of its output. Kill it if the caller is cancelled.
 
         Args:
             argv: The program and its arguments.
-            env: All its variables.
+            env: Its complete environment.
             cwd: Its working directory.
         """
         ...
@@ -44,7 +42,7 @@ class Interpreter:
 
     Args:
         version: "3.12.4".
-        identity: Differs between interpreters whose environments differ.
+        identity: Interpreters with equal identities can share environments.
         packages: Directory of its own packages.
     """
 
@@ -66,7 +64,7 @@ class Interpreters:
     """Finds interpreters and caches them.
 
     Args:
-        base: The variables of the programs.
+        base: The environment variables for the programs.
         cwd: Their working directory.
     """
 
@@ -80,11 +78,12 @@ class Interpreters:
     async def find(self, request: str, hint: str = "") -> Interpreter:
         """Return an interpreter that satisfies `request` ("3.12", ">=3.11,<3.13"; empty for any).
 
-        Tried in order: the worker's own, `hint`, what uv finds (installed by it, or on the PATH), version-named
-        programs on the PATH, and those next to the worker's own installation.
+        Try in order: the worker's own interpreter, `hint`, interpreters that uv installed or finds on the PATH,
+        version-named programs on the PATH, and those next to the worker's own installation.
 
         Raises:
-            PreparationFailed: There is none (ENVIRONMENT); the message lists the available versions.
+            PreparationFailed: No interpreter satisfies the request (ENVIRONMENT); the message lists the available
+                versions.
         """
         if fits(self._own.version, request):
             return self._own
@@ -109,7 +108,7 @@ class Interpreters:
         )
 
     async def probe(self, program: str) -> Interpreter | None:
-        """Return the version and paths that an interpreter reports; None if it does not run."""
+        """Return an interpreter's version and paths; None if it does not run."""
         if not os.access(program, os.X_OK):
             return None
         succeeded, output = await self._tools.run((program, "-I", "-c", _PROBE), self._base, self._cwd)

@@ -1,4 +1,4 @@
-"""Chooses the environment of a job's attempts from the job's request."""
+"""Chooses the environment for a job's attempts."""
 
 import asyncio
 import hashlib
@@ -19,10 +19,10 @@ from iris.worker.types import Launch, PreparationFailed
 
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
-    """An existing environment.
+    """An environment that exists on this host.
 
     Args:
-        bin_dir: Contains its `python`.
+        bin_dir: The directory of its `python`.
         virtual_env: Its directory, if it is a virtual environment.
     """
 
@@ -118,9 +118,7 @@ class JobEnvironments:
         )
 
     async def _workers_own(self, launch: Launch) -> JobEnvironment:
-        """Return the worker's environment, for clients of earlier releases, which do not specify the source of
-        packages.
-        """
+        """Return the worker's environment, for clients of earlier releases, which name no source of packages."""
         if not launch.pip_packages:
             return JobEnvironment(self._own.bin_dirs[0], self._own.virtual_env)
         own = own_interpreter()

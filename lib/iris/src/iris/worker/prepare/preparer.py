@@ -1,4 +1,4 @@
-"""What must be in place before a command can start: bundle, environment, payload."""
+"""Fetches and builds the requirements of a command: bundle, environment, payload."""
 
 import asyncio
 import hashlib
@@ -28,28 +28,28 @@ from iris.worker.users.identity import TaskIdentity
 
 _TOOL_OUTPUT_BYTES: Final = 64 * 1024
 _NUMBERS: Final = itertools.count(1)
-"""Numbers of tools, by which the guardian identifies those of all runners."""
+"""Numbers that give each tool process a unique name in the guardian."""
 
 
 class Preparer(Protocol):
     """Creates the environments in which attempts start."""
 
     def ready(self, launch: Launch) -> PreparedEnvironment | None:
-        """Return the environment if it exists already; None if `prepare` must be called."""
+        """Return the environment if it already exists, otherwise None: call `prepare`."""
         ...
 
     async def prepare(self, launch: Launch) -> PreparedEnvironment:
-        """Fetch and build what is missing. Raises PreparationFailed."""
+        """Fetch and build the environment's missing parts. Raises PreparationFailed."""
         ...
 
     def compiled(self, tree: Path, python: str) -> str:
-        """Return the directory with `python`'s compiled files of a bundle or environment; empty if it does not exist
+        """Return the directory with `python`'s compiled files for a bundle or environment; empty if it does not exist
         (yet).
         """
         ...
 
     async def close(self) -> None:
-        """Cancel what is being fetched and built."""
+        """Cancel all fetches and builds."""
         ...
 
 
@@ -57,18 +57,18 @@ class Preparer(Protocol):
 class _Prepared:
     environment: PreparedEnvironment
     needed: tuple[str, ...]
-    """Files and directories without which it can no longer be used."""
+    """Files and directories that the prepared environment needs."""
 
 
 class BundlePreparer:
-    """The production implementation: bundles from the controller, environments built by uv.
+    """The production implementation: fetches bundles from the controller and builds environments with uv.
 
     Args:
         paths: The worker's directories.
         bundles: Fetches and stores bundles.
         store: Creates and stores environments.
-        compiled: Stores compiled files of bundles; None for none.
-        seals: Makes shared directories read-only; None to leave them unchanged.
+        compiled: Compiles the files of bundles; None to compile nothing.
+        seals: Makes shared directories read-only; None to keep them writable.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class BundlePreparer:
         base: Mapping[str, str],
         identity: TaskIdentity | None = None,
     ) -> "BundlePreparer":
-        """Create a preparer with caches in `paths`, filled from `source` by tools that `runtime` runs.
+        """Create a preparer with caches in `paths`.
 
         Args:
             paths: The worker's files.
@@ -190,11 +190,11 @@ class BundlePreparer:
 
 
 class RuntimeTools:
-    """Runs tools of the worker (uv) through the runtime of attempts; they are killed when the worker's process ends.
+    """Runs tools of the worker (uv) like attempts; they are killed when the worker process exits.
 
     Args:
         identity: Their identity; None for the guardian's.
-        read_only: Directories that are read-only for them.
+        read_only: Directories that are read-only for the tools.
     """
 
     def __init__(self, runtime: Runtime, identity: TaskIdentity | None = None, read_only: tuple[str, ...] = ()) -> None:
@@ -251,7 +251,7 @@ def _what_it_needs(launch: Launch) -> tuple[object, ...]:
 
 
 def _mend_site(workspace: Workspace, site: Path, seals: Seals) -> None:
-    """Rewrite the metadata if a task may have changed it."""
+    """Rewrite the workspace's metadata if a task may have changed it."""
     if not seals.is_intact(site):
         remove_tree(str(site))
         write_site(workspace, site)

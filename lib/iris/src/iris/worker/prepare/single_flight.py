@@ -1,4 +1,4 @@
-"""Deduplicates work that several callers wait for."""
+"""Deduplicates concurrent work with equal keys."""
 
 import asyncio
 from collections import Counter
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs one work function per key at a time; further callers with the same key wait for its result.
+    """Runs one function per key at a time; further callers with the same key wait for its result.
 
     Args:
-        unwanted_s: How long work continues when no caller waits any more; None to run to its end.
+        unwanted_s: How long the function continues after its last caller is cancelled; None to always finish.
     """
 
     def __init__(self, unwanted_s: float | None = None) -> None:
@@ -21,8 +21,8 @@ class SingleFlight(Generic[T]):
         self._waiting: Counter[asyncio.Task[T]] = Counter()
 
     async def run(self, key: str, work: Callable[[], Coroutine[None, None, T]]) -> T:
-        """Return the result of `work`, which continues if the caller is cancelled, because others may wait and its
-        result is stored.
+        """Return the result of `work`. If the caller is cancelled, `work` continues for other callers and to store its
+        result.
         """
         while (task := self._running.get(key)) is not None and task.cancelling():
             await asyncio.wait([task])
@@ -45,7 +45,7 @@ class SingleFlight(Generic[T]):
             task.cancel()  # nothing, where it is done
 
     async def close(self) -> None:
-        """Cancel the running work and wait for its end."""
+        """Cancel all running functions and wait for them."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

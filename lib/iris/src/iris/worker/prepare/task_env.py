@@ -21,44 +21,44 @@ _WORKER_ONLY: Final = frozenset({"UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "UV_PYT
 _WORKERS_PLACES: Final = frozenset({"TMPDIR", "UV_CACHE_DIR", "UV_CREDENTIALS_DIR", "PIP_CACHE_DIR"})
 
 ACTOR_HOST_VARIABLE: Final = "IRIS_ACTOR_HOST"
-"""The address of a task's actors; without it only tasks of the same host can reach them."""
+"""The variable with the address of a task's actors; without it only tasks on the same host can reach them."""
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedEnvironment:
-    """Where the attempts of a job get programs, code and files from."""
+    """The programs, code and files of a job's attempts."""
 
     bin_dirs: tuple[str, ...] = ()
     """Prepended to the worker's PATH; the first contains the `python` of the task."""
     python_path: tuple[str, ...] = ()
     bundle_dir: Path | None = None
-    """Unpacked bundle; shared by attempts and not changed any more."""
+    """The unpacked bundle, shared by attempts and never changed."""
     virtual_env: str = ""
     payload_path: str = ""
 
 
 def worker_environment() -> PreparedEnvironment:
-    """Return the environment of tasks without workspace and packages: the worker's own interpreter and environment."""
+    """Return the environment for tasks without a workspace or packages: the worker's interpreter and environment."""
     virtual_env = sys.prefix if sys.prefix != sys.base_prefix else ""
     return PreparedEnvironment(bin_dirs=(os.path.dirname(sys.executable),), virtual_env=virtual_env)
 
 
 def base_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the worker's variables for tasks: those that programs need to run, and none that may be secret."""
+    """Return the worker's variables that tasks get: needed to run programs, never secret."""
     base = {name: value for name, value in environ.items() if is_passed_to_tasks(name) and name not in _WORKER_ONLY}
     base.setdefault("PATH", DEFAULT_PATH)
     return base
 
 
 def user_variables(base: Mapping[str, str], home: Path, user: str) -> dict[str, str]:
-    """Return the variables of tasks with another uid than the worker's, with a separate home and thus separate caches.
+    """Return the variables of tasks with their own uid, home directory and caches.
 
     Args:
-        base: As returned by `base_variables`.
+        base: The result of `base_variables`.
         home: Their home directory.
-        user: Their name; the system has none for their uid.
+        user: The tasks' user name, which the system does not know.
     """
     kept = {name: value for name, value in base.items() if name not in _WORKERS_PLACES}
     return {**kept, "HOME": str(home), "USER": user, "LOGNAME": user}
@@ -70,12 +70,12 @@ def _nowhere(controller_address: str) -> str:
 
 
 class TaskEnvironment:
-    """Creates the variables of attempts on one worker.
+    """Creates the environment variables of attempts on one worker.
 
     Args:
         base: As returned by `base_variables`.
         own_address: Returns this host's address for other hosts, given the controller's address; empty if they cannot
-            reach it.
+            reach this host.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class TaskEnvironment:
     def own(
         self, request: StartRequest, token_path: str, ports: Mapping[str, int], temporary: str = ""
     ) -> dict[str, str]:
-        """Return an attempt's variables that are not common. They override the common ones.
+        """Return an attempt's own variables, which override the common ones.
 
         Args:
             request: The attempt.
             token_path: Its token file.
             ports: The number of each requested port.
-            temporary: Its TMPDIR, unless the job sets another; empty for none.
+            temporary: Its TMPDIR, if the job sets none; empty for none.
         """
         launch = request.launch
         env = {
@@ -136,10 +136,10 @@ class TaskEnvironment:
         return env
 
     def common(self, launch: Launch, prepared: PreparedEnvironment, controller_address: str) -> dict[str, str]:
-        """Return the variables that are the same for all attempts, and for all jobs that run the same.
+        """Return the variables that all attempts of a job share, even different jobs with equal settings.
 
-        The job's variables override the worker's. Of the IRIS_* variables a job can override only the address of its
-        actors, because it may know a faster network.
+        The job's variables override the worker's. The only IRIS_* variable that a job can override is its actors'
+        address, because the job may know a faster network.
 
         Args:
             launch: The job.
@@ -180,12 +180,12 @@ class TaskEnvironment:
 
 
 def port_variable(name: str) -> str:
-    """Return the variable with the number of the task's port `name`."""
+    """Return the name of the variable with the number of the task's port `name`."""
     return "IRIS_PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def command_line(launch: Launch, prepared: PreparedEnvironment) -> tuple[str, ...]:
-    """Return the argv of an attempt; a callable is run by callable_main in the task's interpreter."""
+    """Return the argv of an attempt. For a callable, the task's interpreter runs callable_main."""
     if not launch.payload_digest:
         return launch.argv
     # -P: the script's directory holds the worker's modules, which must not shadow anything of the job's.

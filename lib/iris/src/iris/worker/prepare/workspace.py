@@ -1,4 +1,4 @@
-"""Reads a bundle's pyproject files: its members, their module directories, names and entry points."""
+"""Reads the pyproject files of a bundle: members, module directories, names and entry points."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ class Member:
     entry_points: Mapping[str, Mapping[str, str]]
     """Group → name → object; scripts are the group "console_scripts"."""
     source_dir: str
-    """Where its modules are, relative to the bundle."""
+    """The directory of its modules, relative to the bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Workspace:
         return list(dict.fromkeys(found))
 
     def lock_fingerprint(self, within: Path | None = None) -> str:
-        """Return a digest of everything that determines the installed third-party packages; files as in
+        """Return a digest of all inputs that determine the installed third-party packages; reads files like
         `tree_digest`.
         """
         lock = (self.root / "uv.lock").read_bytes()
@@ -67,8 +67,8 @@ class Workspace:
         return digest.hexdigest()
 
     def local_sources(self) -> list[Path]:
-        """Return the bundle's folders and archives in the lock file, without members: their content determines
-        packages, too.
+        """Return the bundle's folders and archives in the lock file, except members, because their content also
+        determines packages.
         """
         members = {member.directory for member in self.members}
         paths = {path.decode() for path in _LOCAL_SOURCE.findall((self.root / "uv.lock").read_bytes())}
@@ -80,7 +80,7 @@ def tree_digest(path: Path, within: Path | None = None) -> str:
 
     Args:
         path: The file or folder, without "..".
-        within: Files outside this directory are not read and are ignored, because the job may not read them either.
+        within: Files outside this directory are ignored, because the job may not read them.
     """
     if within is not None and not path.is_relative_to(within):
         return ""
@@ -121,8 +121,8 @@ def read_workspace(bundle: Path) -> Workspace | None:
 def write_site(workspace: Workspace, target: Path) -> None:
     """Create `target`: metadata that makes the members count as installed, and `bin/` with their commands.
 
-    With `target` on PYTHONPATH, importlib.metadata finds the members' versions and entry points as if they were
-    installed, while their code comes from the bundle.
+    With `target` on PYTHONPATH, importlib.metadata finds the members' versions and entry points, although their code
+    comes from the bundle.
     """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     (temporary / "bin").mkdir(parents=True)

@@ -1,4 +1,1 @@
-"""Reports to the controller: observations, output, and the cause of an end.
-
-For reports that wait to be sent; `connection` sends them.
-"""
+"""Reports for the controller: observations, output, and causes of ends. `connection` sends them."""

@@ -1,6 +1,6 @@
-"""Who is at fault for the end of a command, from the exit code, the kernel's counters and the end of stderr.
+"""Classifies a command's failure from the exit code, the kernel's counters and the end of stderr.
 
-There is no guessing: without evidence a failure is the user's.
+Without evidence for another cause, a failure is the user's.
 """
 
 import re
@@ -15,7 +15,7 @@ DEVICE_EXIT_CODE: Final = 86
 """The exit code with which a command can report that its accelerator is broken or in use."""
 
 TAIL_BYTES: Final = 16 * 1024
-"""Number of last bytes of stderr that are searched for messages of drivers."""
+"""Number of last bytes of stderr to search for messages of drivers."""
 
 _SIGKILL: Final = 9
 _SHELL_KILLED: Final = 128 + _SIGKILL
@@ -35,19 +35,20 @@ _DEVICE_WORDS: Final = re.compile(
 
 
 ExitCause = tuple[FailureKind, str]
-"""Who is at fault, and why; the text is empty if the exit status alone explains the end."""
+"""The kind of failure, and the reason; the reason is empty if the exit status alone explains the end."""
 
 
 def classify_exit(
     exit: Exit, stderr_tail: bytes, has_accelerator: bool, was_out_of_memory: Callable[[], bool]
 ) -> ExitCause:
-    """Return who is at fault for a failed end, and why.
+    """Return the kind of a command's failure, and the reason.
 
     Args:
-        exit: The end.
+        exit: The command's end.
         stderr_tail: The last TAIL_BYTES of its stderr.
-        has_accelerator: Whether its messages about devices count.
-        was_out_of_memory: Called only if it was killed for an unknown reason; claims one of the kernel's kills.
+        has_accelerator: Whether its messages about devices are evidence.
+        was_out_of_memory: Claims one of the kernel's out-of-memory kills; called only if the command was killed for an
+            unknown reason.
     """
     if exit.breach is not None:
         return (FailureKind.OOM if exit.breach.what == MEMORY else FailureKind.USER), exit.breach.text

@@ -1,4 +1,4 @@
-"""The worker's side of an attempt's log: how much was written, sent to the controller, and acknowledged."""
+"""The worker's side of an attempt's log: how much was written, sent and acknowledged."""
 
 import contextlib
 import os
@@ -32,12 +32,12 @@ class AttemptLog:
         self.acked = 0
 
     def grew(self, size: int) -> bool:
-        """Record that the first `size` bytes are in the file; return whether there is something to send."""
+        """Record that the file has grown to `size` bytes; return whether any are unsent."""
         self.size = size
         return size > self.sent
 
     def finish(self) -> None:
-        """Record that `size` is final."""
+        """Record that the log is complete."""
         self._finished = True
         self.release_if_done()
 
@@ -51,16 +51,16 @@ class AttemptLog:
         return os.pread(self._open(), min(count, in_file - offset), offset)
 
     def append_words(self, records: bytes) -> None:
-        """Append records that can no longer be written to the file; they are kept in memory."""
+        """Append records in memory, after the file is complete."""
         if not self._words:
             self._words = records
             self.size += len(records)
 
     def acknowledge(self, offset: int) -> None:
-        """Record that the controller has everything before `offset`.
+        """Record that the controller has all bytes before `offset`.
 
-        An offset that does not grow means that the controller refused the following bytes (for example because it
-        restarted with fewer), so shipping resumes from there; the controller drops what it already has.
+        If the offset does not grow, the controller has refused the following bytes, for example because it restarted
+        with fewer. Shipping then resumes from the offset; the controller drops duplicates.
         """
         offset = min(offset, self.size)
         if offset <= self.acked:
@@ -73,7 +73,7 @@ class AttemptLog:
                 self._give_back(offset)
 
     def _give_back(self, offset: int) -> None:
-        """Release disk space of what the controller has; if there is room, the newest part is kept for a while."""
+        """Free the disk space of acknowledged bytes; if the disk has enough space, keep the newest part for a while."""
         kept = 0 if is_short(self._path) else self.KEPT_BYTES
         if offset - self._given_back < kept + self.LOOK_EVERY_BYTES:
             return
@@ -85,11 +85,11 @@ class AttemptLog:
         self._given_back = offset - kept
 
     def rewind(self, offset: int) -> None:
-        """Start a new session: the controller has everything before `offset`; ship from there."""
+        """Start a new session: ship from `offset`, because the controller has all bytes before it."""
         self.acked = self.sent = min(offset, self.size)
 
     def release_if_done(self) -> None:
-        """Close the file if it is complete and everything was sent."""
+        """Close the file if it is complete and all bytes were sent."""
         if self._finished and self.sent == self.size:
             self.release()
 

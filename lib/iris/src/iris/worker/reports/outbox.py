@@ -1,4 +1,4 @@
-"""Holds reports for the controller: the last observation of each attempt, and log bytes from an offset on."""
+"""Queues reports for the controller: the last observation of each attempt, and log bytes from an offset on."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ LOG_WINDOW_BYTES: Final = 4 * 1024 * 1024
 """Maximum number of unacknowledged bytes of one log."""
 _MESSAGE_OBSERVATIONS: Final = 2000
 COMPANY_S: float = 0.05
-"""How long reports that can wait are delayed to be batched."""
+"""Maximum delay of reports that can wait for a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class ReportBatch:
-    """The content of one message. Its log chunks come before the observations, which may report their end."""
+    """The content of one message. Log chunks precede observations, which may report the end of a log."""
 
     observations: list[Observation]
     logs: list[LogChunk]
@@ -41,10 +41,10 @@ class ReportBatch:
 
 
 class ReportOutbox:
-    """Collects reports, merges overlapping ones and returns them in batches; `wait` returns when there are some.
+    """Queues reports, replaces outdated ones, and returns them in batches; `wait` returns when the queue is not empty.
 
     Args:
-        is_patient: Returns whether reports may be delayed to be batched, because nothing here waits for the answer.
+        is_patient: Returns whether reports may be delayed to send more of them in a batch.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ReportOutbox:
         self._news.set()
 
     def observe(self, observation: Observation) -> None:
-        """Send this observation instead of an unsent one of the attempt."""
+        """Queue an observation, replacing the attempt's unsent one."""
         self._observations[observation.attempt_id] = observation
         self._tell()
 
@@ -76,7 +76,7 @@ class ReportOutbox:
         self._tell()
 
     def used(self, attempt_id: str, usage: Usage) -> None:
-        """Send this usage instead of an unsent one of the attempt."""
+        """Queue an attempt's usage, replacing its unsent one."""
         self._usage[attempt_id] = usage
         self._tell()
 
@@ -86,7 +86,7 @@ class ReportOutbox:
         self._logs.pop(attempt_id, None)
 
     def clear(self) -> None:
-        """Clear the reports at the end of a session: the next one starts with the whole inventory."""
+        """Clear the queue at the end of a session, because the next session starts with the whole inventory."""
         self._observations.clear()
         self._usage.clear()
         self._logs.clear()
@@ -108,16 +108,16 @@ class ReportOutbox:
         self._news.set()
 
     async def wait(self) -> None:
-        """Return when there is something to take."""
+        """Wait until `take` has a batch."""
         await self._news.wait()
 
     def delivered(self) -> None:
-        """Confirm that the taken batch was passed to the transport."""
+        """Record that the last batch was passed to the transport."""
         if not self._observations and not self._logs:
             self._quiet.set()
 
     async def wait_until_delivered(self) -> None:
-        """Return when nothing is left to send."""
+        """Wait until all reports are sent."""
         await self._quiet.wait()
 
     def take(self) -> ReportBatch:

@@ -1,4 +1,4 @@
-"""The packed return value that a callable leaves in a file for its worker: see `callable_main.write_result`."""
+"""Reads and sends the packed return value that a callable writes to a file: see `callable_main.write_result`."""
 
 import asyncio
 import hashlib
@@ -16,22 +16,22 @@ from rigging.timing import ExponentialBackoff
 logger = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 4096
-"""Larger ones are sent as a blob, because thousands of ends share a message."""
+"""Larger values are sent as a blob, because thousands of results share a message."""
 MOST_BYTES: Final = 16 * 1024 * 1024 + 64
-"""A pickle of 16 MiB with the version before it."""
+"""16 MiB of pickle, and the preceding version."""
 _PATIENCE_S: Final = 120.0
 
 SendBlob = Callable[[str, bytes], Awaitable[None]]
-"""Sends bytes with their digest (SHA-256 hex) to the controller. Raises MarinError."""
+"""Uploads bytes with their digest (SHA-256 hex) to the controller. Raises MarinError."""
 
 
 def problem(reason: object) -> TaskResult:
-    """Return a placeholder for a value that is not available."""
+    """Return the result for a value that is not available, with the reason."""
     return TaskResult(b"! " + " ".join(str(reason).split()).encode(errors="replace")[: INLINE_BYTES - 3] + b"\n")
 
 
 def read_small(path: str, owner: int = 0) -> TaskResult | None:
-    """Return the value in a file, `NO_RESULT` if it is empty or missing; None if it must be sent as a blob.
+    """Return the value in a file, or `NO_RESULT` if the file is empty or missing, or None if the value needs a blob.
 
     `owner` as in `read_task_file`.
     """
@@ -45,7 +45,7 @@ def read_small(path: str, owner: int = 0) -> TaskResult | None:
 
 
 def remove(path: str) -> None:
-    """Remove a task's file or whatever the task put in its place."""
+    """Remove a task's file, or the directory that the task put in its place."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -55,11 +55,11 @@ def remove(path: str) -> None:
 
 
 async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATIENCE_S, owner: int = 0) -> TaskResult:
-    """Send the value in a file as a blob, retrying while the controller is away; return the result to report.
+    """Send the value in a file as a blob, retrying while the controller is unreachable; return the result to report.
 
     Args:
         path: The file.
-        send: Sends it; None if nothing can be sent.
+        send: Uploads the blob; None if uploads are not possible.
         patience_s: How long to retry, in seconds.
         owner: As in `read_task_file`.
     """

@@ -1,4 +1,4 @@
-"""Reading files that a task leaves for its worker, such as its error. The task may be malicious."""
+"""Reads files that a task, which may be malicious, writes for its worker, such as its error."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ def read_task_file(path: str, most: int, owner: int = 0) -> bytes:
         owner: The uid that must own the file; 0 for any.
 
     Raises:
-        OSError: It does not exist, or is not a regular file.
+        OSError: The file does not exist, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,4 +1,1 @@
-"""Processes that outlive their starter: found, attributed to their attempt, killed.
-
-For code that inspects /proc and control groups for this purpose; the guardian handles the attempts themselves.
-"""
+"""Finds processes that outlive their starter, attributes them to their attempt, and kills them."""

@@ -1,6 +1,6 @@
-"""A control group of the guardian: its children are created in it and can be killed in one step.
+"""The guardian's control group: contains its children, and kills them in one step.
 
-Only version 2 (also beside version 1) has cgroup.kill. If no group can be created, marks and environments are used.
+Only version 2 (also beside version 1) has cgroup.kill. Without a group the guardian uses marks and environments.
 """
 
 import logging
@@ -21,7 +21,7 @@ MOUNTS: Final = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 
 
 def kill_recorded(work_dir: Path) -> None:
-    """Kill what still runs in the group of an earlier guardian, and remove the group."""
+    """Kill the processes in an earlier guardian's group, and remove the group."""
     record = work_dir / _RECORD
     try:
         path = Path(record.read_text().strip())
@@ -33,7 +33,7 @@ def kill_recorded(work_dir: Path) -> None:
 
 
 def enter(work_dir: Path, mounts: Sequence[Path] = MOUNTS) -> Path | None:
-    """Move this process to a group of its own; return None if that is not possible."""
+    """Create a group and move this process into it; return None if that is not possible."""
     parent = _own_group(mounts)
     if parent is None or not (parent / "cgroup.procs").exists():
         return None
@@ -54,7 +54,7 @@ def enter(work_dir: Path, mounts: Sequence[Path] = MOUNTS) -> Path | None:
 
 
 def leave(path: Path, work_dir: Path) -> None:
-    """Move this process out of its group and kill all that is left there."""
+    """Move this process out of its group and kill the remaining processes."""
     try:
         _move_to(path.parent)
     except OSError as error:
@@ -65,7 +65,7 @@ def leave(path: Path, work_dir: Path) -> None:
 
 
 def _move_to(group: Path) -> None:
-    """Enter a group, or the group below it that contains its processes if it has controllers. Raises OSError."""
+    """Enter a group, or, if it has controllers, the child group with its processes. Raises OSError."""
     try:
         (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
     except OSError:

@@ -1,4 +1,4 @@
-"""Killing the processes of a guardian that was killed itself."""
+"""Kills the processes of a killed guardian."""
 
 import contextlib
 import logging
@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 
 def end_leftovers(work_dir: Path) -> None:
-    """Kill every process that an earlier guardian of this work directory has started. No guardian may be alive."""
+    """Kill every process that an earlier guardian of this work directory started. Call it only while no guardian is
+    alive."""
     cgroup.kill_recorded(work_dir)
     for uid in _uids_of_tasks(work_dir):
         kill_all_of(uid)

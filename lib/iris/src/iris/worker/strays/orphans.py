@@ -1,14 +1,14 @@
-"""Processes that outlive the attempt that started them: found, attributed, killed and reaped.
+"""Finds, attributes, kills and reaps processes that outlive their attempt.
 
 A child that calls setsid leaves its attempt's process group, so killing the group misses it. The guardian is a child
-subreaper: when such a process's parent dies, the kernel reparents it to the guardian, and every child of the guardian
-that it did not start itself is an *orphan*. It belongs to the attempt whose *mark* it carries, and is killed when that
-attempt is no longer live.
+subreaper: when the parent of a process dies, the kernel reparents the process to the guardian. A child that the
+guardian did not start itself is an *orphan*. An orphan belongs to the attempt whose *mark* it carries, and is killed
+when that attempt ends.
 
 The mark is the soft limit RLIMIT_RSS, which Linux has ignored since 2.4.30. Every process inherits it, regardless of
-changes to its environment, session or descriptors, and it takes two system calls per start. A process that has set this
-limit itself is attributed by IRIS_ATTEMPT_ID in its initial environment; one that removed that, too, belongs to any
-attempt that was live when it was first seen.
+changes to its environment, session or descriptors, and it takes two system calls per start. If a process has set this
+limit itself, IRIS_ATTEMPT_ID in its initial environment identifies the attempt. Without either, the process belongs to
+every attempt that was live when it was first seen.
 """
 
 import ctypes
@@ -32,7 +32,8 @@ _RSS_LINE: Final = re.compile(rb"^Max resident set +(\d+) ", re.MULTILINE)
 
 
 def become_subreaper() -> None:
-    """Make this process the parent of its descendants' orphans. Raises OSError if the kernel refuses."""
+    """Make this process a child subreaper, the new parent of orphaned descendants. Raises OSError if the kernel
+    refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()
@@ -53,10 +54,10 @@ def environment_value(pid: int, name: str) -> str | None:
 
 
 class Marks:
-    """Inherited numbers that identify the processes of an attempt. Those of one work directory have a common part.
+    """Inherited numbers that identify the processes of an attempt. All marks of a work directory have a common part.
 
     Args:
-        work_dir: Marks of different work directories differ.
+        work_dir: The work directory, which determines the common part.
     """
 
     def __init__(self, work_dir: Path) -> None:
@@ -74,7 +75,7 @@ class Marks:
             resource.setrlimit(resource.RLIMIT_RSS, (self._own, self._hard))
 
     def mark(self, pid: int, number: int) -> None:
-        """Mark another process: one forked by a process of ours that has a mark of its own."""
+        """Mark a process that was forked from a helper with another mark."""
         if self.usable:
             resource.prlimit(pid, resource.RLIMIT_RSS, (self._base | number, self._hard))
 
@@ -91,7 +92,7 @@ class Marks:
 def kill_leftovers(work_dir: Path) -> list[int]:
     """Kill every process that an earlier guardian of `work_dir` started and left behind; return their pids.
 
-    They are identified by their mark or their initial environment, so a reused pid is never hit.
+    Their mark or initial environment identifies them, so this never kills a process with a reused pid.
     """
     marks = Marks(work_dir)
     mine = _self_and_ancestors()
@@ -109,8 +110,8 @@ class OrphanReaper:
     """Handles the children that this process did not start itself.
 
     Args:
-        adopt_unmarked: Also kill orphans that cannot be attributed. Correct only in a subreaper that has no children
-            but attempts.
+        adopt_unmarked: Also kill orphans that cannot be attributed. Correct only in a subreaper whose only children are
+            attempts.
     """
 
     def __init__(self, marks: Marks, adopt_unmarked: bool = False) -> None:
@@ -124,7 +125,7 @@ class OrphanReaper:
         self._is_marked = False
 
     def expect(self, owner: str) -> int:
-        """Return a new number: processes marked with it belong to the owner."""
+        """Return a new number for marks of the owner's processes."""
         self._count += 1
         self._numbers[self._count] = owner
         return self._count
@@ -140,11 +141,11 @@ class OrphanReaper:
             self._marks.take_off()
 
     def mark(self, pid: int, number: int) -> None:
-        """Mark a process that was started for this one and waits for the mark. Raises OSError."""
+        """Mark a waiting process that a helper started for this process. Raises OSError."""
         self._marks.mark(pid, number)
 
     def add_own(self, pid: int) -> None:
-        """Record that `pid` was started by this process, which reaps it itself."""
+        """Record that this process started `pid` and reaps it."""
         self._own.add(pid)
 
     def remove_own(self, pid: int) -> None:
@@ -162,7 +163,7 @@ class OrphanReaper:
         return found
 
     def forget(self, number: int) -> None:
-        """Release the number: processes that still carry it belong to no attempt from now on."""
+        """Release the number: processes that still carry it no longer belong to an attempt."""
         self._numbers.pop(number, None)
 
     def close(self) -> None:
@@ -172,10 +173,9 @@ class OrphanReaper:
             self._children_file = None
 
     def sweep(self, live: Set[str]) -> bool:
-        """Reap dead orphans, and kill those that belong to no attempt in `live`; return whether none of these is left.
+        """Reap dead orphans, and kill orphans without an attempt in `live`; return whether all of them are gone.
 
-        False means that some were killed but may not be dead yet, so their descendants may still appear: sweep again in
-        a moment.
+        False means that some may not be dead yet and their descendants may still appear: sweep again in a moment.
         """
         seen: set[int] = set()
         clean = True
@@ -228,7 +228,7 @@ def _is_of(pid: int, work_dir: Path, marks: Marks) -> bool:
 
 
 def _kill(pid: int) -> bool:
-    """Kill a process; return False if that had no effect, as for a zombie that waits for its parent."""
+    """Kill a process; return False if the kill has no effect, for example on a zombie."""
     try:
         if Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z":
             return False

@@ -1,4 +1,4 @@
-"""The requirements of `--task-users`: free uids reserved for this worker, and files that tasks can read."""
+"""Checks the requirements of `--task-users`: uids that nobody else uses, and files that tasks can read."""
 
 import fcntl
 import glob
@@ -24,7 +24,7 @@ _OPTION: Final = "--task-users"
 
 
 def check_host(uids: UidRange, work_dir: Path) -> None:
-    """Raise InvalidRequest with instructions if tasks cannot have uids of this range.
+    """Raise InvalidRequest with instructions if tasks cannot use uids of this range.
 
     Args:
         uids: The range.
@@ -83,7 +83,8 @@ def device_groups(patterns: Sequence[str] = _DEVICES) -> tuple[tuple[int, ...], 
 
 
 def needed_paths(work_dir: Path) -> list[str]:
-    """Return the paths that tasks must be able to read: the worker's directory, its Python and packages, and uv."""
+    """Return the paths that tasks must be able to read: the work directory, the worker's Python and packages, and
+    uv."""
     found = [str(work_dir.absolute().parent), os.path.realpath(sys.executable), sys.prefix, os.__file__]
     for name in ("iris", "cloudpickle"):
         spec = importlib.util.find_spec(name)
@@ -92,7 +93,7 @@ def needed_paths(work_dir: Path) -> list[str]:
 
 
 def closed_to(identity: TaskIdentity, paths: Iterable[str]) -> str:
-    """Return the first path that this identity cannot read, and why; empty if there is none. Raises OSError."""
+    """Return the first path that this identity cannot read, and the reason; empty if there is none. Raises OSError."""
 
     def look() -> str:
         for path in paths:

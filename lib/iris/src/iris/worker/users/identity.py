@@ -1,4 +1,4 @@
-"""The identity of a task on its host: switching to it, and killing all its processes. Linux only."""
+"""A task's identity on its host: switches to it, and kills all its processes. Linux only."""
 
 import ctypes
 import os
@@ -17,19 +17,20 @@ class TaskIdentity:
 
     Args:
         uid: Never 0.
-        groups: Additional groups: those of devices.
+        groups: Supplementary groups, for devices.
     """
 
     uid: int
     groups: tuple[int, ...] = ()
 
     def words(self) -> list[int]:
-        """Return the JSON form."""
+        """Return the identity as JSON."""
         return [self.uid, *self.groups]
 
 
 def identity_from(words: Sequence[Any] | None) -> TaskIdentity | None:
-    """The inverse of `TaskIdentity.words`; None for nothing. Raises TypeError or ValueError if it is invalid."""
+    """Return the identity from JSON, the inverse of `TaskIdentity.words`; None if empty. Raises TypeError or
+    ValueError."""
     if not words:
         return None
     uid, *groups = map(int, words)
@@ -39,7 +40,7 @@ def identity_from(words: Sequence[Any] | None) -> TaskIdentity | None:
 
 
 def gain_nothing() -> None:
-    """Prevent setuid programs (su, crontab, at) from giving this process's children additional rights."""
+    """Set no_new_privs: setuid programs (su, crontab, at) give this process's children no additional rights."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()
@@ -49,7 +50,7 @@ def gain_nothing() -> None:
 def run_as(identity: TaskIdentity, work: Callable[[], str]) -> str | None:
     """Fork, switch to `identity` permanently, and return the result of `work` there; None if the fork was killed.
 
-    Only for processes in which other threads hold no locks that `work` needs. Raises OSError if it is not possible.
+    Other threads must not hold locks that `work` needs. Raises OSError if the switch fails.
     """
     reader, writer = os.pipe()
     pid = os.fork()

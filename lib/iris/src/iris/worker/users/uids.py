@@ -1,4 +1,4 @@
-"""The uid of each user's tasks on one host: assigned at the first task and never changed."""
+"""Assigns a uid to each user on one host, at the first task, and never changes it."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def parse_uid_range(text: str) -> UidRange:
     """Return the range "FIRST-LAST".
 
     Raises:
-        InvalidRequest: It is not a range, or includes uids of the system.
+        InvalidRequest: The text is not a range, or the range includes system uids.
     """
     match = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -55,11 +55,11 @@ class TaskUsers:
     Args:
         work_dir: The worker's directory.
         uids: The range.
-        groups: Additional groups of all tasks.
+        groups: Supplementary groups of all tasks.
 
     Raises:
         InvalidRequest: The file is damaged, or contains uids outside the range.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, work_dir: Path, uids: UidRange, groups: tuple[int, ...] = ()) -> None:
@@ -69,7 +69,7 @@ class TaskUsers:
         self._of_user = self._read()
 
     def identity(self, user: str) -> TaskIdentity:
-        """Return the identity of this user's tasks, which is stored on disk first.
+        """Return the identity of this user's tasks; store a new one on disk first.
 
         Raises:
             NoUid: All uids are assigned.

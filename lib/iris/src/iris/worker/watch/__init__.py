@@ -1,4 +1,4 @@
-"""Health of running attempts: health commands, progress and stalls.
+"""Checks running attempts: health commands, progress and stalls.
 
-`rules` decides (pure); `attempts` stops attempts.
+`rules` evaluates the checks (pure); `attempts` stops the attempts.
 """

@@ -1,6 +1,6 @@
 """Runs a health command in a task's context: `python -P check.py PID COMMAND [UID GROUP...]`, by path, without iris.
 
-It enters the task's namespaces, takes its directory and variables, and its uid if different, and executes the command.
+Enters the task's namespaces, adopts its directory, variables and uid, and executes the command.
 """
 
 import os
@@ -14,7 +14,7 @@ _NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
 
 
 def _enter(pid: int) -> None:
-    """Enter those of the task's namespaces that differ from ours."""
+    """Enter the task's namespaces that differ from this process's."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -29,7 +29,7 @@ def _enter(pid: int) -> None:
 
 
 def main() -> "NoReturn":
-    """Execute the command. Ends with 125 if that is not possible."""
+    """Exec the command; exit 125 if that fails."""
     pid, command = int(sys.argv[1]), sys.argv[2]
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:

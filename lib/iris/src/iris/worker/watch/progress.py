@@ -1,4 +1,4 @@
-"""The file by which a task reports progress, and the dump of its threads.
+"""Reads a task's progress file, and makes the task dump its threads.
 
 A task touches the file (`iris.report_progress`), and each of its Python processes adds a line once: its pid and the
 signal that makes it dump its threads to stderr. The task owns the file, so its content is not trusted: signals are sent
@@ -16,7 +16,7 @@ _ATTEMPT: Final = b"IRIS_ATTEMPT_ID="
 
 
 def touched_ns(path: str) -> int:
-    """Return when the file was last touched, in ns; 0 if it does not exist."""
+    """Return when the file was last touched, in ns; 0 if the file does not exist."""
     try:
         return os.stat(path, follow_symlinks=False).st_mtime_ns
     except OSError:
@@ -24,7 +24,7 @@ def touched_ns(path: str) -> int:
 
 
 def dump_threads(path: str, attempt_id: str, proc: Path = Path("/proc")) -> list[int]:
-    """Make the Python processes of an attempt dump their threads; return those that were signalled.
+    """Signal the Python processes of an attempt to dump their threads; return their pids.
 
     Args:
         path: Its progress file.

@@ -1,4 +1,4 @@
-"""The rules that determine whether a running attempt is unhealthy. Pure."""
+"""Decides whether a running attempt is unhealthy or stalled. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ class WatchRules:
     Args:
         health_cmd: A line for /bin/sh; empty for none.
         interval_s: Time between the end of a check and the next, and before the first.
-        timeout_s: A check that takes longer fails.
+        timeout_s: Maximum duration of a check, which fails otherwise.
         retries: Number of consecutive failures after which the attempt is unhealthy.
         stall_s: Maximum time without progress; 0 for no limit.
     """
@@ -29,7 +29,7 @@ class WatchRules:
         return bool(self.health_cmd or self.stall_s)
 
     def to_note(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the rules as JSON."""
         return asdict(self)
 
 
@@ -37,12 +37,12 @@ NOT_WATCHED = WatchRules()
 
 
 def check_failed(rules: WatchRules, failures: int, last: str) -> str:
-    """Return why an attempt is unhealthy, or nothing.
+    """Return why an attempt is unhealthy; empty if it is healthy.
 
     Args:
         rules: The job's rules.
         failures: Number of consecutive failed checks, including the last.
-        last: How the last check ended.
+        last: The result of the last check.
     """
     if failures < max(rules.retries, 1):
         return ""
@@ -51,7 +51,7 @@ def check_failed(rules: WatchRules, failures: int, last: str) -> str:
 
 
 def stalled(rules: WatchRules, dumped: Sequence[int]) -> str:
-    """Return why a stalled attempt is ended.
+    """Return the error of a stalled attempt.
 
     Args:
         rules: The job's rules.

@@ -1,4 +1,4 @@
-"""Watches a worker's running attempts whose jobs request it, and reports those that are unhealthy or stalled."""
+"""Watches attempts whose jobs request health checks, and reports unhealthy or stalled ones."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ from rigging.errors import MarinError
 _CHECK: Final = str(Path(__file__).with_name("check.py"))
 _SHOWN: Final = 300
 _DUMP_S: Final = 1.0
-"""Maximum time in which a dump of threads is written and read from the pipe."""
+"""Maximum time for a thread dump to be written and read from the pipe."""
 _SHORTEST_LOOK_S: Final = 0.02
 _LONGEST_LOOK_S: Final = 5.0
 _LOOKS: Final = 10
@@ -27,7 +27,8 @@ class Watched:
     """A running attempt.
 
     Args:
-        pid: Its first process. progress: Its progress file; empty for none.
+        pid: Its first process.
+        progress: Its progress file; empty for none.
         identity: Its identity; None for the worker's.
     """
 
@@ -39,13 +40,13 @@ class Watched:
 
 
 class ToolRunner(Protocol):
-    """Runs a command of the worker; returns whether it succeeded, and the end of its output."""
+    """Runs a command for the worker; returns whether it succeeded, and the tail of its output."""
 
     async def run(self, argv: Sequence[str], env: dict[str, str], cwd: Path) -> tuple[bool, str]: ...
 
 
 class Watcher:
-    """Watches attempts until they are unhealthy or `end` is called.
+    """Watches each attempt until it is unhealthy or `end` is called.
 
     Args:
         tools: Runs health commands.
@@ -89,7 +90,7 @@ class Watcher:
                 return
 
     async def _failure(self, watched: Watched) -> str:
-        """Return how the health command failed; empty if it did not."""
+        """Return the failure of the health command; empty if it succeeded."""
         rules = watched.rules
         who = () if watched.identity is None else map(str, watched.identity.words())
         argv = (sys.executable, "-P", _CHECK, str(watched.pid), rules.health_cmd, *who)
