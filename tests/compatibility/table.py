@@ -15,15 +15,17 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "compatibility.md"
+FIRST_RELEASE = "0.1.0"
 LIBRARIES = ("rigging", "fray", "iris", "marin")
 HEAD = """# Calls that older experiments make
 
 Programs written for the public ancestor run here unchanged. [Moving in](migrating.md) shows how to move a project.
-Each call is listed with the release since which it works, linked to the test that holds it to its former behaviour.
+Each call works since 0.1.0, or since the release behind it. Headings link to the tests.
 `x?` is an optional argument. Two whole programs use these calls alone: `trainer` and `data_library` in
 [tests/compatibility](../tests/compatibility).
 
@@ -71,10 +73,16 @@ def page() -> str:
     for library in LIBRARIES:
         rows = [mark for mark in found if mark.library == library]
         if rows:
-            parts.append(f"\n## {library}\n\n")
-            for mark in rows:
-                parts.append(f"- `{mark.call}` [{mark.since}](../tests/compatibility/{mark.file})\n")
+            parts.append(f"\n## {library}\n")
+            for file, marks_of in groupby(rows, key=lambda mark: mark.file):
+                subject = file.removeprefix(f"test_{library}_").removesuffix(".py").replace("_", " ")
+                parts.append(f"\n### [{subject}](../tests/compatibility/{file})\n\n")
+                parts += [f"- `{mark.call}`{_since(mark.since)}\n" for mark in marks_of]
     return "".join([*parts, FOOT])
+
+
+def _since(release: str) -> str:
+    return "" if release == FIRST_RELEASE else f" ({release})"
 
 
 def _marked(test: ast.FunctionDef, path: Path) -> Iterator[tuple[str, str]]:
