@@ -42,4 +42,4 @@ def test_options_and_exit_codes() -> None:
     assert set(re.findall(r"`(--?[a-z][a-z-]*)", PAGE)) <= known
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     table = PAGE[PAGE.index("## Exit codes") :]
-    assert codes <= {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert codes <= {int(code) for code in re.findall(r"^- (\d+): ", table, re.MULTILINE)}
