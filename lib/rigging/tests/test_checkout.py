@@ -156,7 +156,7 @@ def test_the_code_state_tells_what_no_commit_has(checkout: Path, tmp_path: Path)
     noise = "".join(random.Random(1).choices("0123456789abcdef", k=200_000))
     large = read_code_state(str(tmp_path), {CODE_VARIABLE: replace(dirty, diff=noise).handed()})
     assert (large.diff, large.digest) == ("", dirty.digest)
-    assert "too long to go along" in large.left_out[-1]
+    assert "too long to send" in large.left_out[-1]
     (checkout / "new.py").write_text("password = 'opensesame2'\n")
     assert read_code_state(str(checkout), {}).digest != dirty.digest, "what is redacted counts"
 

@@ -148,5 +148,5 @@ def test_requirements_in_one_word(text: str, parts: list[str]) -> None:
     ],
 )
 def test_what_is_no_requirement_is_told_before_pip_finds_out_on_a_node(text: str, is_one: bool) -> None:
-    with contextlib.nullcontext() if is_one else pytest.raises(InvalidRequest, match="is no package for pip"):
+    with contextlib.nullcontext() if is_one else pytest.raises(InvalidRequest, match="is not a package for pip"):
         check_requirement(text)

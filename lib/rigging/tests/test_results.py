@@ -44,8 +44,8 @@ def test_a_value_comes_back(value: Any) -> None:
 
 def test_what_cannot_be_sent_is_told_with_its_reason() -> None:
     for packed, reason in (
-        (pack_result(Refuses()), "job a has no result to give: a value of type Refuses .*stays here"),
-        (pack_result(NotMadeAgain()), "result of job a cannot be made again here: ValueError.*no number"),
+        (pack_result(Refuses()), "job a has no result: a value of type Refuses .*stays here"),
+        (pack_result(NotMadeAgain()), "result of job a cannot be unpickled here: ValueError.*no number"),
         (pack_result(os.urandom(3 << 20), largest_bytes=1 << 20), "more than 1 MiB; write it to a file and return its"),
     ):
         with pytest.raises(ResultUnavailable, match=reason):
@@ -75,7 +75,7 @@ def test_a_stored_value_that_was_exchanged_is_not_loaded(tmp_path: Path, monkeyp
     """Whoever may write there could otherwise run code here."""
     packed, file = stored(tmp_path, monkeypatch)
     file.write_bytes(b"cos\nabort\n(tR.")
-    with pytest.raises(ResultUnavailable, match="is not what its job wrote to"):
+    with pytest.raises(ResultUnavailable, match="differs from the file that its job wrote to"):
         unpack_result(packed, "job a")
 
 

@@ -257,7 +257,7 @@ def test_what_may_hold_secrets_and_goes_along_is_told(tmp_path: Path, name: str,
     write(tmp_path, name)
     found = listed(tmp_path)
     assert [file.path for file in found.files] == [name]
-    expected = f"{name} goes along with the job and may hold secrets; list it in .gitignore to keep it here"
+    expected = f"{name} is sent with the job and may hold secrets; list it in .gitignore to keep it here"
     assert found.warnings == ((expected,) if told else ())
 
 

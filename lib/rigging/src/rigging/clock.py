@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Reads two clocks, both in seconds."""
+    """A wall clock and a monotonic clock, both in seconds."""
 
     def now(self) -> float:
         """Return seconds since the Unix epoch. The value jumps when the machine's clock is set."""

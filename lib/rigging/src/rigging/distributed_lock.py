@@ -6,12 +6,11 @@ with lease("gs://bucket/step/.lock") as held:
         write(batch, fencing_number=held.fencing_token)
 
 A lease is exclusive on local files (one machine), GCS and S3 (any machine). Elsewhere it is best effort, with a
-warning. While the holder renews it, every 30 s, nobody else gets it. Without renewal others may take it after 90 s: at
-once if the storage's own clock shows that they have passed, or if the holder's process was on this machine and has
-ended. While that process is visible on this machine it keeps the lease, whatever the clocks say; only `python -m
-rigging.lease take` takes it from a process that is stopped (SIGSTOP). Work that may stall for longer should pass on its
-fencing number with its writes: the number grows with each holder, so that the store of the result can refuse a late
-writer.
+warning. The holder renews the lease every 30 s. Others may take it 90 s after the last renewal: immediately if the
+storage's own clock shows this age, or if the holder's process ran on this machine and has ended. A process that still
+exists on this machine keeps the lease, whatever the clocks say; only `python -m rigging.lease take` takes it from a
+stopped process (SIGSTOP). Work that may stall for longer should send its fencing number with its writes. The number
+grows with each holder, so the receiving store can refuse a late writer.
 """
 
 from rigging.lease.base import LeaseLock, LeaseLostError

@@ -1,4 +1,4 @@
-"""The exit codes of this project's command lines, and which error maps to which."""
+"""The exit codes of this project's command lines, and the mapping from errors to exit codes."""
 
 from typing import Final
 

@@ -11,13 +11,13 @@ class MissingExtra(InvalidRequest, ImportError):
 
 
 def install_extra(extra: str, package: str = "marin") -> str:
-    """Return how to install an extra, in words for the end of an error."""
+    """Return the end of an error message: how to install an extra."""
     return f"`uv pip install '{package}[{extra}]'`, or `uv sync --inexact --extra {extra}` in a clone of marin"
 
 
 @contextmanager
 def needing(extra: str, what: str) -> Iterator[None]:
-    """Turn an import error inside the block into MissingExtra, which says what needs the extra and how to install it.
+    """Turn an import error inside the block into MissingExtra, with the installation command.
 
     Args:
         extra: The name of marin's extra.

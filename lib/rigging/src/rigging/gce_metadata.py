@@ -39,10 +39,10 @@ def ask_metadata(host: str, question: str, timeout: float) -> Metadata:
         reply = connection.getresponse()
         body = reply.read(_VALUE_BYTES)
     except http.client.HTTPException as error:
-        raise OSError(f"{host} does not speak HTTP as a metadata server does: {error!r}") from error
+        raise OSError(f"{host} does not speak HTTP like a metadata server: {error!r}") from error
     finally:
         connection.close()
     name, value = _FLAVOR
     if reply.status != http.client.OK or reply.headers.get(name) != value:
-        raise OSError(f"{host} answered {reply.status}, not as a metadata server does")
+        raise OSError(f"{host} answered {reply.status}, unlike a metadata server")
     return Metadata(body.decode("utf-8", "replace").strip(), reply.headers.get("ETag", "0"))

@@ -28,7 +28,7 @@ class BufferedLogRecord:
 class LogRingBuffer:
     """Keep the last `maxlen` records; thread-safe.
 
-    It takes no lock, because a process forked meanwhile would find it taken. Each step below is atomic between threads.
+    It uses no lock: a process forked meanwhile would inherit it locked. Each step below is atomic between threads.
     """
 
     def __init__(self, maxlen: int = 5000) -> None:

@@ -64,7 +64,7 @@ class MarinLogHandler(logging.StreamHandler[TextIO]):
 def configure_logging(level: int | str = logging.INFO) -> LogRingBuffer:
     """Log to stderr from `level` on, as "2024-01-31 12:00:00.123 I rigging.lease: text", with secrets redacted.
 
-    Call it again to change the level. Handlers that others installed stay.
+    Call it again to change the level. Handlers installed by others stay.
 
     Args:
         level: A `logging` level number, or a name such as "debug".
@@ -100,7 +100,7 @@ def slow_log(log: logging.Logger, operation: str, threshold_ms: int = 100) -> It
     yield
     elapsed_ms = int((time.monotonic() - started) * 1000)
     if elapsed_ms >= threshold_ms:
-        log.warning("slow: %s took %d ms (warned of from %d ms on)", operation, elapsed_ms, threshold_ms)
+        log.warning("slow: %s took %d ms (threshold: %d ms)", operation, elapsed_ms, threshold_ms)
 
 
 def install_fault_handler(*, sigusr_dump: bool = True) -> bool:

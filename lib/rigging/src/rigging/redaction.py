@@ -127,10 +127,10 @@ def redact_string(text: str) -> str:
 
 
 def redact_code(text: str) -> str:
-    """Return source code with every secret replaced, as `redact_string`, and any long literal beside a secret's word.
+    """Return source code with every secret replaced, like `redact_string`, and every long literal near a secret's name.
 
-    Code names secrets in more ways than logs do: annotations, calls, subscripts, command lines in strings. So a literal
-    of eight or more characters with a digit and without spaces goes if its line has such a word.
+    Code names secrets in more ways than logs: annotations, calls, subscripts, command lines in strings. So literals of
+    eight or more characters with a digit and without spaces are replaced if their line has such a name.
     """
     lines = []
     for line in text.splitlines(keepends=True):

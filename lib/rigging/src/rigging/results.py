@@ -1,10 +1,10 @@
-"""Return values of callables, as bytes sent from the process that ran one to whoever asks for it.
+"""Pack return values of callables as bytes for other processes.
 
 A packed value is a line and a pickle:
 
-    3.12\\n<pickle>                    the version of Python, for classes may go as bytecode
-    3.12 stored <sha256> <url>\\n     a large one, whose pickle is a file in the temporary prefix
-    ! <reason>\\n there is a value, but it is not available
+    3.12\\n<pickle>                    the version of Python, because classes may be sent as bytecode 3.12 stored
+    <sha256> <url>\\n     a large one, whose pickle is a file in the temporary prefix ! <reason>\\n there is a value,
+    but it is not available
 
 `iris.worker.callable_main` writes the same format where this module is not installed.
 """
@@ -141,7 +141,7 @@ def unpack_result(packed: bytes, what: str) -> Any:
 
     line, _, pickled = packed.partition(b"\n")
     if line.startswith(b"!"):
-        raise ResultUnavailable(f"{what} has no result to give: {line[1:].decode(errors='replace').strip()}")
+        raise ResultUnavailable(f"{what} has no result: {line[1:].decode(errors='replace').strip()}")
     python, _, stored = line.partition(b" ")
     if python != _PYTHON:
         raise ResultUnavailable(
@@ -153,7 +153,7 @@ def unpack_result(packed: bytes, what: str) -> Any:
     try:
         return pickle.loads(pickled)  # noqa: S301 - see above
     except Exception as error:  # whatever a class does when it is made again
-        raise ResultUnavailable(f"the result of {what} cannot be made again here: {title_of(error)}") from error
+        raise ResultUnavailable(f"the result of {what} cannot be unpickled here: {title_of(error)}") from error
 
 
 def _fetch(stored: str, what: str) -> bytes:
@@ -173,7 +173,7 @@ def _fetch(stored: str, what: str) -> bytes:
         ) from error
     # The file may be anybody's by now: it is unpickled only when it is the one that the job wrote.
     if hashlib.sha256(data).hexdigest() != digest:
-        raise ResultUnavailable(f"the result of {what} is not what its job wrote to {url}")
+        raise ResultUnavailable(f"the result of {what} differs from the file that its job wrote to {url}")
     return data
 
 
@@ -183,7 +183,7 @@ def is_stored(packed: bytes) -> bool:
 
 
 def remove_stored_file(packed: bytes) -> None:
-    """Remove the file of a large value where nothing else does. Object stores let temporary files expire."""
+    """Remove the file of a large value, except in object stores, where temporary files expire."""
     line = packed.partition(b"\n")[0]
     if is_stored(packed):
         from rigging.filesystem import url_to_fs

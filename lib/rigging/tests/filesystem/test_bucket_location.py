@@ -84,14 +84,14 @@ class TestAsking:
     def test_where_nothing_answers_it_is_not_asked_again_for_a_while(
         self, asked: list[str], now: list[float], location: Callable[[str], str]
     ) -> None:
-        with pytest.raises(Unavailable, match="the location of gs://away cannot be asked for: no network") as raised:
+        with pytest.raises(Unavailable, match="the location of gs://away cannot be queried: no network") as raised:
             location("away")
         assert isinstance(raised.value.__cause__, ConnectionError)
         with pytest.raises(Unavailable, match="the location of gs://away is not known"):
             location("away")
         assert asked == ["away"]
         now[0] += 301
-        with pytest.raises(Unavailable, match="cannot be asked for"):
+        with pytest.raises(Unavailable, match="cannot be queried"):
             location("away")
         assert asked == ["away", "away"]
 

@@ -52,7 +52,7 @@ def test_a_server_that_is_no_metadata_server_gives_no_region(
     metadata_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     metadata_server.headers = {}
-    with pytest.raises(OSError, match="not as a metadata server"):
+    with pytest.raises(OSError, match="unlike a metadata server"):
         fetch_zone(metadata_server.host)
     monkeypatch.setenv("GCE_METADATA_HOST", metadata_server.host)
     assert region_from_metadata() is None

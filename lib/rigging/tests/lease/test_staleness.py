@@ -166,7 +166,7 @@ def test_taken_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         with monkeypatch.context() as patch:
             patch.setattr(LocalLeaseStore, "delete", lambda self, stored: False)
             assert main(["take", path, "--force"]) == 3
-        assert "it changed meanwhile: somebody is at work" in capsys.readouterr().err
+        assert "it changed meanwhile: its holder is running" in capsys.readouterr().err
         assert main(["take", path, "--force"]) == 0
         assert main(["show", path]) == 0
         assert "nobody holds it" in capsys.readouterr().out

@@ -139,7 +139,7 @@ def test_the_command_lists_and_revokes_removals(regions: Any, capsys: pytest.Cap
     regions.fs.rm("d/e", recursive=True)
     assert main(["--undelete", "--dry-run", "d"]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in listed] == ["d/e/b", "d/e/c", "2 files would be seen again"]
+    assert [line.split("  ")[0] for line in listed] == ["d/e/b", "d/e/c", "2 files would be visible again"]
     assert main(["--undelete", "d/e/b"]) == 0
     assert regions.fs.find("d") == ["d/a", "d/e/b"]
     assert [removal.path for removal in undelete("mirror://d")] == ["d/e/c"]

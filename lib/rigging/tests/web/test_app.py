@@ -238,7 +238,7 @@ def test_a_write_needs_origin_session_token_and_leave() -> None:
     for wrong in ("", "é", token[:-1] + ("0" if token[-1] != "0" else "1")):
         answer = client.post("/write", data={"form_token": wrong}, headers=SELF)
         assert answer.status_code == 403
-        assert "not of this session" in answer.text
+        assert "belongs to another session" in answer.text
     other = Site(WebSettings("test", writable=True), writer).form_token()
     assert client.post("/write", data={"form_token": other}, headers=SELF).status_code == 403
     assert client.get("/write").status_code == 405

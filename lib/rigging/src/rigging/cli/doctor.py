@@ -1,7 +1,7 @@
 """The checks of `marin doctor` and `iris doctor`: facts about this machine, with a verdict and a remedy for each.
 
-The functions that judge are pure; `gather` collects the facts. Nothing is sent anywhere but to the storage and the
-cluster in the user's own settings.
+The functions that judge are pure; `gather` collects the facts. They contact only the storage and the cluster in the
+user's settings.
 """
 
 import os
@@ -42,9 +42,9 @@ class Finding:
     """The finding of a check.
 
     Args:
-        subject: The checked thing.
+        subject: What was checked, e.g. "git".
         state: The result.
-        text: The observation.
+        text: What was found.
         remedy: How to fix it; empty if nothing needs fixing.
     """
 
@@ -66,7 +66,7 @@ class MachineFacts:
         cpu_millis: The CPU limit of the control groups; None for no limit.
         memory_bytes: The memory limit of the control groups; None for no limit.
         unified_groups: Whether this machine uses control groups version 2.
-        loopback: Why no loopback port can be opened; empty if one can.
+        loopback: The error of opening a loopback port; empty if it worked.
     """
 
     python: tuple[int, int, int]
@@ -115,7 +115,7 @@ def judge(facts: MachineFacts) -> list[Finding]:
     found.append(
         Finding("ports", State.FAILURE, facts.loopback, "allow this user to listen on 127.0.0.1")
         if facts.loopback
-        else Finding("ports", State.OK, "a port of 127.0.0.1 can be had")
+        else Finding("ports", State.OK, "ports of 127.0.0.1 are usable")
     )
     return found
 
@@ -204,5 +204,5 @@ def _loopback() -> str:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
     except OSError as error:
-        return f"no port of 127.0.0.1 can be had: {error}"
+        return f"cannot open a port of 127.0.0.1: {error}"
     return ""

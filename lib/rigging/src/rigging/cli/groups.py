@@ -14,7 +14,7 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments begin with."""
+        """Return the command named by the first argument."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             known = self.list_commands(ctx)
             nearest = difflib.get_close_matches(args[0], known, n=1)

@@ -44,7 +44,7 @@ class Output(NamedTuple):
         self.record(table(columns, rows, notes, terminal_width()) if rows else (), list(records))
 
     def record(self, lines: Sequence[str], record: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Print one thing: the text `lines`, or the JSON `record`."""
+        """Print the text `lines`, or the JSON `record`."""
         if self.as_json:
             echo_json(record)
         elif lines:

@@ -1,4 +1,4 @@
-"""How a command ends: with one sentence and a documented exit code."""
+"""Run a command; report its error in one sentence and exit with a documented code."""
 
 import io
 from collections.abc import Sequence

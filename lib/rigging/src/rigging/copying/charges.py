@@ -1,6 +1,4 @@
-"""The cost of copies. All of it is reserved before the first byte moves; each copy is settled separately, and the rest
-is returned.
-"""
+"""Budget charges for copies. The total is reserved before the first byte moves; each copy is settled separately."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -14,7 +12,7 @@ from rigging.prefixes.prefix_store import PrefixStore
 
 
 class TransferCharge:
-    """The charge for one copy: reserved before bytes move, and returned unless they moved and the copy is complete."""
+    """The charge for one copy, reserved before bytes move. A failed copy returns it."""
 
     __slots__ = ("_reservation", "_reserve", "_url", "bytes_moved")
 
@@ -50,7 +48,7 @@ class TransferCharge:
 class BudgetReservation:
     """Bytes reserved in the budget for all files of one transfer; thread-safe.
 
-    At the end of its block it returns what no file used: files that others copied, parts that already existed.
+    The end of the block returns unused bytes: files that others copied, and parts that already existed.
     """
 
     def __init__(self, whole: Reservation, destination: Prefix) -> None:

@@ -1,8 +1,8 @@
 """One copier at a time for each file of a prefix off the local disk, across threads, processes and machines.
 
-Locks are striped: a file's path maps to one of a few lease files below the prefix. So the fencing numbers, which leases
-leave behind, do not add up to one per mirrored file, and one lease serves many small files. Large files have separate
-stripes, so that a small copy never waits an hour for its lease.
+Locks are striped: a file's path maps to one of a few lease files below the prefix. Leases leave fencing numbers behind:
+stripes avoid one per mirrored file, and share one lease among many small files. Large files have separate stripes, so
+that a small copy never waits an hour for its lease.
 """
 
 import contextlib

@@ -16,7 +16,7 @@ class CorruptCopyError(Unavailable):
 
 
 class Digest:
-    """Compute the checksum that a store publishes for a version, if it publishes one."""
+    """Compute a copy's checksum, if the store publishes one to compare."""
 
     __slots__ = ("_expected", "_hash", "_kind")
 
@@ -55,7 +55,7 @@ class Digest:
 
 
 def check_digest(digest: Digest, source: PrefixStore, path: str) -> None:
-    """Raise CorruptCopyError unless the digest matches, or the store's own value turns out to be no digest.
+    """Raise CorruptCopyError if the digest differs, unless the store's published value is not a digest.
 
     Args:
         digest: The digest of the copied bytes.

@@ -1,4 +1,4 @@
-"""Fetch files into the local prefix: each once, atomically, verified, and charged."""
+"""Fetch files into the local prefix. Each copy is made once, atomic, verified, and charged."""
 
 import errno
 import logging

@@ -57,7 +57,7 @@ def read_whole(request: CopyRequest, settings: Settings, reserve: Reserve) -> by
 
 
 def check_unchanged(request: CopyRequest) -> None:
-    """Raise SourceChangedError if the source now has another version of the file, or none."""
+    """Raise SourceChangedError if the source file was replaced or removed."""
     info = request.source.info(request.path)
     if info is None or version_of(info, request.source_url) != request.version:
         raise source_changed(request)
@@ -65,7 +65,7 @@ def check_unchanged(request: CopyRequest) -> None:
 
 def source_changed(request: CopyRequest) -> SourceChangedError:
     """Return the error for a source that was rewritten or removed during its copy."""
-    return SourceChangedError(f"{request.source_url} was changed while it was copied; nothing of it was kept")
+    return SourceChangedError(f"{request.source_url} changed during its copy; the copy was discarded")
 
 
 def _read(request: CopyRequest, begin: int, end: int) -> bytes:

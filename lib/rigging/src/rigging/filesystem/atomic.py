@@ -85,7 +85,7 @@ def _remove_temporary(path: str) -> None:
 
 @contextlib.contextmanager
 def atomic_write(url: Url, mode: str = "wb", *, durable: bool = False) -> Iterator[IO[Any]]:
-    """Open `url` for writing. The file appears at the end of the block, and not at all if the block raises.
+    """Open `url` for writing. The file appears at the end of the block; it does not if the block raises.
 
     Args:
         url: A plain path, file:// or any fsspec URL. For other filesystems the data is spooled to a local temporary
@@ -126,12 +126,12 @@ def upload_file(source: str | os.PathLike[str], url: Url) -> None:
 
 
 def sync_names(path: str | os.PathLike[str], known: str | os.PathLike[str] | None = None) -> None:
-    """Wait until the disk has stored the name `path`. A synced file is lost if its name is not stored.
+    """Wait until the disk has stored the directory entry of `path`. Without it, a crash loses even a synced file.
 
     Args:
         path: The file, already synced.
-        known: A parent directory whose own name is stored; the directories between were just created. None means the
-            next parent.
+        known: A parent directory whose own entry is stored; the directories between were just created. None means the
+            direct parent.
     """
     directory = os.path.dirname(os.fspath(path))
     top = directory if known is None else os.fspath(known)
@@ -190,8 +190,7 @@ def _replacing(path: str, durable: bool, *, streamed: bool = False) -> Iterator[
     Args:
         path: A local path.
         durable: As in `atomic_write`.
-        streamed: Whether the block is the caller's, which may take long. Then only a full disk is reported as an error
-            of `path`.
+        streamed: Whether the block runs the caller's code. Then only a full disk is reported as an error of `path`.
     """
     known = _existing_directory(path) if durable else ""
     old = _status(path)
@@ -279,7 +278,7 @@ def _put_bytes(url: Url, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _under_final_name(fs: "AbstractFileSystem", path: str, url: Url) -> Iterator[str]:
-    """Yield the name to write to. Where a put is not atomic, it is a temporary name that is moved at the end."""
+    """Yield the name to write to: a temporary name, moved at the end, where a put is not atomic."""
     if url_scheme(url) in OBJECT_STORE_PROTOCOLS:
         try:
             yield path

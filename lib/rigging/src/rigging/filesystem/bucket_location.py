@@ -81,8 +81,7 @@ class BucketLocations:
     def learn(self, bucket: str, info: Mapping[str, Any] | None, error: BaseException | None = None) -> str | None:
         """Record and return the location in the bucket's metadata.
 
-        Without a location, or without metadata because of `error`, the location is unknown. That is logged, and cached
-        for a while.
+        An unknown location (no metadata, or none in it) is logged, and cached for a while.
 
         Args:
             bucket: The bucket's name, without a scheme.
@@ -122,7 +121,7 @@ class BucketLocations:
             raise NotFound(f"gs://{bucket}: there is no such bucket, or this account may not see it") from None
         except Exception as error:  # whatever the store's client raises: no network, no credentials, not installed
             self.learn(bucket, None, error)
-            raise Unavailable(f"the location of gs://{bucket} cannot be asked for: {error}") from error
+            raise Unavailable(f"the location of gs://{bucket} cannot be queried: {error}") from error
         return self.learn(bucket, info)
 
     def forget(self) -> None:

@@ -1,20 +1,18 @@
 """Transfer budgets limit how many bytes cross regions. Bytes are counted before they move.
 
-Traffic between regions costs money, so every byte is reserved first, and unused reservations are returned. A budget
-belongs to a context: `mirror_budget(gb)` opens one for a block. Outside of any block the process has one, limited by
+Traffic between regions costs money, so every byte is reserved first, and unused reservations are returned.
+`mirror_budget(gb)` opens a budget for a block. Outside of blocks a process-wide budget applies, limited by
 MARIN_MIRROR_BUDGET_GB.
 
 Inheritance: a filesystem created in a block belongs to it, whatever thread uses it. For filesystems created later,
 asyncio tasks inherit the context. Threads do not (before Python 3.14), so the first `mirror_budget` of a process wraps
-`threading.Thread.start` permanently: a thread started while a budget is in force charges that budget for its whole
-life; so do the threads it starts, and executor workers started then. Threads that were running before the block are
-unaffected. A forked process has a copy that is counted separately; `budget_environment()` passes the remaining budget
-to other processes.
+`threading.Thread.start` permanently: a thread or executor worker started while a budget is in force charges that budget
+for its whole life, and so do its own threads. Threads that were running before the block are unaffected. A forked
+process counts its own copy of the budget; `budget_environment()` passes the remaining budget to other processes.
 
-Why wrap a method of Python's own: a step's function creates its own pools, and code here cannot give those a context.
-Without the wrapper, all of 8 files that a `ThreadPoolExecutor` opens by `fsspec.open("mirror://...")` are charged to
-the process's 10 GB instead of the block's budget. A start with its join takes 49 us plain, 47 to 50 wrapped, 47 to 53
-in a block (two runs of 15,000 starts each).
+The wrapper of Python's own method is needed because a step's function creates its own pools. Without the wrapper, all
+of 8 files that a `ThreadPoolExecutor` opens by `fsspec.open("mirror://...")` are charged to the process's 10 GB instead
+of the block's budget. A start with its join takes about 50 us, with or without the wrapper.
 """
 
 import contextlib
@@ -223,8 +221,7 @@ def current_budget() -> TransferBudget:
 
 @contextlib.contextmanager
 def mirror_budget(gb: float | None = None, *, budget_gb: float | None = None) -> Iterator[TransferBudget]:
-    """Give the block a separate budget of `gb` GB (2^30 bytes), including the filesystems, threads and tasks that it
-    starts.
+    """Give the block, and the filesystems, threads and tasks it starts, a separate budget of `gb` GB (2^30 bytes).
 
     A nested block has its own budget and does not charge the outer one.
 
@@ -242,7 +239,7 @@ def mirror_budget(gb: float | None = None, *, budget_gb: float | None = None) ->
 
 
 def set_mirror_budget(budget_gb: float) -> contextvars.Token[TransferBudget | None]:
-    """Put a budget of `budget_gb` GB in force until `reset_mirror_budget`. `mirror_budget` is safer and does the same.
+    """Set a budget of `budget_gb` GB until `reset_mirror_budget`. Prefer `mirror_budget`, which resets it by itself.
 
     Returns:
         A token for `reset_mirror_budget`, in the same context.
@@ -285,7 +282,7 @@ class ProcessBudget:
         self._made: tuple[str, TransferBudget] | None = None
 
     def current(self) -> TransferBudget:
-        """Return the budget with the environment's current limit. Its used bytes stay.
+        """Return the budget with the environment's current limit. The used bytes do not change.
 
         Raises:
             InvalidRequest: MARIN_MIRROR_BUDGET_GB is not a number of GB.
@@ -370,7 +367,7 @@ class BudgetBinding:
     _bound: TransferBudget | None = None
 
     def bind_budget(self, budget: TransferBudget | None) -> None:
-        """Store this budget. None means that of the surrounding block."""
+        """Store this budget. None means the budget of the surrounding block."""
         self._bound = block_budget() if budget is None else budget
 
     @property

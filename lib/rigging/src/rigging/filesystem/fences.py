@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rigging.filesystem.location import Url, local_path
 
 Fence = Callable[[str], None]
-"""Called with what is to be written. Raises `rigging.distributed_lock.LeaseLostError` when the lease is lost."""
+"""Called with the URL to write. Raises `rigging.distributed_lock.LeaseLostError` when the lease is lost."""
 
 _fences: dict[str, Fence] = {}
 

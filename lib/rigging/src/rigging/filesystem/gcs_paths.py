@@ -76,7 +76,7 @@ def check_gcs_paths_same_region(
 
     Args:
         obj: The config, as in `collect_gcs_paths`.
-        local_ok: Accept an unknown region: then nothing is cross-region.
+        local_ok: Accept an unknown region: then no path counts as cross-region.
         region: The region of the work, instead of this process's.
         skip_if_prefix_contains: As in `collect_gcs_paths`. By default it skips URLs of training data, which is read
             piecemeal.
@@ -119,7 +119,7 @@ def _complaint(key: str, path: str, region: str, local_ok: bool) -> str | None:
 def _remedy(region: str) -> str:
     return (
         f"Use a copy in this region (gs://{data_bucket(region)}/...), read it as mirror://path, which copies it once "
-        "within the transfer budget, or run where the data is"
+        "within the transfer budget, or run in the data's region"
     )
 
 

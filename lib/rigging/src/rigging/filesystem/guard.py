@@ -28,7 +28,7 @@ _PLAIN = (type(None), bool, int, float, str, bytes, tuple)
 
 
 def _twins(steps: Callable[..., Steps[Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the sync method that runs these steps, and its coroutine twin, whose name starts with "_"."""
+    """Return the sync method that runs these steps, and the coroutine twin, whose name starts with "_"."""
 
     @functools.wraps(steps)
     def method(self: "CrossRegionGuardedFS", *args: Any, **kwargs: Any) -> Any:
@@ -44,7 +44,7 @@ def _twins(steps: Callable[..., Steps[Any]]) -> tuple[Callable[..., Any], Callab
 class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem):  # type: ignore[misc]
     """A filesystem that charges reads from other regions. Otherwise it behaves like the wrapped one.
 
-    It pickles with the wrapped filesystem. Region and budget are those of the process that reads.
+    It pickles with the wrapped filesystem. It uses the region and budget of the reading process.
 
     Args:
         fs: The filesystem of an object store, also available as `unguarded`, whose reads are not charged.
@@ -160,7 +160,7 @@ class CrossRegionGuardedFS(BudgetBinding, AbstractFileSystem):  # type: ignore[m
 class ChargedFile(AbstractBufferedFile):  # type: ignore[misc]
     """A file of another region, open for reading. Each block is charged when it is fetched.
 
-    It reads by the guard's `cat_file`, so that pickling it and every kind of cache keep the guard in place.
+    It reads with the guard's `cat_file`, so that pickling and caches keep the guard in place.
     """
 
     def _fetch_range(self, start: int, end: int) -> bytes:
@@ -193,9 +193,7 @@ def _passed_on(fs: CrossRegionGuardedFS, name: str) -> Any:
 
 
 def close_inherited_names(cls: type[CrossRegionGuardedFS]) -> None:
-    """Define every name of fsspec's base class on the class, passed on or refused, so that none is inherited
-    unnoticed.
-    """
+    """Override every name of fsspec's base class, so that none is inherited unnoticed."""
     for name in dir(AbstractFileSystem):
         is_own = inspect.getattr_static(cls, name) is not inspect.getattr_static(AbstractFileSystem, name)
         if is_own or name in INHERITED:

@@ -19,14 +19,14 @@ _WRITES: Final = """
 """
 
 PASSED_ON: Final = frozenset(f"{_LOOKS} {_WRITES}".split())
-"""Nothing of a file's content comes back from these; what is written to another region is not charged."""
+"""These return no file content. Writes to another region are not charged."""
 
 _COMPOSED: Final = """
     async_impl clear_instance_cache current from_dict from_json get_mapper mirror_sync_methods open read_block
     read_bytes read_text storage_args storage_options to_dict to_json
 """
 INHERITED: Final = frozenset(_COMPOSED.split())
-"""Done by fsspec's base class through methods of the guard, or about the guard as a filesystem."""
+"""fsspec's base class implements these with methods of the guard."""
 
 
 def is_passed_on(name: str) -> bool:

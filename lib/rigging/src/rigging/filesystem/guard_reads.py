@@ -1,4 +1,4 @@
-"""How each kind of read is charged, written once for the sync methods and their async twins.
+"""The charge for each kind of read, written once for the sync methods and their async twins.
 
 Each function is a generator that yields calls to make on the unguarded filesystem and receives their results.
 `run_sync` makes them directly; `run_async` awaits the async twin of each. Nothing here does I/O.
@@ -117,7 +117,7 @@ class ChargedReads:
         self._protocol: str = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> Steps[bytes]:
-        """Charge the range, settled with the bytes that arrived."""
+        """Charge the range, and settle with the bytes that arrived."""
         call = Call("cat_file", (path,), {"start": start, "end": end, **options})
         crossing = yield from self.crossing([path])
         data: bytes
@@ -131,7 +131,7 @@ class ChargedReads:
         return data
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Steps[Any]:
-        """Charge every file that `path` stands for, settled with the bytes that arrived."""
+        """Charge every file that `path` stands for, and settle with the bytes that arrived."""
         call = Call("cat", (path,), {"recursive": recursive, "on_error": on_error, **options})
         crossing = yield from self._expanded(path, recursive, None, missing_ok=on_error != "raise")
         if not crossing:
@@ -143,7 +143,7 @@ class ChargedReads:
         return found
 
     def cat_ranges(self, paths: Sequence[str], starts: Any, ends: Any, **options: Any) -> Steps[Any]:
-        """Charge the ranges, settled with the bytes that arrived."""
+        """Charge the ranges, and settle with the bytes that arrived."""
         call = Call("cat_ranges", (paths, starts, ends), options)
         crossing = set((yield from self.crossing(paths)))
         if not crossing:
@@ -166,7 +166,7 @@ class ChargedReads:
         return self._whole(Call("get_file", (rpath, lpath, *args), options))
 
     def copy(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> Steps[Any]:
-        """Charge what moves from one place to another, wherever this machine is."""
+        """Charge the bytes that move between regions, wherever this machine is."""
         return self._copied(Call("copy", (path1, path2), {"recursive": recursive, **options}))
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> Steps[Any]:
@@ -189,7 +189,7 @@ class ChargedReads:
         return (yield from self._whole_sizes(crossing, missing_ok=missing_ok))
 
     def crossing(self, paths: Sequence[str]) -> Steps[list[str]]:
-        """Return the stripped `paths` whose bytes cross regions on their way here."""
+        """Return the stripped `paths` that lie in another region."""
         region = self._rules.here()
         if region is None and self._crosses is None:
             return []
@@ -251,7 +251,7 @@ class ChargedReads:
         return result
 
     def _expanded(self, path: Any, recursive: bool, maxdepth: int | None, missing_ok: bool = False) -> Steps[list[str]]:
-        """Return the files that `path` stands for and that cross regions."""
+        """Return the files of another region that `path` stands for."""
         roots = self._listed(path)
         maybe: Sequence[str] = [root for root in roots if _has_magic(self._bucket(root))]
         if not maybe:

@@ -1,4 +1,4 @@
-"""Which URLs are files on this machine, and the file in errors of storage, whose clients often say only "Forbidden"."""
+"""Find the local path of a URL, and add paths to storage errors, which often say only "Forbidden"."""
 
 import errno
 import os

@@ -1,9 +1,8 @@
 """Open URLs. All marin code reaches fsspec through this module.
 
 All storage access goes through these three functions, so that the rules about regions and budgets apply in one place:
-object stores get the cross-region guard, all else is as fsspec creates it. In chains such as "simplecache::gs://b/x"
-and "zip://a::gs://b/x.zip" the guard is inside. Kinds of chains that cannot contain it are refused if they would cross
-regions.
+object stores get the cross-region guard, other filesystems are those of fsspec. Chains such as "simplecache::gs://b/x"
+and "zip://a::gs://b/x.zip" contain the guard. Chains that cannot contain it are refused if they would cross regions.
 """
 
 import os
@@ -162,6 +161,6 @@ def _chain_to_fs(url: str, options: dict[str, Any]) -> "tuple[AbstractFileSystem
 def _refuse_if_crossing(below: "CrossRegionGuardedFS", path: str, what: str) -> None:
     if below.is_cross_region(path):
         raise Denied(
-            f"{what}: the data is in another region, and what this kind of chain reads cannot be charged to the "
+            f"{what}: the data is in another region, and reads by this kind of chain cannot be charged to the "
             "transfer budget. Open the file itself, or mirror://path, which copies it once"
         )

@@ -15,9 +15,8 @@ ALLOWED_TTL_DAYS = (1, 2, 3, 4, 5, 6, 7, 14, 30)
 
 
 def marin_prefix() -> str:
-    """Return the storage root: MARIN_PREFIX, else the region's bucket on a GCP VM, else /tmp/marin.
-
-    It is read anew at each call. It is absolute and has no trailing slash.
+    """Return the storage root: MARIN_PREFIX, else the region's bucket on a GCP VM, else /tmp/marin. Each call reads the
+    environment. The result is absolute, without a trailing slash.
     """
     configured = os.environ.get("MARIN_PREFIX", "").strip()
     if configured:
@@ -27,7 +26,7 @@ def marin_prefix() -> str:
 
 
 def absolute_prefix(prefix: str) -> str:
-    """Return a storage root that means the same in every process: a local path becomes absolute, a URL stays.
+    """Return a storage root that means the same in every process: local paths become absolute, URLs stay unchanged.
 
     Raises:
         InvalidRequest: `prefix` is empty, or a URL of an unsupported kind.
@@ -63,7 +62,7 @@ def marin_temp_bucket(ttl_days: float, prefix: str = "", *, source_prefix: str |
     Args:
         ttl_days: Lifetime in days: rounded up to one of 1-7, 14, 30, and 30 if longer.
         prefix: The path below the temporary root.
-        source_prefix: A storage root to stay close to, instead of this machine's.
+        source_prefix: A storage root whose bucket or region to use, instead of this machine's.
 
     Returns:
         `gs://{bucket}/tmp/ttl={N}d/{prefix}` if the region is known, else `{storage root as URL}/tmp/{prefix}`.

@@ -30,7 +30,7 @@ class Prefix:
     """One region's storage root.
 
     Args:
-        url: In the form of `canonical_url`: a plain absolute path, or scheme://..., without a trailing slash.
+        url: Normalized by `canonical_url`: a plain absolute path, or scheme://..., without a trailing slash.
         region: Its region; None if unknown.
     """
 
@@ -80,7 +80,7 @@ def other_prefixes() -> tuple[Prefix, ...]:
 
 
 def crosses_regions(source: Prefix, destination: Prefix) -> bool:
-    """Return whether bytes between two prefixes are charged: yes, unless both are known to be in one place.
+    """Return whether bytes between two prefixes are charged: yes, unless both are known to be in one region.
 
     If neither the name nor the table gives the location of a gs:// bucket, the store is asked once.
     """

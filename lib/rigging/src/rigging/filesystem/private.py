@@ -87,7 +87,7 @@ def load_or_create(path: LocalPath, make: Callable[[], bytes], what: str) -> byt
     sync_names(path)
     found = read_private(path, what)
     if found is None:
-        raise FileNotFoundError(f"{what} {os.fspath(path)} was removed as soon as it was made")
+        raise FileNotFoundError(f"{what} {os.fspath(path)} was removed while it was being created")
     return found
 
 

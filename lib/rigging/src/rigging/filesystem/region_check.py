@@ -1,4 +1,4 @@
-"""Whether bytes cross regions. The guard asks this before each read."""
+"""Decide whether bytes cross regions. The guard calls this before each read."""
 
 import logging
 import os
@@ -22,19 +22,17 @@ _told: set[tuple[str, str, str]] = set()
 
 
 def guarded_region() -> str | None:
-    """Return the region that reads are charged against; None if it is unknown, and then nothing crosses."""
+    """Return the region that reads are charged against; None if it is unknown, so no read is charged."""
     return marin_region()
 
 
 def bytes_cross(location: str | None, region: str) -> bool:
-    """Return whether bytes from a bucket at `location` cross regions on their way to `region`. Bytes from an unknown
-    location do.
-    """
+    """Return whether a read from a bucket at `location` crosses regions to `region`: yes if the location is unknown."""
     return location is None or not same_place(location, region)
 
 
 def is_paid_for(what: str, region: str) -> bool:
-    """Return whether somebody agreed to pay for reading `what` from another region. Their name is logged."""
+    """Return whether somebody agreed to pay for reading `what` from another region, and log their name."""
     payer = os.environ.get(MARIN_CROSS_REGION_OVERRIDE_ENV, "").strip()
     if not payer:
         return False
@@ -47,7 +45,7 @@ def is_paid_for(what: str, region: str) -> bool:
 def record_transfer(size: int, url: Url, *, budget: TransferBudget | None = None) -> None:
     """Charge bytes that a user's own program moves between this machine and `url`, if they cross regions.
 
-    Programs call this for every checkpoint that they write. Local paths, places in this region, unknown regions and
+    Programs call this for every checkpoint that they write. Local paths, URLs in this region, unknown regions and
     transfers that somebody agreed to pay for are free.
 
     Args:
@@ -83,7 +81,7 @@ def _known_place(scheme: str, url: str) -> str | None:
 def configured_region(protocol: str, bucket: str) -> str | None:
     """Return the region of a bucket off GCS in the table of prefixes, or None.
 
-    The local prefix's bucket counts as being where this machine is.
+    The local prefix's bucket counts as local to this machine.
     """
     from rigging.filesystem.prefix_table import local_prefix, mirror_prefixes
 

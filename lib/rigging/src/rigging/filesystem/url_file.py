@@ -1,6 +1,6 @@
 """The result of `open_url`: an fsspec OpenFile that can also be used as the open file itself.
 
-It imports fsspec, so it is imported when the first URL is opened.
+This module imports fsspec. `open_url` imports it on first use.
 """
 
 import io
@@ -23,7 +23,7 @@ class UrlFile(OpenFile, Generic[AnyStr]):  # type: ignore[misc]  # fsspec has no
 
     @classmethod
     def of(cls, file: OpenFile) -> "UrlFile[Any]":
-        """Return the same file, not yet opened."""
+        """Return a `UrlFile` for the same location, not yet opened."""
         return cls(*file.__reduce__()[1])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -44,7 +44,7 @@ class UrlFile(OpenFile, Generic[AnyStr]):  # type: ignore[misc]  # fsspec has no
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed; False before it is opened."""
+        """Whether the file was closed; False before it is opened."""
         return not self.fobjects and self._is_closed
 
     def read(self, size: int = -1) -> AnyStr:
@@ -68,7 +68,7 @@ class UrlFile(OpenFile, Generic[AnyStr]):  # type: ignore[misc]  # fsspec has no
     @property
     def _file(self) -> IO[AnyStr]:
         if self.closed:
-            raise ValueError(f"{self.path} is closed: open it again by open_url")
+            raise ValueError(f"{self.path} is closed: open it again with open_url")
         if not self.fobjects:
             self.__enter__()
         file: IO[AnyStr] = self.fobjects[-1]

@@ -17,9 +17,9 @@ _REFUSED_EXIT_CODE = 3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 0, or 3 for a refusal."""
     parser = argparse.ArgumentParser(prog="python -m rigging.lease", description=__doc__)
-    parser.add_argument("action", choices=["show", "take"], help="say who holds the lease; or take it from the holder")
-    parser.add_argument("lock_file", help="path or URL of the lock file, as messages name it")
-    parser.add_argument("--force", action="store_true", help="take it even from a holder that may be at work")
+    parser.add_argument("action", choices=["show", "take"], help="show who holds the lease, or take it from the holder")
+    parser.add_argument("lock_file", help="path or URL of the lock file, as shown in messages")
+    parser.add_argument("--force", action="store_true", help="take it even if the holder may still be running")
     options = parser.parse_args(arguments)
     try:
         store = store_of(options.lock_file)
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def describe(stored: StoredLease | None) -> str:
-    """Return who holds a lease, as far as this machine can tell."""
+    """Describe the holder of a lease, as far as this machine can tell."""
     if stored is None:
         return "nobody holds it"
     lease = Lease.from_bytes(stored.content)
@@ -46,7 +46,7 @@ def describe(stored: StoredLease | None) -> str:
         HolderState.ALIVE: f"process {process_of(lease.worker_id)} of this machine, which is running",
         HolderState.STOPPED: f"process {process_of(lease.worker_id)} of this machine, which is stopped",
         HolderState.GONE: "a process that has ended: anybody may take it",
-        HolderState.UNKNOWN: "which cannot be seen from here",
+        HolderState.UNKNOWN: "a process that is not visible from this machine",
     }[state]
     return f"held by {lease.worker_id}, {where}"
 
@@ -62,14 +62,14 @@ def take(store: LeaseStore, *, force: bool) -> str:
         lease = None if stored is None else Lease.from_bytes(stored.content)
         state = HolderState.GONE if lease is None else holder_state(lease.worker_id)
         if state in (HolderState.ALIVE, HolderState.UNKNOWN) and not force:
-            raise MarinError(f"{describe(stored)}; end it first, or say --force if it cannot be at work any more")
+            raise MarinError(f"{describe(stored)}; end it first, or use --force if it cannot be running any more")
         was = describe(stored)
         if stored is not None and not store.delete(stored):
-            raise MarinError("it changed meanwhile: somebody is at work; look again")
+            raise MarinError("it changed meanwhile: its holder is running; run `show` again")
     if stored is None:
         return was
     is_stopped = state is HolderState.STOPPED
-    return f"free now (it was {was})" + ("; end that process: going on, it writes for up to 30 s" if is_stopped else "")
+    return f"free now (it was {was})" + ("; end that process: it may keep writing for up to 30 s" if is_stopped else "")
 
 
 if __name__ == "__main__":

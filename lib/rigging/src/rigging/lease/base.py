@@ -47,7 +47,7 @@ class LeaseStore(Protocol):
         ...
 
     def exclusive(self, *, create: bool) -> AbstractContextManager[bool]:
-        """Exclude others while the lock file changes, as far as this store can.
+        """Return a context that excludes others while the lock file changes, as far as this store can.
 
         Args:
             create: Create the directory if it is missing.
@@ -112,7 +112,7 @@ def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None,
         store: The store of the lease.
         lease: The lease to write.
         replacing: The present lease; None if there is none.
-        same_holder: Whether the present lease is the holder's own, so that its number stays.
+        same_holder: Whether the present lease is the holder's own, so that it keeps its number.
     """
     fence = store.read_fence()
     if not same_holder or fence == 0:
@@ -152,8 +152,8 @@ def fence_from_bytes(content: bytes, location: str) -> int:
 class LeaseLock:
     """Acquire, renew and release one lease.
 
-    Without a worker_id every acquisition has a unique id, so that no other process, thread or call gets in while it is
-    held. An explicit worker_id is the identity: its holder may acquire again.
+    Without a worker_id every acquisition has a unique id, so that no other process, thread or call can acquire it too.
+    An explicit worker_id is the identity: its holder may acquire again.
 
     Args:
         store: The storage of the lease.
@@ -270,7 +270,7 @@ class LeaseLock:
         return renewed
 
     def release(self) -> bool:
-        """Release the lease, and return whether this lock still held it. Another's lease is never touched."""
+        """Release the lease, and return whether this lock still held it. Another holder's lease is not changed."""
         held = self._current()
         try:
             with self._store.exclusive(create=False) as present:
@@ -316,7 +316,7 @@ class LeaseLock:
 def _checked_worker_id(worker_id: str) -> str:
     if len(worker_id) > MOST_WORKER_ID_CHARACTERS:
         raise InvalidRequest(
-            f"worker_id {worker_id[:40]!r}... has {len(worker_id)} characters; a lease's holder has a name of at most "
-            f"{MOST_WORKER_ID_CHARACTERS}"
+            f"worker_id {worker_id[:40]!r}... has {len(worker_id)} characters; at most "
+            f"{MOST_WORKER_ID_CHARACTERS} are allowed"
         )
     return worker_id

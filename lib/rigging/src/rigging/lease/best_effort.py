@@ -1,7 +1,7 @@
 """Leases on filesystems without conditional writes: write, then read back.
 
 They are exclusive among the threads of one process (so memory:// is exact), but not among processes: two that start
-within one round trip may both win. A warning says so, once per filesystem.
+within one round trip may both win. A warning reports this once per filesystem.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class BestEffortLeaseStore:
 
     @property
     def is_new(self) -> bool:
-        """False: on many of these filesystems, whether a directory exists is unknown."""
+        """False: many of these filesystems have no directories to check."""
         return False
 
     @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Conditional objects on GCS through its JSON API: generation preconditions on every write and delete.
 
 Credentials and endpoint are those of gcsfs (application default credentials, STORAGE_EMULATOR_HOST, fsspec's
-configuration), so that everyone who can read the data can take the lease. The requests are made here: gcsfs retries
-failed ones for minutes, and has no conditional delete.
+configuration), so that everyone who can read the data can take the lease. This module makes its own requests: gcsfs
+retries failed ones for minutes, and has no conditional delete.
 """
 
 import functools

@@ -37,13 +37,13 @@ def create_lock(
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
         skew_allowance: Maximum difference between the wall clocks of machines, in seconds.
         must_renew: A holder on this machine that does not renew its lease loses it, running or stopped, like a remote
-            one. This is for work whose every write is fenced. All users of the lease must pass the same value.
+            one. Use it only if every write is fenced. All users of the lease must pass the same value.
         clock: The clock; replaced in tests.
     """
     if not heartbeat_timeout > 0:
         raise InvalidRequest(f"heartbeat_timeout={heartbeat_timeout}: must be above 0 seconds")
     if worker_id == "":
-        raise InvalidRequest("worker_id='': must name the holder; leave it out for one of its own per acquisition")
+        raise InvalidRequest("worker_id='': must name the holder; omit it to get a unique id per acquisition")
     return LeaseLock(
         store_of(path),
         worker_id,
@@ -75,7 +75,7 @@ class HeldLease:
     """A lease held by a `lease(...)` block.
 
     Attributes:
-        lost: Set when the lease is lost, or has not been renewed for so long that others may take it.
+        lost: An event, set when the lease is lost, or its renewal is so late that others may take it.
         lock: The underlying lock.
         fencing_token: The number of this acquisition.
         worker_id: The id in the lock file.

@@ -19,7 +19,7 @@ class HolderState(StrEnum):
 
     ALIVE = "alive"
     STOPPED = "stopped"
-    """By SIGSTOP, Ctrl-Z or a debugger: it is suspended, and may resume at any time."""
+    """Suspended by SIGSTOP, Ctrl-Z or a debugger. It may resume at any time."""
     GONE = "gone"
     UNKNOWN = "unknown"
     """Another machine, a container with its own process ids, or an id chosen by the user."""
@@ -79,7 +79,7 @@ PROCESSES = ProcessTable()
 def acquisition_id(processes: ProcessTable = PROCESSES) -> str:
     """Return a holder id that is unique to this process, thread and acquisition.
 
-    It is {host}-{pid}-{thread}-{place}.{started}-{random}, without the fourth part where the system does not reveal it.
+    The form is {host}-{pid}-{thread}-{place}.{started}-{random}, without the fourth part where /proc is missing.
     "place" names this boot of the kernel and the process namespace; "started" is the process's start in clock ticks
     since boot.
     """

@@ -1,4 +1,4 @@
-"""The locks of `create_lock` under the names of older programs, one per kind of storage."""
+"""The locks of `create_lock` under their older names, one per kind of storage."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Leases on local files. They are truly exclusive among the processes of a machine.
+"""Leases on local files. They are exclusive among the processes of a machine.
 
 Changes are made under a kernel lock (flock) on a sidecar file, `{lock}.fence`, which also holds the fencing number and
 is never deleted. The lock file itself is replaced by rename, so that readers without the kernel lock never see a part.
@@ -22,7 +22,7 @@ _BUSY_POLL_SECONDS = 0.0005
 
 
 class _Exclusion(AbstractContextManager[bool]):
-    """`LocalLeaseStore.exclusive` as a class: a generator would take longer than the work inside."""
+    """The context manager of `LocalLeaseStore.exclusive`, a class because a generator is slower."""
 
     __slots__ = ("_create", "_store")
 
@@ -42,9 +42,8 @@ class LocalLeaseStore:
 
     Args:
         path: The lock file.
-        busy_seconds: Timeout for the kernel lock, in seconds. It is held for microseconds; longer means that its holder
-            is stopped.
-        is_likely_new: Its directory probably does not exist yet, which saves a look.
+        busy_seconds: Timeout for the kernel lock, in seconds. A running holder releases it within microseconds.
+        is_likely_new: The directory probably does not exist yet: skip the check.
     """
 
     def __init__(self, path: str, busy_seconds: float = 10.0, *, is_likely_new: bool = False) -> None:
@@ -67,7 +66,7 @@ class LocalLeaseStore:
 
     @property
     def is_new(self) -> bool:
-        """True within `exclusive` if it created the directory, so that there is nothing to read."""
+        """True within `exclusive` if it created the directory, so that no lock file can exist."""
         return self._is_new
 
     def exclusive(self, *, create: bool) -> AbstractContextManager[bool]:

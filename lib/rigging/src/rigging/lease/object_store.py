@@ -1,10 +1,9 @@
 """Leases on object stores with conditional writes and deletes.
 
-Only the lock object decides who holds the lease. It is created, replaced and deleted on the condition of what was read,
-so only one of several concurrent attempts succeeds. The fencing number is an object beside it. The process that has
-just written the lock object raises it, under the same kind of condition, and checks the lock object afterwards to make
-sure that it took the number while it held the lease. So numbers grow in the order of the holders, whatever stops or
-dies in between.
+Only the lock object decides who holds the lease. Its creation, replacement and deletion require the version that was
+read, so only one of several concurrent attempts succeeds. The fencing number is an object beside it. A new holder
+increments the number with the same kind of condition, then checks that it still holds the lock object. So numbers grow
+in the order of the holders, even if a holder stops or dies in between.
 
 Each write ends with 64 blanks that encode a random number. They cannot be object metadata: S3's version mark is the
 ETag, the MD5 of the content alone, and a condition on it would match another version of equal content. Nor can they be

@@ -27,7 +27,7 @@ class ConditionalObjects(Protocol):
     """Objects by key. Each version has its own mark (generation, ETag).
 
     Every method raises StoreTrouble if the outcome is unknown, and other MarinErrors for permanent failures (no such
-    bucket, not allowed). Each takes a bounded time in seconds and makes its request once.
+    bucket, not allowed). Each makes one request, with a bounded time in seconds.
     """
 
     @property
@@ -61,7 +61,7 @@ class ConditionalObjects(Protocol):
 
 
 class PatientObjects:
-    """Conditional reads, writes and deletes that retry while the store does not answer.
+    """Conditional reads, writes and deletes, retried while the store does not answer.
 
     Every method raises Unavailable if the store does not answer for `patience_seconds`.
 
@@ -112,7 +112,7 @@ class PatientObjects:
         return self._patiently(lambda tried: self._objects.delete(key, expected) or tried, f"delete {key}")
 
     def _patiently(self, operation: Callable[[bool], T], what: str) -> T:
-        """Call `operation` until the store answers. Its argument says whether there was an earlier attempt."""
+        """Call `operation` until the store answers. Its argument is whether there was an earlier attempt."""
         troubles: list[Exception] = []
         try:
             return retry_with_backoff(

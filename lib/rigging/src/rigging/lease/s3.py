@@ -56,7 +56,7 @@ class S3Objects:
         return self._call("delete_object", key, IfMatch=expected) is not None
 
     def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any] | None:
-        """Return the answer; None if the object does not exist or has another version."""
+        """Return S3's answer; None if the object does not exist or has another version."""
         from botocore import exceptions as failures
 
         what = f"{operation} s3://{self._bucket}/{key}"

@@ -1,9 +1,8 @@
-"""Whether a lease is still valid, judged by its holder's process, observed renewals, the storage's clock, and its
-timestamp.
+"""Decide whether a lease is stale, from its holder's process, renewals, the storage's clock, and its timestamp.
 
-A process that runs on this machine keeps its lease, whatever any clock says. So does a stopped one, until a person
-decides (`python -m rigging.lease take`). An ended one has lost it. For processes elsewhere, only the lease itself is
-visible.
+A process that exists on this machine keeps its lease, whatever any clock says. If it is stopped, a person may take the
+lease (`python -m rigging.lease take`). An ended process has lost its lease. For processes elsewhere, only the lease
+file is visible.
 """
 
 import logging
@@ -66,7 +65,7 @@ class _Observation:
 
 
 class LeaseObserver:
-    """Observe whether a lease is live, remembering earlier observations.
+    """Decide whether a lease is live, remembering earlier observations.
 
     Args:
         location: The lock file's path or URL, for messages.
@@ -120,8 +119,8 @@ class LeaseObserver:
     def is_likely_back(self, seconds: float) -> bool:
         """Return whether the last known holder runs on this machine and held the lease less than `seconds` ago.
 
-        For a lease that vanished without a release: its holder may have removed its directory, and may soon put it
-        back.
+        Used when a lease file vanished without a release: its holder may have removed the directory, and may soon
+        restore it.
         """
         if self._last_live is None or self._clock.monotonic() - self._last_live[1] >= seconds:
             return False
@@ -132,7 +131,7 @@ class LeaseObserver:
         self._observed = None
 
     def _tell(self, worker_id: str, evidence: Evidence) -> None:
-        """Log once why nobody can take a lease that is not renewed, or why it is free."""
+        """Log once why a lease without renewals cannot be taken, or why it is free."""
         holder = evidence.holder
         hangs = holder is HolderState.ALIVE and evidence.unchanged_seconds >= self._timeout
         if not (hangs or holder in (HolderState.GONE, HolderState.STOPPED)) or self._told == (worker_id, holder):
@@ -143,9 +142,9 @@ class LeaseObserver:
             return
         pid = process_of(worker_id)
         state = (
-            f"is stopped (SIGSTOP or Ctrl-Z): let it go on (kill -CONT {pid})"
+            f"is stopped (SIGSTOP or Ctrl-Z): resume it (kill -CONT {pid})"
             if holder is HolderState.STOPPED
-            else f"runs, but has not renewed it for {evidence.unchanged_seconds:.0f} s: see what it does"
+            else f"runs, but has not renewed it for {evidence.unchanged_seconds:.0f} s: check what it is doing"
         )
         ways = f"{state}, end it (kill -KILL {pid}), or take the lease from it: {take_command(self._location)}"
         logger.warning(

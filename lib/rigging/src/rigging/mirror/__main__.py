@@ -76,8 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory, relative to the prefix or in full")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--drop", action="store_true", help="remove local copies of what another region has")
-    instead.add_argument("--undelete", action="store_true", help="see files again that were removed here")
+    instead.add_argument("--drop", action="store_true", help="remove local copies of files that another region has")
+    instead.add_argument("--undelete", action="store_true", help="restore access to files that were removed here")
     parser.add_argument("--budget-gb", type=float, metavar="GB", help="transfer budget instead of the environment's")
     return parser
 
@@ -86,7 +86,7 @@ def _undelete(paths: Sequence[str], is_dry_run: bool) -> int:
     found = removals(*paths) if is_dry_run else undelete(*paths)
     for removal in found:
         print(f"{removal.path}  removed at {removal.removed_at} by {removal.removed_by}")
-    print(f"{len(found)} files {'would be' if is_dry_run else 'are'} seen again")
+    print(f"{len(found)} files {'would be' if is_dry_run else 'are'} visible again")
     return 0
 
 
@@ -94,7 +94,7 @@ def _drop(paths: Sequence[str], is_dry_run: bool) -> int:
     plan = drop_plan(*paths) if is_dry_run else drop(*paths)
     print(f"{len(plan.files)} files {'would be ' if is_dry_run else ''}dropped ({gib(sum(plan.files.values()))})")
     if plan.kept:
-        print(f"{len(plan.kept)} kept, as no other region has the same: {', '.join(plan.kept[:5])}")
+        print(f"{len(plan.kept)} kept, because no other region has the same: {', '.join(plan.kept[:5])}")
     return 0
 
 

@@ -30,7 +30,7 @@ MOST_REMOVED_ELSEWHERE = 10_000
 
 
 class MirroredFile(io.BufferedReader):
-    """A file of the local prefix on local disk, open for reading. It pickles as its mirror path and position.
+    """A file of the local prefix on local disk, open for reading. Pickling stores its mirror path and position.
 
     Attributes:
         fs: The mirror.
@@ -55,15 +55,15 @@ class MirroredFile(io.BufferedReader):
 
 
 class MirrorFileSystem(BudgetBinding, UnionFileSystem):
-    """All regions' prefixes as one filesystem. It reads anywhere, copying what it reads to the local prefix, and writes
-    locally.
+    """All regions' prefixes as one filesystem. Reads copy the file into the local prefix. Writes are local.
 
     Paths are relative to the prefix. Queries (`info`, `ls`, `find`, `glob`, `exists`...) cover all regions without
     copying. A file that is read is first copied whole, once, and then read locally. Other regions are never written: a
     removed (or moved) file is removed here, and a tombstone in the local prefix hides other regions' files of that name
     until the name is written again or `python -m rigging.mirror --undelete` revokes it.
 
-    If created in a `mirror_budget` block, it charges that block's budget in any thread; otherwise the current one.
+    An instance created in a `mirror_budget` block charges that block's budget in any thread; others charge the current
+    one.
 
     Args:
         budget: The budget to charge, instead of the current one.
@@ -300,7 +300,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         os.replace(store.path(source), store.path(target))
 
     def rm_file(self, path: MirrorPath) -> None:
-        """Remove a local file, and hide other regions' files of that name; they keep them."""
+        """Remove a local file, and hide other regions' files of that name without deleting them."""
         relative = self._strip_protocol(path)
         local = local_store()
         check_writable(local.url(relative))
@@ -382,7 +382,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
         return far
 
     def mkdir(self, path: MirrorPath, create_parents: bool = True, **kwargs: Any) -> None:
-        """Create a directory in the local prefix, if that has directories."""
+        """Create a directory in the local prefix, if its storage has directories."""
         relative = self._strip_protocol(path)
         found = union_info(relative)
         if found is not None:
@@ -392,7 +392,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
             store.fs.mkdir(store.path(relative), create_parents=create_parents, **kwargs)
 
     def makedirs(self, path: MirrorPath, exist_ok: bool = False) -> None:
-        """Create a directory and its parents in the local prefix, if that has directories."""
+        """Create a directory and its parents in the local prefix, if its storage has directories."""
         relative = self._strip_protocol(path)
         if not exist_ok and self.exists(relative):
             raise _taken(relative)

@@ -1,4 +1,4 @@
-"""What this prefix keeps about other regions: undo removals, and free the space of copies."""
+"""Undo removals in this prefix, and delete its copies of other regions' files."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Dropped:
     """The local files that a drop removes.
 
     Args:
-        files: Files that another region has in the same size, with their sizes in bytes.
+        files: Files that another region has with the same size, and their sizes in bytes.
         kept: Files that no other region has, or that differ there: only this prefix has this content.
     """
 

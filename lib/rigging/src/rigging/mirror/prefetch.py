@@ -102,7 +102,7 @@ def mirror_prefetch(
         settings: Settings for the copies.
 
     Returns:
-        The files that were copied, by this process or meanwhile by another.
+        The files that this process, or meanwhile another, copied.
 
     Raises:
         TransferBudgetExceeded: The transfer does not fit into the budget. Nothing is copied.

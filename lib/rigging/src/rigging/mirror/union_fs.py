@@ -48,18 +48,18 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found
 
     def exists(self, path: MirrorPath, **kwargs: Any) -> bool:
-        """Return whether any region has it. Unlike fsspec's own, this raises if a storage cannot answer."""
+        """Return whether any region has the path. Unlike fsspec's own, this raises if a storage cannot answer."""
         del kwargs
         relative = self._strip_protocol(path)
         return not relative or union_info(relative) is not None
 
     def isfile(self, path: MirrorPath) -> bool:
-        """Return whether it is a file in the first region that has it."""
+        """Return whether the path is a file in the first region that has it."""
         found = union_info(self._strip_protocol(path))
         return found is not None and found["type"] == "file"
 
     def isdir(self, path: MirrorPath) -> bool:
-        """Return whether it is a directory in the first region that has it."""
+        """Return whether the path is a directory in the first region that has it."""
         relative = self._strip_protocol(path)
         found = union_info(relative)
         return not relative if found is None else found["type"] == "directory"
@@ -87,22 +87,22 @@ class UnionFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found if detail else list(found)
 
     def created(self, path: MirrorPath) -> Any:
-        """Return its creation time in the first region that has it."""
+        """Return the path's creation time in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.created(own)
 
     def modified(self, path: MirrorPath) -> Any:
-        """Return its modification time in the first region that has it."""
+        """Return the path's modification time in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.modified(own)
 
     def checksum(self, path: MirrorPath) -> Any:
-        """Return its version mark in the first region that has it."""
+        """Return the path's version mark in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.checksum(own)
 
     def ukey(self, path: MirrorPath) -> Any:
-        """Return its unique version mark in the first region that has it."""
+        """Return the path's unique version mark in the first region that has it."""
         store, own = self._owner(path)
         return store.fs.ukey(own)
 

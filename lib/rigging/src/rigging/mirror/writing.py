@@ -14,7 +14,7 @@ from rigging.prefixes.prefix_store import PrefixStore, StoreKind
 
 @contextlib.contextmanager
 def whole(store: PrefixStore, relative: str) -> Iterator[str]:
-    """Yield a path to write to, which becomes the file at the end of the block. Buckets write objects atomically."""
+    """Yield a path to write to, renamed to the file at the end of the block. Buckets write objects atomically."""
     own = store.path(relative)
     if store.kind is not StoreKind.LOCAL:
         yield own
@@ -61,7 +61,7 @@ class WholeFile(io.FileIO):
             os.fchmod(self.fileno(), stat.S_IMODE(os.stat(path).st_mode))
 
     def write(self, data: Any, /) -> int:
-        """Write. After one failure the file is never committed."""
+        """Write `data`. After one failure the file is never committed."""
         try:
             return super().write(data)
         except OSError:
@@ -69,7 +69,7 @@ class WholeFile(io.FileIO):
             raise
 
     def close(self) -> None:
-        """Close, and commit unless the caller does that."""
+        """Close the file, and commit it unless the caller does."""
         if self.closed:
             return
         super().close()

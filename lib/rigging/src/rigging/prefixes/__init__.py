@@ -1,5 +1,4 @@
 """The prefixes of all regions as stores: their paths, entries and removals. Copies nothing.
 
-Code that looks into a prefix belongs here. Copying is in `rigging.copying`, the filesystem on top of both in
-`rigging.mirror`.
+Copying is in `rigging.copying`; `rigging.mirror` has the filesystem built on both.
 """

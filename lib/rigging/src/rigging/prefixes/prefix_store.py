@@ -47,11 +47,11 @@ class PrefixStore:
     base: str
 
     def path(self, relative: str) -> str:
-        """Return the filesystem's path of a relative one."""
+        """Convert a relative path to the filesystem's path."""
         return f"{self.base}/{relative}" if relative else self.base or "/"
 
     def relative(self, path: str) -> str:
-        """Return the relative path of a filesystem's one."""
+        """Convert a filesystem's path to a relative one."""
         return path[len(self.base) :].strip("/")
 
     def url(self, relative: str) -> str:

@@ -38,7 +38,7 @@ class Removal:
 
 
 def described(removal: Removal) -> str:
-    """Return why a file is missing, and how to bring it back."""
+    """Return why a file is missing, and how to restore it."""
     return (
         f"it was removed here at {removal.removed_at or 'an unknown time'} by {removal.removed_by or 'somebody'}; "
         f"another region still has it: python -m rigging.mirror --undelete {shlex.quote(removal.path)}"

@@ -1,4 +1,4 @@
 """This process and its children: calls, forks, kernel locks, signals, control groups.
 
-Code that libraries need to run other code safely on one machine belongs here, not what is sent to other machines.
+Only code for one machine belongs here, nothing that is sent to other machines.
 """

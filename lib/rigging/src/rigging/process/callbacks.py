@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class CallbackThread:
-    """Run callbacks one after another in a thread that starts with the first one and keeps no process alive."""
+    """Run callbacks one after another in a daemon thread, started by the first one."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -41,7 +41,7 @@ _shared: Final[list[CallbackThread]] = [CallbackThread()]
 
 
 def call_apart(callback: Callable[[], object]) -> None:
-    """Call `callback()` in this process's thread for users' callbacks, after the earlier ones."""
+    """Call `callback()` in the process-wide thread for users' callbacks, after the earlier ones."""
     _shared[0].call(callback)
 
 

@@ -21,8 +21,8 @@ _FAREWELL_SECONDS: Final = 5.0
 def call_to_end(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function, await its coroutine if it returns one, and end the children it forked.
 
-    A child that `fn` forked ends as soon as its copy of the function returns or raises, with the exit code that a
-    program would have. Code after the call runs only in the caller's own process.
+    A child forked by `fn` ends when its copy of the function returns or raises, with the exit code of a program. Code
+    after the call runs only in the caller's own process.
 
     Args:
         fn: The function.
@@ -31,7 +31,7 @@ def call_to_end(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Raises:
         InvalidRequest: It returned a generator, none of which has run.
-        Exception: Whatever the function raises.
+        Exception: Any error of the function.
     """
     process = os.getpid()
     try:
@@ -66,9 +66,9 @@ async def _awaited(coroutine: Coroutine[Any, Any, Any], process: int) -> Any:
 
 
 def leave_fork(error: BaseException | None) -> NoReturn:
-    """End this process, a fork, like a program that returns or raises `error`. Nothing of its parent's runs.
+    """End this forked process like a program that returns or raises `error`, without running its parent's code.
 
-    Its own threads are waited for, unless they are daemons. The parent's exit handlers are not called.
+    Wait for its own threads, except daemons. The parent's exit handlers are not called.
     """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -129,7 +129,4 @@ def is_generator_function(fn: Any) -> bool:
 
 def generator_problem(name: str) -> str:
     """Return why a generator function is refused."""
-    return (
-        f"{name} is a generator function: calling it runs none of its code, so it would be done with nothing done; "
-        "do the work in a function that returns"
-    )
+    return f"{name} is a generator function: calling it runs none of its code; do the work in a function that returns"

@@ -1,4 +1,4 @@
-"""Coroutine functions inside blocking code."""
+"""Run coroutine functions inside blocking code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def is_coroutine_function(fn: Any) -> bool:
-    """Return whether a function is an `async def`, also inside `functools.partial` and decorators of ours."""
+    """Return whether a function is an `async def`, also inside `functools.partial` and this project's decorators."""
     while isinstance(fn, functools.partial) or getattr(type(fn), "wraps_function", False):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__wrapped__
     call = None if isinstance(fn, type) else getattr(type(fn), "__call__", None)  # noqa: B004 - for its code
@@ -26,14 +26,14 @@ def is_coroutine_function(fn: Any) -> bool:
 
 
 async def call_around(fn: Callable[..., Any], block: Callable[[Callable[..., Any]], T]) -> T:
-    """Return `block(plain)`. It may block: it runs in a thread, and `plain` runs `fn` on this event loop.
+    """Run `block(plain)` in a thread, where it may block, and return its result. `plain` runs `fn` on this event loop.
 
-    Each call has a thread of its own, so that calls that wait for a lock never keep its holder from a thread. `fn` sees
-    the context variables that `block` has set.
+    Each call has its own thread, so calls that wait for a lock cannot starve its holder of threads. `fn` sees the
+    context variables that `block` has set.
 
     Args:
         fn: The coroutine function. It is cancelled when the caller is.
-        block: What is to be done around it.
+        block: The blocking code around the call.
     """
     import asyncio  # it takes a while, and few need it
     from concurrent.futures import CancelledError

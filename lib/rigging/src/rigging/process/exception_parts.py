@@ -1,4 +1,4 @@
-"""Exceptions in parts: pickle cannot restore one whose constructor takes other arguments than it stores."""
+"""Split exceptions into parts that pickle can restore, whatever arguments their constructors take."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ class ExceptionParts(NamedTuple):
     """The parts needed to restore an exception.
 
     Args:
-        native: Its nearest builtin class. `args` and `state` belong to that class.
+        native: The exception's nearest builtin base class. `args` and `state` belong to that class.
     """
 
     kind: type[BaseException]
@@ -22,8 +22,7 @@ def take_apart(error: BaseException, is_remade: Callable[[BaseException], bool])
 
     Args:
         error: The exception.
-        is_remade: Returns whether pickle restores a member of a group faithfully. Other members are taken apart as
-            well.
+        is_remade: Returns whether pickle restores a member of a group faithfully. Other members are split, too.
     """
     kind = type(error)
     native = next(base for base in kind.__mro__ if base.__module__ == "builtins" and issubclass(base, BaseException))

@@ -9,7 +9,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
     Args:
         descriptor: The open file or directory. Forks share the lock.
-        shared: Only exclude exclusive locks.
+        shared: Take a shared lock, which excludes only exclusive ones.
 
     Returns:
         False if another process has it.

@@ -8,7 +8,7 @@ from types import TracebackType
 class ForkLock:
     """A lock for `with` statements. It is free in a forked child, where the thread that held it does not exist.
 
-    Create it once per module or process: it is kept as long as the process runs.
+    Create one per module: it is never freed.
     """
 
     __slots__ = ("_lock",)

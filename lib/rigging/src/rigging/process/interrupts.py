@@ -1,4 +1,4 @@
-"""KeyboardInterrupt, where the interpreter wraps it."""
+"""Unwrap a KeyboardInterrupt that the interpreter has wrapped."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 def unwrapped_interrupts() -> Iterator[None]:
     """Raise KeyboardInterrupt itself where Python 3.11 makes it the cause of a RuntimeError.
 
-    That happens to an interrupt during the creation of a class (in a `__set_name__`, so in the middle of an import):
-    the RuntimeError reads "Error calling __set_name__ on ...", and no `except KeyboardInterrupt` catches it.
+    This happens if the interrupt hits a `__set_name__`, as a class is created during an import. The RuntimeError reads
+    "Error calling __set_name__ on ...", and no `except KeyboardInterrupt` catches it.
     """
     try:
         yield

@@ -9,7 +9,7 @@ R = TypeVar("R")
 
 
 def map_in_threads(fn: Callable[[T], R], items: Collection[T], most: int = 64) -> list[R]:
-    """Return `fn(item)` for each item, in order. A single item is handled in this thread.
+    """Return `fn(item)` for each item, in order. A single item is processed in this thread.
 
     Args:
         fn: Called in separate threads.

@@ -1,6 +1,6 @@
 """The user's project: which files a job receives, what its code needs, its environment variables.
 
-Only code that reads a project's folder belongs here. Packing and sending it is in Iris's and Ray's code.
+Only code that reads a project's folder belongs here. Iris's and Ray's code packs and sends it.
 """
 
 from typing import Final

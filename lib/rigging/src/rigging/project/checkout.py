@@ -1,4 +1,4 @@
-"""The checked-out commit around a directory, read from files where that is possible."""
+"""Find the checked-out commit around a directory, from git's files where possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def git_commit(directory: str) -> str | None:
 
 
 def checkout_root(directory: str) -> Path | None:
-    """Return the root of the checkout around a directory; the directory itself where git's variables name one."""
+    """Return the root of the checkout around a directory; the directory itself if git's variables name a repository."""
     place = Path(directory).resolve()
     if not _RELOCATING.isdisjoint(os.environ):
         return place if place.is_dir() else None
@@ -29,7 +29,7 @@ def checkout_root(directory: str) -> Path | None:
 
 
 def _commit_in_files(directory: Path) -> str | None:
-    """Read the commit from the files of a checkout; None when they are of a form that is not known here."""
+    """Read the commit from the files of a checkout; return None if their format is unknown."""
     if not _RELOCATING.isdisjoint(os.environ):
         return None
     try:

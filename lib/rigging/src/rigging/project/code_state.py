@@ -1,6 +1,6 @@
-"""The code that a run has: commit, branch, and what is not committed. Submitters hand it to their jobs.
+"""The code of a run: commit, branch, and uncommitted changes. Submitters pass it to their jobs.
 
-A job has no checkout: its submitter writes what it finds into the variable `CODE_VARIABLE`, and the job reads it there.
+A job has no checkout: its submitter passes the code state in the variable `CODE_VARIABLE`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORD_VARIABLE: Final = "MARIN_RECORD_CODE"
 
 GIT_SECONDS: Final = 5.0
 MOST_BYTES: Final = 1 << 20
-"""Maximum for the diff and the untracked files together."""
+"""Maximum size of the diff and the untracked files together."""
 _HANDED_BYTES: Final = 48 << 10
 _MOST_NAMES: Final = 20
 _CHUNK: Final = 1 << 16
@@ -37,17 +37,17 @@ _NO_ENV_FILES: Final = ":(exclude,glob)**/.env*"
 
 @dataclass(frozen=True, slots=True)
 class CodeState:
-    """What is checked out, and how the files differ from it.
+    """The checked-out commit, and how the files differ from it.
 
     Attributes:
-        commit: The commit; None where there is none, or it cannot be read.
-        branch: The branch; None for a detached head, too.
-        dirty: Whether tracked files differ from the commit or there are untracked Python files; None: not known.
+        commit: The commit; None if it does not exist or cannot be read.
+        branch: The branch; None for a detached head.
+        dirty: Whether tracked files differ from the commit or there are untracked Python files; None if unknown.
         digest: SHA-256 of the diff and the untracked Python files before redaction; None when nothing differs.
         diff: `git diff HEAD` without `.env*`, redacted.
-        untracked: The Python files that git neither tracks nor ignores, by path from the checkout's root, redacted.
+        untracked: Untracked Python files that are not ignored, redacted, by path from the checkout's root.
         left_out: Which texts are missing, and why.
-        problem: Why something is not known: no checkout, git failed or took too long.
+        problem: Why the state is incomplete: no checkout, or git failed or timed out.
     """
 
     commit: str | None = None
@@ -60,7 +60,7 @@ class CodeState:
     problem: str | None = None
 
     def without_texts(self, why: str | None = None) -> CodeState:
-        """Return the state with digests alone.
+        """Return the state with digests only.
 
         Args:
             why: The reason, for `left_out`.
@@ -70,28 +70,28 @@ class CodeState:
         return replace(self, diff="", untracked={}, left_out=(*self.left_out, *filter(None, [why])))
 
     def handed(self) -> str:
-        """Return the value of `CODE_VARIABLE` for a job; without the texts where they are too long for a variable."""
+        """Return the value of `CODE_VARIABLE` for a job, without texts that are too long for a variable."""
         found = _packed(self)
         if len(found) > _HANDED_BYTES:
-            found = _packed(self.without_texts("the texts, as they are too long to go along with a job"))
+            found = _packed(self.without_texts("the texts, because they are too long to send with a job"))
         return found
 
 
 def read_code_state(directory: str, environ: Mapping[str, str] = os.environ) -> CodeState:
-    """Return the code state around a directory; in a job that of its submitter. Never fails.
+    """Return the code state around a directory; in a job, the submitter's. Never fails.
 
     Args:
         directory: A folder of the checkout.
-        environ: Variables that may hold the submitter's state, or forbid to keep texts.
+        environ: Variables with the submitter's state, if any, and `RECORD_VARIABLE`.
     """
     state = handed_code_state(environ) or _of_checkout(directory)
     if environ.get(RECORD_VARIABLE) == "0":
-        return state.without_texts(f"the texts, as {RECORD_VARIABLE}=0")
+        return state.without_texts(f"the texts, because {RECORD_VARIABLE}=0")
     return state
 
 
 def handed_code_state(environ: Mapping[str, str]) -> CodeState | None:
-    """Return the code state that a submitter handed to this job; None when there is none, or it is damaged."""
+    """Return the code state that a submitter passed to this job; None if it is missing or malformed."""
     try:
         found = json.loads(zlib.decompress(base64.b64decode(environ.get(CODE_VARIABLE, ""))))
         return CodeState(**{item.name: found[item.name] for item in fields(CodeState) if item.name in found})
@@ -100,7 +100,7 @@ def handed_code_state(environ: Mapping[str, str]) -> CodeState | None:
 
 
 def code_variables(directory: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that hand the code state around a directory to a job; {} where there is no checkout."""
+    """Return the variables that pass the code state around a directory to a job; {} without a checkout."""
     state = read_code_state(directory, environ)
     return {CODE_VARIABLE: state.handed()} if state.commit or state.digest else {}
 
@@ -141,7 +141,7 @@ class _GitFailed(Exception):
 
 
 def _git(root: Path, *words: str) -> Iterator[bytes]:
-    """Yield what a git command prints. Raises _GitFailed when it fails or takes longer than `GIT_SECONDS`."""
+    """Yield the output of a git command. Raise _GitFailed if it fails or takes longer than `GIT_SECONDS`."""
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *words]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as git:
         assert git.stdout is not None
@@ -177,7 +177,7 @@ class _Status:
 
     @classmethod
     def parse(cls, output: bytes) -> _Status:
-        """Read `git status --porcelain=v2 --branch -z`."""
+        """Parse the output of `git status --porcelain=v2 --branch -z`."""
         heads: dict[str, str] = {}
         changed = False
         untracked: list[str] = []
@@ -204,7 +204,7 @@ class _Status:
 
 
 class _Texts:
-    """Texts as they are read: all count in the digest, and `MOST_BYTES` of them are kept, redacted."""
+    """The recorded texts: all of them enter the digest, and up to `MOST_BYTES` are kept, redacted."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -213,7 +213,7 @@ class _Texts:
         self._room = MOST_BYTES
 
     def add(self, name: str, chunks: Iterator[bytes]) -> None:
-        """Read a text."""
+        """Add a text to the digest, and keep it if it fits."""
         self.digest.update(f"{name}\0".encode(errors="surrogateescape"))
         read = bytearray()
         size = 0
@@ -227,7 +227,7 @@ class _Texts:
             self._leave_out(f"{name}: {error.strerror}")
             return
         if size > self._room:
-            self._leave_out(f"{name}: {size} bytes, and {MOST_BYTES} are kept of all")
+            self._leave_out(f"{name}: {size} bytes, above the total of {MOST_BYTES}")
             return
         self._room -= size
         self.kept[name.encode(errors="replace").decode()] = redact_code(read.decode(errors="replace"))
@@ -240,7 +240,7 @@ class _Texts:
 
 
 def _content(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a plain file."""
+    """Yield the bytes of a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     file: IO[Any]
     with open(descriptor, "rb") as file:

@@ -76,7 +76,7 @@ def _text_of(path: LocalPath, writer_seconds: float) -> str:
             wrong = _wrong_with(status)
             first = _first_of_pipe(file.fileno(), writer_seconds) if stat.S_ISFIFO(status.st_mode) else b""
             if first is None:
-                wrong = "it is a named pipe, and nobody has opened it to write"
+                wrong = "it is a named pipe without a writer"
             os.set_blocking(file.fileno(), True)
             data = (first or b"") + file.read(_MOST_BYTES + 1) if wrong is None else b""
     except (OSError, ValueError) as error:  # ValueError: a name with NUL
@@ -138,7 +138,7 @@ def _problem(binding: Binding) -> str | None:
     if binding.value is None:
         return f"there is no '='; {_ALLOWED}"
     if binding.key is None or not _NAME.fullmatch(binding.key):
-        return "what stands before '=' cannot be a name: those have A-Z a-z 0-9 _ and do not begin with a digit"
+        return "the text before '=' is not a valid name: use A-Z a-z 0-9 _, not beginning with a digit"
     if "\0" in binding.value:
         return f"the value of {binding.key} has a NUL"
     return None

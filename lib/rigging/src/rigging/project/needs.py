@@ -1,4 +1,4 @@
-"""What a project's code needs, from pyproject.toml: pip requirements and PYTHONPATH folders."""
+"""Find the needs of a project's code in pyproject.toml: pip requirements and PYTHONPATH folders."""
 
 import difflib
 import re
@@ -34,7 +34,7 @@ class ProjectNeeds:
 
 
 Tables = Mapping[str, Mapping[str, Any]]
-"""pyproject files, by the folder that they lie in relative to the root ("" is the root's own)."""
+"""pyproject files, by their folder relative to the root ("" for the root)."""
 
 
 def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
@@ -60,16 +60,16 @@ def read_pyprojects(root: Path) -> dict[str, dict[str, Any]]:
 def project_needs(
     tables: Tables, extras: Sequence[str], files: Iterable[str], *, left_out: Collection[str] = ()
 ) -> ProjectNeeds:
-    """Return what a job needs.
+    """Return the needs of a job.
 
     Args:
         tables: The result of `read_pyprojects`.
         extras: Extras to install besides the project's own dependencies.
         files: The files that the job receives. They determine which submodules and `src` folders exist.
-        left_out: Normalized names of packages that the cluster has and that must not be replaced.
+        left_out: Normalized names of packages of the cluster that must not be replaced.
 
     Raises:
-        InvalidRequest: No project here has such a group, or a dependency is outside of the sent files.
+        InvalidRequest: No project here has the group, or a dependency is outside of the sent files.
     """
     walk = _Walk(tables, left_out)
     walk.project("")
@@ -83,7 +83,7 @@ def group_requirements(tables: Tables, extras: Sequence[str]) -> list[str]:
     """Return the requirements of extras alone.
 
     Raises:
-        InvalidRequest: No project here has such a group, or a dependency is outside of the sent files.
+        InvalidRequest: No project here has the group, or a dependency is outside of the sent files.
     """
     walk = _Walk(tables)
     for extra in extras:
@@ -103,7 +103,7 @@ def check_requirement(text: str) -> None:
         return
     found = _REQUIREMENT.fullmatch(text)
     if found is None or not _AFTER_NAME.fullmatch(found["rest"]):
-        raise InvalidRequest(f"{text!r} is no package for pip; write e.g. 'name', 'name[extra]' or 'name>=1.2'")
+        raise InvalidRequest(f"{text!r} is not a package for pip; write e.g. 'name', 'name[extra]' or 'name>=1.2'")
 
 
 def normalized(name: str) -> str:
@@ -129,7 +129,7 @@ def read_toml(path: Path) -> dict[str, Any] | None:
 
 @dataclass(slots=True)
 class _Walk:
-    """Collects requirements. Projects of this workspace are followed instead of installed."""
+    """Collects requirements. For projects of this workspace, it collects their dependencies instead."""
 
     tables: Tables
     left_out: Collection[str] = ()
@@ -189,7 +189,7 @@ class _Walk:
             if place is None:
                 raise InvalidRequest(
                     f"{name} is at {source['path']!r} (tool.uv.sources), outside of the working directory, and cannot "
-                    "go along; run in a folder above both, or give the cluster a released version by --pip_deps"
+                    "be sent; run in a folder above both, or pass a released version with --pip_deps"
                 )
             return place
         if "git" in source or "url" in source:

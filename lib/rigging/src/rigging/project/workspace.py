@@ -25,7 +25,7 @@ MAX_FILES: Final = 50_000
 GIT_SECONDS: Final = 120.0
 _LARGEST_SHOWN: Final = 10
 _SEARCH_ON_SECONDS: Final = 2.0
-"""How long the rest of a workspace that is too large already is searched for its largest files."""
+"""Time to search the rest of a workspace that is already too large, for its largest files."""
 
 # Left out where there is no git to say what is ignored.
 _IGNORED_DIRS: Final = frozenset(
@@ -154,7 +154,7 @@ def check_workspace_root(
     reason = reason_against_root(root, environ)
     if reason:
         raise InvalidRequest(
-            f"the workspace {root} is {reason}, which does not go along with a job as a whole: run it in the folder "
+            f"the workspace {root} is {reason}, which is too broad to send with a job: run it in the folder "
             f"of your files, or {rules.other_ways}"
         )
 
@@ -190,7 +190,7 @@ class _Gathered:
     in_git: bool = False
     files: dict[str, WorkspaceFile] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
-    """Those that may have nothing in them; not all others."""
+    """All folders that may be empty, and some that are not."""
     warnings: list[str] = field(default_factory=list)
     size_bytes: int = 0
     complete: bool = True
@@ -234,7 +234,7 @@ class _Gathered:
             else "make it a git repository (`git init`) and list what the job does not need in .gitignore"
         )
         raise InvalidRequest(
-            f"the workspace {self.root} is too large to go along with a job: {found}, at most {allowed} are allowed. "
+            f"the workspace {self.root} is too large to send with a job: {found}, at most {allowed} are allowed. "
             f"The largest:\n{shown}\nTo leave files out, {remedy}; or {self.rules.other_ways}."
             + ("" if too_many else f" To allow more, set {self.rules.limit_variable}.")
         )
@@ -396,4 +396,4 @@ def _secret_warnings(files: Iterable[WorkspaceFile]) -> Iterator[str]:
         if name.endswith(_SECRET_SAMPLES):
             continue
         if any(fnmatch.fnmatch(name, pattern) for pattern in _SECRET_NAMES):
-            yield f"{file.path} goes along with the job and may hold secrets; list it in .gitignore to keep it here"
+            yield f"{file.path} is sent with the job and may hold secrets; list it in .gitignore to keep it here"

@@ -1,4 +1,4 @@
-"""Command lines that run another: `TOOL OPTIONS -- COMMAND`, with -e for the command's variables."""
+"""Parse command lines that run another: `TOOL OPTIONS -- COMMAND`, with -e for the command's variables."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def split_command(words: Sequence[str], example: str) -> tuple[list[str], list[s
 def rewrite_env(words: Sequence[str], environ: Mapping[str, str], option: str) -> list[str]:
     """Turn each `-e KEY VALUE`, `-e KEY=VALUE` and `-e KEY` into the single argument `{option}=KEY=VALUE`.
 
-    `-e KEY` takes the value from `environ`. It applies if the next argument starts with "-" or there is none.
+    `-e KEY` takes the value from `environ`. This form applies if the next argument starts with "-" or does not exist.
 
     Args:
         words: Arguments of a command line.

@@ -1,6 +1,4 @@
-"""Foreign text on a terminal: control characters that move the cursor, set titles or colours, or reverse text are
-escaped.
-"""
+"""Escape control characters in foreign text before a terminal shows it."""
 
 import contextlib
 import os

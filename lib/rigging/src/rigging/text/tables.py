@@ -38,7 +38,7 @@ def table(
 
 
 def _cells(text: str) -> int:
-    """Return the width of a text on a terminal, in columns."""
+    """Return the width of `text` on a terminal, in columns."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
@@ -67,7 +67,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at_ms: int, now_ms: int) -> str:
-    """Return a readable local time: the time of day for the last day, the date before that; "-" for 0."""
+    """Return a readable local time: the time of day within the last day, else the date; "-" for 0."""
     if not at_ms:
         return "-"
     form = "%H:%M:%S" if now_ms - at_ms < 86_400_000 else "%Y-%m-%d %H:%M"

@@ -9,7 +9,7 @@ from rigging.redaction import redact_string
 
 @contextlib.contextmanager
 def yaml_errors(place: object) -> Iterator[None]:
-    """Context manager around reading and parsing a YAML file. Its errors become InvalidRequest with place and line.
+    """Context manager for reading and parsing a YAML file. Errors become InvalidRequest with place and line.
 
     YAML's own messages quote the surrounding text, which may be secret, so it is omitted.
 

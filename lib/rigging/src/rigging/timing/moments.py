@@ -78,7 +78,7 @@ class Timestamp:
 
     @classmethod
     def from_datetime(cls, moment: datetime.datetime) -> "Timestamp":
-        """Convert a datetime with a time zone. One without is refused, because its meaning is ambiguous."""
+        """Convert a datetime. A datetime without a time zone is refused as ambiguous."""
         if moment.tzinfo is None:
             raise InvalidRequest(f"{moment.isoformat()} has no time zone; use e.g. datetime.now(timezone.utc)")
         return cls.from_seconds(moment.timestamp())
@@ -160,7 +160,7 @@ class Deadline:
         return cls(at, clock.monotonic() + at.to_seconds() - clock.now(), clock)
 
     def expired(self, now: Timestamp | None = None) -> bool:
-        """Return whether it has expired, by `now` if given, else by this machine's monotonic clock."""
+        """Return whether the deadline has expired, by `now` if given, else by this machine's monotonic clock."""
         return self.remaining_seconds() <= 0 if now is None else now >= self._at
 
     def remaining_seconds(self, now: Timestamp | None = None) -> float:

@@ -11,7 +11,7 @@ from rigging.timing.moments import Duration, Timestamp, seconds_of
 class RateLimiter:
     """Allow an action at most once every `interval_seconds`. The first time is immediate.
 
-    Where a method takes `now`, it is in seconds of the caller's clock instead of the monotonic one.
+    `now` arguments are seconds of the caller's clock, used instead of the monotonic one.
     """
 
     def __init__(self, interval_seconds: float, *, clock: SleepingClock = SYSTEM_CLOCK) -> None:
@@ -23,7 +23,7 @@ class RateLimiter:
         self._guard = threading.Lock()
 
     def should_run(self, now: float | None = None) -> bool:
-        """Return whether the action may run now, and if so count it as a run."""
+        """Return whether the action may run now. If it may, count a run."""
         with self._guard:
             now = self._now(now)
             if now - self._last < self._interval:
@@ -90,7 +90,7 @@ class TokenBucket:
         self._guard = threading.Lock()
 
     def try_acquire(self, n: int = 1, now: Timestamp | None = None) -> bool:
-        """Take `n` tokens if there are enough; otherwise take none. A caller that passes `now` must always do so."""
+        """Take `n` tokens if there are enough; otherwise take none. Pass `now` in every call or in none."""
         with self._guard:
             self._given_now = now
             self._refill()

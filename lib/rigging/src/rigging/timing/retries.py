@@ -70,7 +70,7 @@ class ExponentialBackoff:
     def wait_until(self, condition: Callable[[], bool], timeout: Duration | float) -> bool:
         """Call `condition` with growing delays until it is true or `timeout` (seconds or Duration) has passed.
 
-        It is called at least once, and once more at the timeout. Return its last answer.
+        Return its last answer. It is called at least once, and once more at the timeout.
         """
         deadline = Deadline.from_seconds(seconds_of(timeout), clock=self.clock)
         while not condition():
@@ -119,8 +119,7 @@ def retry_with_backoff(
         retryable: Decides whether an error is worth a retry. An exception class means its instances. By default every
             error is retried.
         max_attempts: Maximum number of calls.
-        min_attempts: Minimum number of calls, even after `max_elapsed`: the whole machine may have been stopped
-            meanwhile.
+        min_attempts: Minimum number of calls, even after `max_elapsed`: the machine may have been suspended meanwhile.
         max_elapsed: Do not start an attempt later than this (seconds or Duration) after the first.
         backoff: The delays. It is copied, and its clock is used. Defaults to `RETRY_PAUSES`: from 0.5 s, doubling up to
             10 s.

@@ -61,18 +61,18 @@ class SignedIn:
 
 def revoked_words(session: Session) -> str:
     """Return the message to a viewer whose access was revoked."""
-    return f"What let you in, the token {session.viewer.grant}, was revoked."
+    return f"Your login's token {session.viewer.grant}, was revoked."
 
 
 async def serve_while_good(
     app: ASGIApp, revoked: RevokedGrants, session: Session, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Serve one connection, and end it if its viewer's access is revoked meanwhile.
+    """Serve one connection. End it if its viewer's access is revoked.
 
     Args:
         app: The application.
         revoked: The revoked grants.
-        session: The viewer's.
+        session: The viewer's session.
         scope: The connection's ASGI scope.
         receive: ASGI's `receive`.
         send: ASGI's `send`.
@@ -126,7 +126,7 @@ def login_routes() -> list[BaseRoute]:
 
 
 async def _session(request: Request) -> Response:
-    """Confirm to a page that its session is valid. Requests without one do not reach this."""
+    """Confirm to a page that its session is valid. Requests without a session do not reach this."""
     del request
     return Response(status_code=204)
 

@@ -197,4 +197,4 @@ class _Explained:
 async def _unexpected(request: Request, error: Exception) -> Response:
     mark = secrets.token_hex(4)
     _log.error("error %s at %s", mark, request.url.path, exc_info=error)
-    return _page(request, 500, f"The server failed. Its log has details next to the mark {mark}.")
+    return _page(request, 500, f"The server failed. Its log has details at the mark {mark}.")

@@ -26,7 +26,7 @@ class WebSettings:
         title: The program's name, at the top of each page.
         allowed_hosts: Host names of the server, besides those of loopback.
         any_address: Whether any numeric address is a valid host, for servers beyond loopback.
-        writable: Whether pages may change anything. The viewer must be allowed to as well.
+        writable: Whether pages may change anything. The viewer needs write access, too.
         login: If False, everybody who reaches the server sees the pages, as a viewer without write access.
         login_hint: How to get a login link, in words, for people who are not signed in.
         cookie: The name of the session's cookie. Servers on several ports of one machine need different names.
@@ -97,7 +97,7 @@ def may_write(request: HTTPConnection) -> bool:
 
 
 def is_fragment(request: Request) -> bool:
-    """Return whether the page requests a part of itself (htmx), rather than the browser a whole page."""
+    """Return whether htmx requests a part of a page, not the browser a whole page."""
     return request.headers.get("hx-request") == "true" and request.headers.get("hx-history-restore-request") != "true"
 
 

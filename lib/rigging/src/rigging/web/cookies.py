@@ -23,8 +23,7 @@ def cookies_named(headers: Iterable[tuple[bytes, bytes]], name: str) -> list[str
 
 
 def is_session_cookie(name: str, kinds: Collection[str]) -> bool:
-    """Return whether a cookie is a session's: a browser sends the cookies of all servers on a host to each of its
-    ports.
+    """Return whether a cookie is a session cookie. Browsers send cookies of all servers on a host to each of its ports.
 
     Args:
         name: The cookie's name.

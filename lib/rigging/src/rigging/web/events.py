@@ -1,8 +1,8 @@
 """Server-sent events. Each page receives every event once and in order, and catches up after a disconnect.
 
 Each event has an id `EPOCH-NUMBER`. A reconnecting browser sends the last id it received. The server sends the missed
-events. If those are no longer known (another server process, too long ago, a page that reads too slowly), it sends
-`reset`, and the page reloads.
+events. If it no longer has them (after a restart, a long gap, or on a slow page), it sends `reset`, and the page
+reloads.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Broadcaster:
 
     Args:
         history: Number of past events to keep for pages that reconnect.
-        most_waiting: A page with more unread events is told to reload.
+        most_waiting: A page with more unread events receives `reset`.
         heartbeat: Seconds between keep-alives.
     """
 
@@ -106,7 +106,7 @@ class Broadcaster:
 
     @property
     def listeners(self) -> int:
-        """The number of open pages. With none, there is no need to prepare events."""
+        """The number of open pages. At 0, callers can skip preparing events."""
         return len(self._listeners)
 
     def publish(self, name: str, data: str = "") -> None:
@@ -205,4 +205,4 @@ async def _until_error(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield piece
     except (OSError, MarinError) as error:
         # What it tells of cannot be read now. The page sees its connection end, says so, and comes back.
-        _log.warning("a stream of events ends: %s", error)
+        _log.warning("a stream of events ended: %s", error)

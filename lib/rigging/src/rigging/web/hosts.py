@@ -1,7 +1,7 @@
 """Admission of requests by host and origin. Pure.
 
-A page of another site can make this machine's browser send requests here. Two things reveal them: a `Host` with a
-foreign name that points here (DNS rebinding), and the page's `Origin`.
+A page of another site can make this machine's browser send requests here. A foreign name in `Host` (DNS rebinding) or
+the page's `Origin` reveals them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Login: single-use links, and the sessions that they open.
 
-Links are in this process's memory. Sessions are signed and not stored: if the key outlives the process, so do they.
+Links are in this process's memory. Sessions are signed and not stored: they stay valid as long as the key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The person who views the pages.
+    """A user who views the pages.
 
     Attributes:
         name: The user's name.
@@ -149,7 +149,7 @@ class Sessions:
         return self._sign("form", session.id)
 
     def is_form_token(self, session: Session, token: str) -> bool:
-        """Return whether a token is that of the session's forms."""
+        """Return whether a token is valid for the session's forms."""
         return hmac.compare_digest(self.form_token(session).encode(), token.encode("utf-8", "replace"))
 
     def _sign(self, purpose: str, text: str) -> str:

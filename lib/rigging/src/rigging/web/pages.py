@@ -101,7 +101,7 @@ def check_names(sets: Sequence[PageSet]) -> None:
     names = [pages.name for pages in sets]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidRequest(f"several page sets are named {twice[0]!r}; each needs a name of its own")
+        raise InvalidRequest(f"several page sets are named {twice[0]!r}; each needs a unique name")
 
 
 def query_text(request: Request, name: str, longest: int = 4096) -> str:

@@ -56,7 +56,7 @@ class Page(Generic[Row]):
 
 
 def page_of(rows: Sequence[Row], number: int, size: int = PAGE_SIZE) -> Page[Row]:
-    """Return a page of an in-memory list; the last one if `number` is too large.
+    """Return a page of an in-memory list; the last page if `number` is too large.
 
     Args:
         rows: The list.

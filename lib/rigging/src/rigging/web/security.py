@@ -33,7 +33,7 @@ _HEADERS: Final = {
 
 
 class StrictPages:
-    """ASGI middleware that refuses requests from other sites, and adds the headers above unless the answer sets them.
+    """ASGI middleware that refuses requests from other sites, and adds strict headers unless the answer sets them.
 
     Args:
         app: The protected application.

@@ -60,7 +60,7 @@ def bind(port: int, host: str = LOOPBACK, *, strict: bool = False) -> Bound:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
     except (OSError, UnicodeError) as error:
-        raise InvalidRequest(f"host {host!r} is no address or name of this machine: {error}") from error
+        raise InvalidRequest(f"host {host!r} is not an address or name of this machine: {error}") from error
     note = ""
     sock = _listening(family)
     try:
@@ -68,12 +68,12 @@ def bind(port: int, host: str = LOOPBACK, *, strict: bool = False) -> Bound:
             sock.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                raise InvalidRequest(f"host {host!r} is none of this machine's addresses") from error
+                raise InvalidRequest(f"host {host!r} is not an address of this machine") from error
             taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
             if strict or not port or not taken:
                 raise Unavailable(f"cannot listen on {host} port {port}: {error.strerror}") from error
             sock.bind((address[0], 0, *address[2:]))
-            note = f"port {port} is {'taken' if error.errno == errno.EADDRINUSE else 'not allowed'}; a free one is used"
+            note = f"port {port} is {'taken' if error.errno == errno.EADDRINUSE else 'not allowed'}; using a free one"
         sock.listen(128)
     except BaseException:
         sock.close()
@@ -89,12 +89,12 @@ def _listening(family: int) -> socket.socket:
 
 
 class WebServer:
-    """Serve an application in the running event loop, for programs that have one.
+    """Serve an application in the program's own event loop.
 
     Args:
         app: The application.
         bound: The listening socket.
-        before_stop: Called before stopping, to end streams, which would delay it.
+        before_stop: Called before stopping, to end streams that would delay the stop.
     """
 
     def __init__(self, app: ASGIApp, bound: Bound, before_stop: Callable[[], object] = lambda: None) -> None:

@@ -97,12 +97,12 @@ def _size(value: int | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """Return a number with thousands separators; "–" for none."""
+    """Return a number with thousands separators; "–" for None."""
     return "–" if value is None else f"{value:,}".replace(",", "\u202f")
 
 
 def moment(value: float | None) -> str:
-    """Return a readable time in the server's time zone; "–" for none.
+    """Return a readable time in the server's time zone; "–" for None.
 
     Args:
         value: Seconds since the epoch.

@@ -1,4 +1,4 @@
-"""Requests that change something. They need the session's form token, and pages that may write."""
+"""Requests that change something. They require the session's form token and writable pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Handler = Callable[[Request, dict[str, str]], Awaitable[Response]]
 
 
 def write_route(path: str, handler: Handler, *, needs_writable: bool = True, name: str | None = None) -> Route:
-    """Return a route for POST requests from this server's own forms.
+    """Return a route for POST requests of this server's forms.
 
     Args:
         path: The path.
@@ -36,7 +36,7 @@ def write_route(path: str, handler: Handler, *, needs_writable: bool = True, nam
         session = session_of(request)
         token = request.headers.get(TOKEN_HEADER) or form.pop(TOKEN_FIELD, "")
         if session is None or not web_of(request).sessions.is_form_token(session, token):
-            raise Denied("the form is not of this session; load the page again")
+            raise Denied("the form belongs to another session; reload the page")
         if needs_writable and not may_write(request):
             raise Denied("these pages are read-only here")
         return await handler(request, form)

@@ -1,9 +1,8 @@
 """Copy many small files between local disks, one directory at a time, at little more than the cost of writing them.
 
-Files are otherwise claimed one by one (`part`), which costs as much as copying a small one. Here one claim covers all
-files of a directory: an exclusive kernel lock on the directory, which ends with its process. Claims of a single file
-hold the same lock shared, so that the two exclude each other. If a batch does not get its lock immediately, its files
-are claimed one by one.
+Claiming files one by one (`part`) costs as much as copying small ones. Here one claim covers all files of a directory:
+an exclusive kernel lock on the directory, which ends with its process. Single-file claims take the same lock in shared
+mode. If a batch does not get its lock immediately, its files are claimed one by one.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Local copies in progress: one part file per file version, claimed by one process at a time.
 
-The claim is a kernel lock on the part file itself. It needs no renewal, because it ends with the process, however it
-dies. The part file then keeps the copied bytes, and the next claimant continues from there. A stopped process does not
-block others forever: a part that has not grown for the timeout is ignored.
+The claim is a kernel lock on the part file. The kernel releases it when the process ends, so it needs no renewal. The
+part file keeps the copied bytes, and the next claimant resumes. A stopped process does not block others forever: a part
+that has not grown for the timeout is ignored.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Part:
     Args:
         path: Its path, beside the final file.
         descriptor: The open file that holds the kernel lock.
-        size: Its size in bytes. It starts with what an earlier copier left.
+        size: Its size in bytes, including bytes left by an earlier copier.
 
     Attributes:
         kernel_rename: The kernel's rename that does not replace files; None where it is missing.

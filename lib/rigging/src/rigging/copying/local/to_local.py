@@ -21,7 +21,7 @@ _NOT_IN_KERNEL = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, err
 def copy_to_local(
     request: CopyRequest, destination: PrefixStore, settings: Settings, reserve: Reserve, known: set[str]
 ) -> None:
-    """Copy a file to its final local name, unless it exists by then. If this raises, nothing is left behind.
+    """Copy a file to its final local name, unless that already exists. A failure leaves nothing behind.
 
     Args:
         request: The file.

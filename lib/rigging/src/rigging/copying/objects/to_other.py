@@ -17,8 +17,8 @@ def copy_under_temporary_name(
     reserve: Reserve,
     check: Check,
 ) -> None:
-    """Copy through this machine. It is atomic if the filesystem's move is. A kill loses the progress and leaves the
-    temporary file.
+    """Copy through this machine. The copy is atomic if the filesystem's move is. A kill loses the progress and leaves
+    the temporary file.
 
     Args:
         request: The file, and how it is copied.

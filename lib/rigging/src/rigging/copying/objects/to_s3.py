@@ -122,7 +122,7 @@ def _part_bytes(size: int, wanted_bytes: int, settings: Settings) -> int:
 
 
 class _Upload:
-    """A multipart upload that survives a kill: the journal has its id, and S3 its parts."""
+    """A multipart upload that survives a kill: the journal keeps its id, and S3 keeps its parts."""
 
     def __init__(self, request: CopyRequest, destination: PrefixStore, part_bytes: int) -> None:
         self._wanted = request

@@ -1,7 +1,7 @@
 """An application on a separate port that forwards the requests of viewers who are signed in at the pages beside it.
 
 Pages of users' servers must not share an origin with pages that act for the viewer. So this application has no forms
-and no tokens: only the servers' answers, and error texts where there are none.
+and no tokens: it returns the servers' answers, or an error text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HEADERS: Final = {
 }
 
 Finder = Callable[[Viewer, list[str]], Awaitable[Upstream]]
-"""Returns the server that a path means for a viewer; raises MarinError if there is none."""
+"""Returns the server for a path and a viewer; raises MarinError if there is none."""
 
 
 def create_proxy(web: Web, find: Finder, forwarder: Forwarder, home: Callable[[HTTPConnection], str]) -> Starlette:
@@ -109,7 +109,7 @@ class _Proxy:
         except MarinError as error:
             problem = self._page(connection, status_of(error) or 500, str(error))
             if status_of(error) is None:
-                _log.error("cannot pass %s on", connection.url.path, exc_info=error)
+                _log.error("cannot forward %s", connection.url.path, exc_info=error)
         if scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(problem)
         else:

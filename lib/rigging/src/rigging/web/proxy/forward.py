@@ -25,7 +25,7 @@ from rigging.web.proxy.headers import Upstream, request_headers, response_header
 _log = logging.getLogger(__name__)
 _NORMAL, _GOING_AWAY, _BROKEN = 1000, 1001, 1011
 _NEVER_SENT: Final = frozenset({1005, 1006, 1015})
-"""Codes that describe how a connection ended and are not sent in messages."""
+"""Close codes that describe how a connection ended. They are never sent."""
 
 
 class ServerGone(MarinError):
@@ -105,7 +105,7 @@ class Forwarder:
         return found
 
     async def websocket(self, socket: WebSocket, upstream: Upstream, target: bytes, seconds: float) -> None:
-        """Forward a WebSocket's messages in both directions until one side closes it or the time is over.
+        """Forward a WebSocket's messages in both directions until one side closes it or the time limit expires.
 
         Args:
             socket: The WebSocket, not yet accepted.
@@ -139,7 +139,7 @@ class Forwarder:
         except InvalidStatus as error:
             raise ServerGone(f"refuses the WebSocket with status {error.response.status_code}") from error
         except (OSError, TimeoutError, WebSocketException, ValueError) as error:
-            raise ServerGone(f"takes no WebSocket: {str(error) or type(error).__name__}") from error
+            raise ServerGone(f"does not accept the WebSocket: {str(error) or type(error).__name__}") from error
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
             await socket.accept(server.subprotocol)
@@ -159,7 +159,7 @@ class _Direct(connect):
 
 
 class _Streamed(StreamingResponse):
-    """A server's answer. If it breaks off, so does the connection to the browser."""
+    """A server's answer. If it breaks off, the connection to the browser breaks off, too."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -175,7 +175,7 @@ def _confined_cookie(text: str, upstream: Upstream, own: Collection[str]) -> str
 
 
 def _below_prefix(location: str, upstream: Upstream, host: str) -> str:
-    """Return an address on the server as seen by the browser. Relative and foreign addresses stay unchanged."""
+    """Return an address on the server as the browser must request it. Relative and foreign addresses stay unchanged."""
     try:
         parts = urlsplit(location)
     except ValueError:
