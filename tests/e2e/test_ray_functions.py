@@ -114,7 +114,7 @@ def test_the_words_of_a_ray_function_that_fails(run: Callable[[str], str], tmp_p
         "frames of the",
     ):
         assert line in told
-    assert "function 'too_large' fits on no node of the cluster; the nearest: CPU: 64 asked, 16 there" in told
+    assert "function 'too_large' fits on no node of the cluster; the nearest: CPU: 64 requested, 16 available" in told
     for noise in ("\x1b", "site-packages/ray", "functions.py", "SIGTERM handler", "ray::"):
         assert noise not in told, told
     (failed,) = (tmp_path / "prefix").glob("old/fail-*")

@@ -25,6 +25,6 @@ def test_a_table() -> None:
     all_of_it = BackendCapabilities(**dict.fromkeys(names, True))
     nothing = BackendCapabilities(**dict.fromkeys(names, False))
     lines = docs.table({"good": all_of_it, "poor": nothing}).splitlines()
-    assert lines[0] == "| what holds | good | poor | where it does not |"
+    assert lines[0] == "| promise | good | poor | otherwise |"
     assert lines[2].startswith(f"| {DIFFERENCES[names[0]].promise} | yes | – | {DIFFERENCES[names[0]].instead} |")
     assert len(lines) == 2 + len(names)

@@ -19,7 +19,7 @@ def test_unknown_specs_are_refused_with_the_known_ones(spec: str) -> None:
 
 @pytest.mark.parametrize("address", ["here", "here:80", "?", "?processes=yes", "?cpus=3", "processes=1"])
 def test_local_takes_options_and_no_address(address: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"takes no address but options.*local://\?processes=1&max_threads=4"):
+    with pytest.raises(InvalidRequest, match=r"accepts only options.*local://\?processes=1&max_threads=4"):
         registry.connect(f"local://{address}")
 
 

@@ -37,7 +37,7 @@ class ActorFuture(Protocol[R_co]):
     """The future result of a call."""
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the call and return its value, or raise what it raised.
+        """Wait for the call and return its value, or raise its error.
 
         Raises:
             DeadlineExceeded: (a TimeoutError) No result after `timeout` seconds. The call continues.
@@ -52,9 +52,9 @@ class ActorFuture(Protocol[R_co]):
         ...
 
     def cancel(self) -> bool:
-        """Take the call back: return True if it never runs, False if it has begun, which nothing interrupts, or ended.
+        """Cancel the call unless it has begun. Return True if it will never run, False if it has begun or ended.
 
-        This asks the actor's process, unless the call is still here.
+        A call that was already sent needs a request to the actor's process.
         """
         ...
 
@@ -82,7 +82,8 @@ class ActorMethod(Protocol[P, R_co]):
         ...
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> ActorFuture[R_co]:
-        """Call like `remote`, for calls that take hours: on networked backends the call survives a lost connection."""
+        """Call like `remote`, but on networked backends the call survives a lost connection. Use it for calls that take
+        hours."""
         ...
 
 
@@ -160,7 +161,7 @@ class ActorGroup(Protocol):
 
         Raises:
             DeadlineExceeded: Fewer actors were ready after `timeout` seconds.
-            JobFailed: So many actors failed that `count` is out of reach.
+            JobFailed: Too many actors failed to reach `count`.
         """
         ...
 
@@ -179,10 +180,10 @@ class ActorGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActorContext:
-    """What an actor knows of itself, and its shutdown event.
+    """An actor's own handle, index, group name and shutdown event.
 
     Args:
-        handle: The actor's own handle, which it can pass on.
+        handle: The actor's own handle, which it can pass to others.
         index: Its index in its group.
         group_name: The group's name.
         shutdown_event: Set when the actor is shut down. An actor that sets it ends itself successfully.

@@ -18,7 +18,7 @@ C = TypeVar("C", bound=Client)
 _SET_INSIDE_RAY = ("RAY_JOB_ID", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 
 chosen_client: ContextVar[Client | None] = ContextVar("fray_client", default=None)
-"""The client that `set_current_client` set; None outside of it."""
+"""The client set by `set_current_client`; None outside of its block."""
 
 _offered: ContextVar[Callable[[], Client] | None] = ContextVar("fray_offered_client", default=None)
 
@@ -30,7 +30,7 @@ _shared_lock = ForkLock()
 def set_current_client(client: C) -> Iterator[C]:
     """Make `current_client()` return `client` within the `with` block.
 
-    Jobs and actors that the local backend starts inside the block see it too. Other threads do not, unless they are
+    Jobs and actors that the local backend starts inside the block inherit the client. Other threads inherit it only if
     started with `contextvars.copy_context()`: two threads can use two clients concurrently.
     """
     token = chosen_client.set(client)
@@ -49,7 +49,7 @@ def adopt_client(client: Client) -> None:
 def offer_client(make: Callable[[], Client]) -> None:
     """For backends: make the client that `make` returns the default in this contextvars context, unless one is set.
 
-    Most code asks for no client, and a client's modules take time to import.
+    The client is made on first use, because its modules take time to import.
     """
     _offered.set(make)
 

@@ -17,15 +17,15 @@ class JobFailed(AnyJobFailed):
     """A job ended without success. The message names the job, the cause and, where available, the log.
 
     `job_id` and `exit_code` (negative for a signal, as in `subprocess`) are None where unknown. `failed_status` is the
-    final status. `was_preempted` means that its capacity was taken away more often than its retries allow.
-    `JobFailed(job_id, status)` composes the message.
+    final status. `was_preempted` means that it was preempted more often than its retries allow. `JobFailed(job_id,
+    status)` composes the message.
 
     Args:
         message: The message. Or, without `job_id` and followed by a status, the job's id.
         status: The final status; None for `JobStatus.FAILED`.
         job_id: The job.
         exit_code: Its exit code.
-        was_preempted: Whether its capacity was taken away.
+        was_preempted: Whether it was preempted too often.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class JobAlreadyExists(AlreadyExists):
     def __init__(self, message: str = "", handle: "JobHandle | None" = None, *, job_name: str | None = None) -> None:
         if job_name is None:
             job_name = message
-            message = message if handle is None else f"job {message!r} exists already"
-        super().__init__(message or f"job {job_name!r} exists already")
+            message = message if handle is None else f"job {message!r} already exists"
+        super().__init__(message or f"job {job_name!r} already exists")
         self.handle = handle
         self.job_name = job_name
 

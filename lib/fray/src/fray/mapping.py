@@ -110,9 +110,9 @@ def map(
 ) -> Iterator[Any]:
     """Run `fn(item)` as a job for every item, and yield the results.
 
-    Items are taken as capacity frees up, so there may be infinitely many. Jobs begin when the first result is
-    requested, and new ones are submitted only while one is. The first failure ends the iteration immediately. However
-    the iteration ends (also by `close()`, Ctrl-C or garbage collection), the remaining jobs are stopped.
+    Items are taken as capacity frees up, so there may be infinitely many. Jobs are submitted only while the caller
+    waits for a result, beginning with the first. The first failure ends the iteration immediately. However the
+    iteration ends (also by `close()`, Ctrl-C or garbage collection), the remaining jobs are stopped.
 
     Args:
         fn: The function to call.
@@ -122,14 +122,14 @@ def map(
         ordered: Yield in the order of the items; otherwise as jobs end, which keeps all slots busy.
         return_exceptions: Yield the exception of a failed job instead of its result, and continue.
         environment: The environment of each job; None for the submitter's own.
-        max_retries_failure: How often each job is retried after a failure.
+        max_retries_failure: Maximum number of retries of each job after failures.
         name: Prefix of the jobs' names; None for the name of `fn`.
         client: Submits the jobs; None for `current_client()`.
 
     Raises:
         InvalidRequest: An argument is invalid; raised by the call itself.
-        Exception: During iteration: whatever `JobHandle.result`, `Client.submit` or `items` raises. An exception of
-            `items` comes after the results of earlier items.
+        Exception: During iteration: any error of `JobHandle.result`, `Client.submit` or `items`. An error of `items` is
+            raised after the results of earlier items.
     """
     if not callable(fn):
         raise InvalidRequest(f"fray.map: {fn!r} is not callable")
@@ -140,8 +140,8 @@ def map(
     needs = resources or ResourceConfig()
     if needs.replicas != 1:
         raise InvalidRequest(
-            f"fray.map: resources.replicas is {needs.replicas}; each item has a job of one replica: "
-            "submit jobs of several yourself, and ask for their result()"
+            f"fray.map: resources.replicas is {needs.replicas}; each item is a job of one replica: "
+            "submit jobs of several yourself, and call their result()"
         )
     stem = _NOT_IN_NAMES.sub("-", name or name_of(fn)).strip("-.")[:_LONGEST_NAME] or "map"
     run = f"{stem}-{os.urandom(4).hex()}"

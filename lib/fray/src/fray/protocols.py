@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class JobHandle(Protocol[Value_co]):
-    """A submitted job. Its type parameter is the type of its callable's value; a bare `JobHandle` has any."""
+    """A submitted job. Its type parameter is the type of its callable's value; a bare `JobHandle` means any type."""
 
     @property
     def job_id(self) -> str:
@@ -74,8 +74,8 @@ class JobHandle(Protocol[Value_co]):
         ...
 
     def add_done_callback(self, callback: Callable[["JobHandle[Value_co]"], object]) -> None:
-        """Call `callback(handle)` once when the job ends, or now if it has ended. It must not block and may run in any
-        thread.
+        """Call `callback(handle)` once when the job ends, or now if it has ended. The callback must not block and may
+        run in any thread.
         """
         ...
 
@@ -172,7 +172,7 @@ class RunsRayFunctions(Protocol):
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
         """Run `fn`, which is already `@ray.remote`, with its decorator's options. Return its result or raise its error.
 
-        It is not a job and has no log: its output is printed here.
+        The call is not a job and has no log: its output is printed here.
         """
         ...
 
@@ -212,7 +212,7 @@ class GivesNewOutput(Protocol):
         """Return the output since the last call, by replica. Notes that concern all replicas are under None.
 
         Args:
-            ended: The job has ended and this is the last call. Omitted output is mentioned.
+            ended: Whether the job has ended and this is the last call. If so, a note mentions omitted output.
         """
         ...
 

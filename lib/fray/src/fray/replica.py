@@ -15,7 +15,7 @@ _replica: ContextVar[int | None] = ContextVar("fray_replica", default=None)
 def replica_index() -> int:
     """Return the index of the current replica, from 0. It is also 0 outside of any job.
 
-    Use it for work that only one replica should do, such as writing down a shared result.
+    Use it for work that only one replica should do, such as writing a shared result.
     """
     inside = _replica.get()
     if inside is not None:

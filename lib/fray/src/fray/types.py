@@ -82,10 +82,10 @@ class ResourceConfig:
         ram: Memory of one replica, e.g. "4g" (see `parse_size`); at least "1m".
         disk: Scratch disk of one replica. On Iris the default reserves nothing: the replica may use what is free.
         device: The accelerator, or `CpuConfig()`.
-        preemptible: Whether it may run on capacity that can be taken away.
+        preemptible: Whether it may run on preemptible capacity.
         regions: Allowed regions; None for any.
         zone: The only allowed zone; None for any.
-        replicas: Copies that start together. `with_tpu` sets one per host of its slices.
+        replicas: Number of copies, which start together. `with_tpu` sets one per host of its slices.
         device_alternatives: Variants that are acceptable instead of `device.variant`.
         image: Container image; None for the backend's default.
     """
@@ -227,7 +227,7 @@ def create_environment(
         workspace: The folder that the job receives. Without it and an image, the current directory.
         docker_image: Image to run in instead of a workspace.
         pip_packages: Requirements to install.
-        env_vars: Variables. They override forwarded and default ones. None removes one.
+        env_vars: Variables. They override forwarded and default variables. A value of None removes the variable.
         extras: Optional-dependency groups of the workspace's project to install.
         environ: The variables to forward from; None for `os.environ`.
     """
@@ -344,9 +344,9 @@ class JobRequest(Generic[Value_co]):
         entrypoint: The code to run.
         resources: The resources of each replica.
         environment: The environment of its process; None for the submitter's own.
-        replicas: Copies that start together; None for `resources.replicas`.
-        max_retries_failure: Maximum number of restarts after the job itself failed.
-        max_retries_preemption: Maximum number of restarts after capacity was taken away.
+        replicas: Number of copies, which start together; None for `resources.replicas`.
+        max_retries_failure: Maximum number of restarts after failures of the job itself.
+        max_retries_preemption: Maximum number of restarts after preemptions.
         max_task_failures: Replicas that may fail for good, after their retries, before the job fails. The hosts of a
             slice fail together. Backends whose replicas all fail together refuse more than 0.
         description: The purpose of the job, in one line; Iris shows it.
@@ -384,7 +384,7 @@ class ActorConfig:
     Args:
         max_concurrency: Number of concurrent calls; 1 runs them one after another in the order they were made.
         max_restarts: Maximum number of restarts of a lost actor; None for the backend's default.
-        max_task_retries: How often a call is retried after its actor was lost; None for the backend's default.
+        max_task_retries: Maximum number of retries of a call after its actor was lost; None for the backend's default.
     """
 
     max_concurrency: int = 1

@@ -37,7 +37,7 @@ def wait_context() -> AbstractContextManager[None]:
 
 
 def wait_hook() -> WaitHook | None:
-    """Return the backend's own way to block in this context, if it has set one."""
+    """Return the backend's own way to block in this context, or None."""
     return _wait_hook.get()
 
 

@@ -30,7 +30,7 @@ def test_backends_and_what_they_lack(capsys: pytest.CaptureFixture[str], monkeyp
     assert (rows["far"]["usable"], rows["iris"]["current"]) == (False, True)
     monkeypatch.setenv("FRAY_CLIENT", "nix")
     assert run_command_line(["backends"]) == 0
-    assert "FRAY_CLIENT is 'nix', which is none of them" in capsys.readouterr().out
+    assert "FRAY_CLIENT is 'nix', which is not in this list" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("script", "code"), [("true", 0), ("exit 4", 4), ("kill -TERM $$", 143)])

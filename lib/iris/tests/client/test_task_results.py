@@ -41,7 +41,7 @@ def test_of_another_user_nothing_is_asked_for_as_loading_it_runs_code() -> None:
 
 
 def test_one_that_cannot_be_had_is_named() -> None:
-    with pytest.raises(ResultUnavailable, match="task 1 of job /ann/a has no result to give: no room"):
+    with pytest.raises(ResultUnavailable, match="task 1 of job /ann/a has no result: no room"):
         fetch(connection(b"", pack_problem("no room"), b""))
 
 

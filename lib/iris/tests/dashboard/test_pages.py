@@ -106,7 +106,7 @@ def test_a_session_ends_with_the_token_by_which_it_was_opened(pages: Any, admin:
     eventually(lambda: client.get("/session").status_code == 401, "it is over")
     for path in ("/job?id=/ann/a", "/jobs", "/logs?id=/ann/a"):
         page = text_of(client, path, 401)
-        assert f"What let you in, the token {lost}, was revoked." in page
+        assert f"Your login's token {lost}, was revoked." in page
         assert "anns-command" not in page
     assert "anns-command" in text_of(pages.browser("ann", token_id=kept), "/job?id=/ann/a")
     assert "was not made by this cluster" in text_of(pages.browser("ann", token_id="0000ffff"), "/jobs", 403)

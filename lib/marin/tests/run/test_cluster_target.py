@@ -49,7 +49,7 @@ def test_an_address_of_the_environment(
 
 def test_what_is_no_cluster_is_refused_with_its_origin_or_with_those_there_are(root: Path) -> None:
     for text in ("gopher://x", "http://", "host", "h:port"):
-        with pytest.raises(InvalidRequest, match=r"RAY_ADDRESS: .* is no address"):
+        with pytest.raises(InvalidRequest, match=r"RAY_ADDRESS: .* is not an address"):
             find_target(None, {"RAY_ADDRESS": text})
     with pytest.raises(NotFound, match=r"no cluster named 'marin-us-centra'; did you mean 'marin-us-central2'\?"):
         find_target("marin-us-centra", {})

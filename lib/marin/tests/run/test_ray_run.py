@@ -192,7 +192,7 @@ def test_a_dry_run_shows_no_secrets(at: JobsServer, tmp_path: Path, capfd: pytes
         # Ray takes it, and its API finds the job by no address: it could be neither followed nor stopped.
         (["--submission-id", "a/b", *COMMAND], "--submission-id 'a/b': an id has letters"),
         (["--submission-id", "", *COMMAND], "--submission-id ''"),
-        (["--pip_deps", "numpy,?x", *COMMAND], "'?x' is no package for pip"),
+        (["--pip_deps", "numpy,?x", *COMMAND], "'?x' is not a package for pip"),
     ],
 )
 def test_a_wrong_option_is_named(project: Path, capfd: pytest.CaptureFixture[str], words: list[str], said: str) -> None:

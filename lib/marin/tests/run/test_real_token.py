@@ -52,7 +52,7 @@ def ray_run(address: str, home: Path, *words: str, **env: str) -> subprocess.Com
     )
 
 
-@pytest.mark.parametrize(("env", "said"), [({}, "it wants a token"), ({"RAY_AUTH_TOKEN": "f" * 64}, "is not the")])
+@pytest.mark.parametrize(("env", "said"), [({}, "it requires a token"), ({"RAY_AUTH_TOKEN": "f" * 64}, "is not the")])
 def test_without_it_the_cluster_stays_shut(address: str, tmp_path: Path, env: dict[str, str], said: str) -> None:
     done = ray_run(address, tmp_path, **env)
     assert done.returncode == 3

@@ -1,4 +1,4 @@
 """The backends for jobs and actors; `fray.registry` finds them by name.
 
-Each backend has one folder. Code that several backends need is in `common`; backends never import each other.
+Each backend has one folder. Shared code is in `common`; backends never import each other.
 """

@@ -28,7 +28,7 @@ __all__ = ["SKIPPED", "LogFollower"]
 
 
 class LogFollower:
-    """Write what a job has logged since the last call.
+    """Write a job's output since the last call.
 
     Args:
         job: The job.
@@ -41,7 +41,7 @@ class LogFollower:
         self._log = GrowingText()
 
     def show(self, *, ended: bool = False) -> None:
-        """Write new text. An incomplete character waits for its remaining bytes until the job has `ended`."""
+        """Write new text. Until the job has `ended`, keep back incomplete characters."""
         self._to.write(self._log.take_new(self._job.logs(), ended=ended))
         self._to.flush()
 
@@ -80,7 +80,7 @@ def backends(as_json: bool) -> int:
     if any(row["current"] for row in rows):
         click.echo("* what current_client() uses here")
     else:
-        click.echo(f"current_client() fails here: FRAY_CLIENT is {current!r}, which is none of them")
+        click.echo(f"current_client() fails here: FRAY_CLIENT is {current!r}, which is not in this list")
     return 0
 
 
@@ -100,8 +100,12 @@ def _row(backend: Backend, current: str) -> dict[str, Any]:
 @click.option("--name", default="fray-run", show_default=True, help="The job's name.")
 @click.option("--cpu", type=float, default=1, show_default=True, help="Processors.")
 @click.option("--ram", default="1g", show_default=True, help="Memory.")
-@click.option("-e", "env_vars", multiple=True, metavar="KEY=VALUE", help="A variable of the command; may be repeated.")
-@click.option("--env-file", "env_files", metavar="FILE", multiple=True, help="Variables, a line NAME=value each.")
+@click.option(
+    "-e", "env_vars", multiple=True, metavar="KEY=VALUE", help="Environment variable of the command; may be repeated."
+)
+@click.option(
+    "--env-file", "env_files", metavar="FILE", multiple=True, help="File of variables, one NAME=value per line."
+)
 @click.argument("command", nargs=-1, required=True)
 def run(
     backend: str | None,
@@ -169,7 +173,7 @@ def _interrupted_by_signals() -> Iterator[None]:
 
 
 def _interrupted(error: BaseException | None) -> int:
-    """Return the exit code of an interrupt."""
+    """Return the exit code for an interrupt."""
     return 128 + error.number if isinstance(error, _Signalled) else INTERRUPTED
 
 

@@ -1,4 +1,4 @@
-"""Find new text in a growing text of which only the end may be kept."""
+"""Find new text in a growing text that may be truncated at the start."""
 
 SKIPPED = "\n[output skipped]\n"
 _KNOWN_CHARACTERS = 4096
@@ -7,7 +7,7 @@ _HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 class GrowingText:
-    """Find what was added to a text since the last call.
+    """Find the text added since the last call.
 
     Long texts may be truncated at the start, so new text is found by the last characters seen.
     """
@@ -18,7 +18,7 @@ class GrowingText:
         self._last = ""
 
     def take_new(self, text: str, *, ended: bool = False) -> str:
-        """Return the new text. An incomplete character waits for its remaining bytes until the text has `ended`."""
+        """Return the new text. Until the text has `ended`, keep back incomplete characters."""
         if not ended:
             text = text.rstrip(_HALF_A_CHARACTER)
         if len(text) < self._shown and text.startswith(self._first[: len(text)]):

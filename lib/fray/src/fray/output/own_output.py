@@ -59,7 +59,7 @@ class OutputInFile:
 
 
 def own_output() -> OwnOutput | None:
-    """Return the output of the job whose first process this is; None if it is not available.
+    """Return the output of this process's job; None if not available. Only the job's first process may call it.
 
     Call it only inside a job: elsewhere it cannot tell a job's output from other files.
     """
@@ -88,7 +88,8 @@ def output_in(descriptor: int) -> OwnOutput:
 
 
 def _is_jobs_file(descriptor: int) -> bool:
-    """Return whether the descriptor is a readable file without a name, as jobs on this machine and on Ray write to."""
+    """Return whether the descriptor is a readable file without a name, like the output of jobs on this machine and on
+    Ray."""
     try:
         found = os.fstat(descriptor)
         is_readable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR

@@ -1,4 +1,4 @@
-"""Argument checks and sizes in text. Each error names the argument, the value and what is allowed."""
+"""Argument checks and sizes in text. Each error names the argument, the value and the allowed values."""
 
 import math
 import os

@@ -1,7 +1,7 @@
 """The devices of jobs.
 
 Field names, order and defaults are part of stored versions, because a versioned device config is encoded as its fields.
-A new field must be left out of the encoding while it has its default.
+Omit a new field from the encoding while it has its default.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class CpuConfig:
 
     def device_flops(self, dtype: str = "bf16") -> NoReturn:
         """Raise NotImplementedError: there is no accelerator."""
-        raise NotImplementedError(f"CpuConfig: a CPU job has no accelerator whose {dtype} FLOP/s could be told")
+        raise NotImplementedError(f"CpuConfig: a CPU job has no accelerator, so no {dtype} FLOP/s")
 
     def total_flops(self, dtype: str = "bf16") -> float:  # noqa: ARG002 - as of accelerators
         """Return the nominal FLOP/s of a job without accelerators."""

@@ -66,9 +66,9 @@ def dumps_apart(value: Any, roots: Iterable[str], goes_inside: Callable[[pickle.
 
 @contextmanager
 def sent_by_value(roots: Iterable[str], pickler: ModuleType | None = None) -> Iterator[None]:
-    """Within the context, `pickler` pickles by value what belongs to modules that the receiver cannot import.
+    """Within the context, `pickler` pickles objects by value if the receiver cannot import their modules.
 
-    If there are no such modules, as in most programs, this takes no lock.
+    Without such modules, as in most programs, this takes no lock.
 
     Args:
         roots: As in `dumps`.

@@ -1,8 +1,8 @@
 """For tests of code that uses fray, and of backends: fixtures, the contract of every backend, and harnesses.
 
 `fray.testing.plugin` is a pytest plugin. Put `pytest_plugins = ["fray.testing.plugin"]` into your top conftest.py, or
-add `-p fray.testing.plugin` to pytest's options. A test that takes `fray_client` then runs on the local backend, or on
-others with `--fray-backend local,local-process,iris,ray`.
+add `-p fray.testing.plugin` to pytest's options. A test with the fixture `fray_client` then runs on the local backend,
+or on others with `--fray-backend local,local-process,iris,ray`.
 
 To check your own backend against the contract, write a `BackendHarness` and a test module of two lines:
 

@@ -29,7 +29,7 @@ def declared() -> dict[str, BackendCapabilities]:
 def table(backends: Mapping[str, BackendCapabilities]) -> str:
     """Return a Markdown table: a line for each promise that not all backends make, a column for each backend."""
     lines = [
-        f"| what holds | {' | '.join(backends)} | where it does not |",
+        f"| promise | {' | '.join(backends)} | otherwise |",
         "|---|" + "---|" * len(backends) + "---|",
     ]
     for name, difference in DIFFERENCES.items():

@@ -14,10 +14,10 @@ from fray.testing.signals import Flag, Tally
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig
 
 LONG = 60.0
-"""Seconds after which a contract test counts as hanging; not reached otherwise."""
+"""Seconds after which a contract test counts as hanging."""
 
 SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="256m", disk="64m")
-"""Resources small enough to run many such jobs at once on one machine."""
+"""Resources small enough to run many jobs at once on one machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,6 @@ class BackendFixture:
             handle.terminate()
 
     def waiter(self, flag: Flag) -> Entrypoint:
-        """Return a program that runs until the flag is raised or it is stopped."""
+        """Return a program that runs until the flag is set or the program is stopped."""
         script = f'while ! [ -e "$1" ]; do sleep 0.02; done; echo released {os.path.basename(flag.path)}'
         return Entrypoint.from_binary("sh", ["-c", script, "sh", flag.path])

@@ -43,7 +43,7 @@ class BackendHarness(ABC):
 
     @abstractmethod
     def start(self, state_dir: Path) -> None:
-        """Start the backend. All its files go below `state_dir`, an empty directory."""
+        """Start the backend. Write all its files below `state_dir`, an empty directory."""
 
     @abstractmethod
     def make_client(self) -> Client:
@@ -65,7 +65,7 @@ class BackendHarness(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop the backend and everything that still runs on it."""
+        """Stop the backend and everything on it."""
 
 
 def unknown_backend(name: str) -> str:

@@ -40,7 +40,7 @@ class IrisHarness(BackendHarness):
         return f"iris://{self._running().address}"
 
     def leftovers(self) -> Sequence[str]:
-        """Return jobs that have not ended, endpoints of actors, and threads that wait for jobs."""
+        """Return unfinished jobs, endpoints of actors, and threads that wait for jobs."""
         jobs = [job.job_id for job in self._running().list_jobs() if not job.state.is_terminal]
         endpoints = [f"endpoint {row[0]!s}" for row in self._running().query("SELECT name FROM endpoints").rows]
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("fray-")]

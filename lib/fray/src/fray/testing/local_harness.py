@@ -20,7 +20,7 @@ class LocalHarness(BackendHarness):
     capabilities = local.CAPABILITIES
 
     def start(self, state_dir: Path) -> None:
-        """There is nothing to start."""
+        """Do nothing."""
 
     def make_client(self) -> Client:
         return local.LocalClient(max_threads=16)
@@ -35,7 +35,7 @@ class LocalHarness(BackendHarness):
         return [*threads, *_running_jobs()]
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing."""
 
 
 def _running_jobs() -> list[str]:

@@ -26,8 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME[,NAME]",
-        help="backends to run tests that take fray_client on: local, local-process, iris, ray, or "
-        "package.module:Harness; may be repeated (default: what the test's module lists in FRAY_BACKENDS, else local)",
+        help="backends for tests that take fray_client: local, local-process, iris, ray, or "
+        "package.module:Harness; may be repeated (default: FRAY_BACKENDS of the test's module, else local)",
     )
 
 
@@ -97,7 +97,7 @@ def fray_backend(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[BackendFixture]:
-    """The tools of a contract test. The workspace is the current directory, which actors take along."""
+    """The tools of a contract test. The workspace is the current directory, which is sent to actors."""
     monkeypatch.chdir(fray_workspace)
     backend = BackendFixture(fray_harness, fray_client, tmp_path, fray_workspace)
     yield backend

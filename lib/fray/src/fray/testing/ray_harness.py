@@ -50,7 +50,7 @@ ENVIRONMENT = {
 
 
 class RayCluster:
-    """A Ray cluster whose nodes are processes in a separate namespace. Nothing of it outlives this process.
+    """A Ray cluster whose nodes are processes in a separate namespace. All of them end with this process.
 
     Args:
         storage: The folder for its head's state, so that a new head can continue; empty keeps it in memory.
@@ -95,7 +95,7 @@ class RayCluster:
         util: Any = ray.util
         if (seen := util.get_node_ip_address()) != LOOPBACK:
             raise Conflict(
-                f"Ray was imported before its test cluster, and would look for it at {seen} instead of {LOOPBACK}; "
+                f"Ray was imported before its test cluster started, and would look at {seen} instead of {LOOPBACK}; "
                 "choose it by `--fray-backend ray`, or call fray.testing.ray_harness.RayHarness.prepare() in a conftest"
             )
         # A process has one cluster at a time: without this its clients would go on using the one before.
@@ -187,11 +187,11 @@ class RayCluster:
         self._ask({"add": name, "node": node})
 
     def kill_node(self, name: str) -> None:
-        """Lose a node: kill its processes."""
+        """Kill the processes of a node."""
         self._ask({"kill": name})
 
     def replace_head(self) -> None:
-        """Kill all processes of the cluster, as when a machine fails, and start a new head at the same ports."""
+        """Kill all processes of the cluster, like a failed machine, and start a new head at the same ports."""
         assert self._process is not None, "the cluster was not started"
         self._process.kill()
         self._process.wait()
@@ -201,7 +201,7 @@ class RayCluster:
         self._start_head()
 
     def stop(self) -> None:
-        """End the namespace and with it all processes of the cluster."""
+        """End the namespace and all processes of the cluster."""
         self._end_processes()
         for name, value in self._before.items():
             if value is None:
@@ -325,13 +325,13 @@ def need_namespaces() -> None:
     try:
         done = subprocess.run([*NAMESPACED, "true"], capture_output=True, text=True, timeout=30, check=False)
     except FileNotFoundError:
-        not_tested("there is no `unshare` here to keep its processes apart")
+        not_tested("there is no `unshare` here to isolate its processes")
     if done.returncode != 0:
-        not_tested(f"no process namespace of its own to be had: {done.stderr.strip()}")
+        not_tested(f"cannot create a process namespace: {done.stderr.strip()}")
 
 
 def _serve(commands: IO[str], answers: IO[str]) -> bool:
-    """Operate a cluster by commands until they end. Return whether they ended with the empty command."""
+    """Operate a cluster by commands from stdin. Return whether the empty command ended them."""
     from ray.cluster_utils import Cluster
 
     cluster: Any = None
@@ -364,7 +364,7 @@ def _keep_logs(directory: str) -> None:
 def _end_namespace(directory: str) -> None:
     """Kill all other processes of the namespace, whose first process this is, and remove their files."""
     if os.getpid() != 1:
-        raise RuntimeError("this is to be run in a process namespace of its own, by RayCluster")
+        raise RuntimeError("run this only in a separate process namespace, through RayCluster")
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):

@@ -29,7 +29,7 @@ def jobs_cluster(cpus: int = 4, token: str = "", storage: str = "") -> Iterator[
 
 
 def await_jobs_api(address: str, token: str = "", seconds: float = _SECONDS) -> None:
-    """Wait until the cluster accepts jobs, which is later than its head: another process starts the Jobs API.
+    """Wait until the cluster accepts jobs. Another process starts the Jobs API after the head.
 
     Args:
         address: The URL of the cluster's dashboard.
@@ -49,7 +49,7 @@ def await_jobs_api(address: str, token: str = "", seconds: float = _SECONDS) -> 
         except OSError as error:
             said = error.read().decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else str(error)
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the Ray cluster at {address} takes no jobs: {said}") from None
+                raise RuntimeError(f"the Ray cluster at {address} does not accept jobs: {said}") from None
             time.sleep(_LOOK_SECONDS)
         else:
             return

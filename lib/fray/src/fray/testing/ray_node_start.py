@@ -14,7 +14,7 @@ def limit_dashboard(jobs_api: bool) -> None:
     """Limit the dashboard of nodes started from now on to the Jobs API, or turn it off.
 
     A full dashboard has nine processes, and each node an agent for its requests. On a busy machine they cost more than
-    the rest of Ray, even if its packages are only installed by accident.
+    the rest of Ray.
     """
     from ray._private import services, utils
 

@@ -11,7 +11,7 @@ __all__ = ["Flag", "Tally", "eventually", "is_running"]
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie, as a killed orphan is where nobody reaps orphans.
+    """Return whether a process exists and is not a zombie. Killed orphans can stay zombies.
 
     Reads Linux's /proc.
     """
@@ -24,12 +24,12 @@ def is_running(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A file that exists or not. It works across processes of one machine, and can be an argument of jobs."""
+    """A flag, set while its file exists. It works across processes of one machine, and can be an argument of jobs."""
 
     path: str
 
     def set(self, text: str = "") -> None:
-        """Raise the flag. `text` appears with it atomically."""
+        """Set the flag. The file appears atomically with `text` in it."""
         partial = f"{self.path}.{os.getpid()}.{threading.get_ident()}.partial"
         with open(partial, "w", encoding="utf-8") as file:
             file.write(text)
@@ -39,12 +39,12 @@ class Flag:
         return os.path.exists(self.path)
 
     def text(self) -> str:
-        """Return the text it was raised with."""
+        """Return the text of `set`."""
         with open(self.path, encoding="utf-8") as file:
             return file.read()
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait until it is raised. Raise AssertionError after `timeout` seconds."""
+        """Wait until the flag is set. Raise AssertionError after `timeout` seconds."""
         eventually(self.is_set, f"{os.path.basename(self.path)} is raised", timeout)
         return True
 

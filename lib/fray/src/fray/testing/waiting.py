@@ -1,4 +1,4 @@
-"""Wait in tests for conditions, never for a fixed time."""
+"""Wait for conditions in tests."""
 
 import asyncio
 import time

@@ -59,7 +59,7 @@ def test_much_comes_in_pieces_and_what_is_left_at_the_end_is_told() -> None:
     cluster.lines = [line(f"{number:03}", number) for number in range(8)]
     new = NewLines(cluster, JOB, most_bytes=10)
     assert [new.take(), new.take()] == [{0: "000\n001\n"}, {0: "002\n003\n"}]
-    assert new.take(ended=True) == {0: "004\n005\n", None: "[there is more of it: iris job logs /ann/a]\n"}
+    assert new.take(ended=True) == {0: "004\n005\n", None: "[truncated; for all of it: iris job logs /ann/a]\n"}
     cluster = Cluster()
     cluster.lines = [line("a", 0), line("b", 60_000)]
     new = NewLines(cluster, JOB)

@@ -46,7 +46,7 @@ def test_a_program_whose_exit_code_nobody_gets_fails_the_job() -> None:
     try:
         with LocalClient(max_threads=1) as client:
             for _ in range(2):
-                with pytest.raises(JobFailed, match="how 'true' ended is not known: this process ignores SIGCHLD"):
+                with pytest.raises(JobFailed, match="the exit code of 'true' is unknown: this process ignores SIGCHLD"):
                     client.submit(JobRequest("job", TRUE)).wait(LONG)
     finally:
         signal.signal(signal.SIGCHLD, taken)

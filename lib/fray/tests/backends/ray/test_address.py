@@ -86,8 +86,8 @@ def status(code: int) -> bytes:
     [
         (None, "no answer in time"),
         (b"", "closed without an answer"),
-        (b"HTTP/1.1 400 Bad Request", "no gRPC server"),
-        (SETTINGS + status(12), "what listens there is no cluster"),
+        (b"HTTP/1.1 400 Bad Request", "does not speak gRPC"),
+        (SETTINGS + status(12), "the server there is not a cluster"),
     ],
 )
 def test_what_listens_but_is_no_ray_is_told_apart(answer: bytes | None, problem: str) -> None:
@@ -110,17 +110,17 @@ def test_a_grpc_server_is_found_and_one_that_wants_another_token_is_told(token: 
         address.check_reachable(place, "as given", AuthToken(token, "here"), 20)
     with server(SETTINGS + status(16)) as place, pytest.raises(Denied) as caught:
         address.check_reachable(place, "as given", AuthToken(token, "here"), 20)
-    said = "the one of here is not the cluster's" if token else "there is none (here)"
-    assert f"the Ray cluster at {place} wants a token, and {said}: `ray get-auth-token`" in str(caught.value)
+    said = "the token of here is not the cluster's" if token else "no token was found (here)"
+    assert f"the Ray cluster at {place} requires a token, and {said}: `ray get-auth-token`" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "is no Ray dashboard: HTTP 404"),
-        (b"HTTP/1.1 200 OK\r\n\r\n{}", "is no Ray dashboard"),
-        (b'HTTP/1.1 200 OK\r\n\r\n{"data": {"summary": []}}', "does not tell the cluster's address yet"),
-        (b"HTTP/1.1 401 Unauthorized\r\n\r\n", "wants a token, and there is none"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "is not a Ray dashboard: HTTP 404"),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", "is not a Ray dashboard"),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"data": {"summary": []}}', "does not know the cluster's address yet"),
+        (b"HTTP/1.1 401 Unauthorized\r\n\r\n", "requires a token, and no token was found"),
     ],
 )
 def test_what_a_dashboard_answers(answer: bytes, said: str) -> None:
@@ -166,8 +166,10 @@ def test_a_cluster_with_a_token_and_the_address_of_its_dashboard(tmp_path: Path)
         for place in (dashboard, gcs):
             assert "let in" in use(place, HOME=str(tmp_path))
         told = use(gcs, RAY_AUTH_TOKEN="f" * 64)
-        assert f"the Ray cluster at {gcs} wants a token, and the one of RAY_AUTH_TOKEN is not the cluster's" in told
+        assert (
+            f"the Ray cluster at {gcs} requires a token, and the token of RAY_AUTH_TOKEN is not the cluster's" in told
+        )
         assert "InvalidAuthToken" not in told, "what Ray says each second, for 20 s"
         told = use(dashboard, HOME=str(tmp_path / "none"))
-        assert f"{dashboard} wants a token, and there is none ({tmp_path / 'none/.ray/auth_token'})" in told
+        assert f"{dashboard} requires a token, and no token was found ({tmp_path / 'none/.ray/auth_token'})" in told
         cluster.stdin.close()

@@ -29,9 +29,9 @@ def test_a_slice_of_one_host_takes_its_head_and_a_larger_one_only_chips() -> Non
 def test_what_a_cluster_has_not_enough_of_is_named() -> None:
     asked = {"CPU": 4.0, "memory": 3.0 * 2**30, "TPU": 4.0}
     assert lacking(asked, {"CPU": 1.5, "memory": 2**30, "TPU": 8.0}) == (
-        "waits for CPU (4 asked, 1.5 free), memory (3 GiB asked, 1 GiB free)"
+        "waits for CPU (4 requested, 1.5 free), memory (3 GiB requested, 1 GiB free)"
     )
-    assert lacking(asked, {"CPU": 4.0, "memory": 2**40}) == "waits for TPU (4 asked, 0 free)"
+    assert lacking(asked, {"CPU": 4.0, "memory": 2**40}) == "waits for TPU (4 requested, 0 free)"
     assert lacking(asked, {**asked, "GPU": 1.0}) == ""
 
 
@@ -48,7 +48,7 @@ def test_the_shortfall_names_the_nearest_node() -> None:
         {"Alive": False, "Resources": {"CPU": 64, "TPU": 8}},
     ]
     assert shortfall({"CPU": 16, "TPU": 4}, nodes) is None
-    assert shortfall({"CPU": 8, "TPU": 8}, nodes) == "TPU: 8 asked, 4 there"
+    assert shortfall({"CPU": 8, "TPU": 8}, nodes) == "TPU: 8 requested, 4 available"
     assert shortfall({"CPU": 1}, []) == "the cluster has no node"
 
 

@@ -132,6 +132,6 @@ def _from_address(text: str, origin: str) -> ClusterTarget:
     if not separator and _HOST_AND_PORT.fullmatch(address):
         return ClusterTarget(address, origin, bootstrap=True)
     raise InvalidRequest(
-        f"{origin}: {text!r} is no address of a Ray cluster; write http://HOST:{DASHBOARD_PORT}, ray://HOST:PORT, "
+        f"{origin}: {text!r} is not an address of a Ray cluster; write http://HOST:{DASHBOARD_PORT}, ray://HOST:PORT, "
         "HOST:PORT or auto"
     )

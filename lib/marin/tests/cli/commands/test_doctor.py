@@ -36,7 +36,7 @@ GOOD = MachineFacts(
         ({"disks": {"storage": ("/data", 1 << 20)}}, ["fail storage"], "free space"),
         ({"memory_bytes": 200 << 20}, ["warn limits"], "more memory"),
         ({"unified_groups": False}, ["warn limits"], "version 2"),
-        ({"loopback": "no port of 127.0.0.1 can be had: denied"}, ["fail ports"], "127.0.0.1"),
+        ({"loopback": "cannot open a port of 127.0.0.1: denied"}, ["fail ports"], "127.0.0.1"),
     ],
 )
 def test_a_machine(change: dict[str, Any], verdict: list[str], remedy: str) -> None:

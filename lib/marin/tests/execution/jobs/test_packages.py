@@ -42,5 +42,5 @@ def test_outside_of_a_workspace_the_nearest_project_counts(tmp_path: Path, monke
 
 
 def test_what_is_neither_is_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match="'numpy pandas' is no package for pip"):
+    with pytest.raises(InvalidRequest, match="'numpy pandas' is not a package for pip"):
         split_dependency_groups(["rl", "numpy pandas"])

@@ -1,5 +1,5 @@
-"""Handles, methods, futures and groups of actors for all backends. Each backend supplies how actors are reached and
-observed.
+"""Handles, methods, futures and groups of actors for all backends. Each backend supplies the calls and the observation
+of its actors.
 """
 
 import threading
@@ -68,7 +68,7 @@ class ActorRef(Protocol):
         ...
 
     def runs_here(self) -> bool:
-        """Whether the caller runs in a method of that actor, so that a serial actor would block on itself."""
+        """Whether the caller runs in a method of that actor, so that waiting for a serial actor would deadlock."""
         ...
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ActorFuture[Any]:
@@ -174,7 +174,7 @@ class CallFuture(ABC):
 
     @abstractmethod
     def _take_back(self) -> bool:
-        """End the call if it has not begun, and return whether it had not."""
+        """Cancel the call if it has not begun. Return whether it was cancelled."""
 
     def _late(self, timeout: float | None) -> DeadlineExceeded:
         return DeadlineExceeded(f"{self._what}: no result after {timeout} s")
@@ -196,9 +196,9 @@ class Ended:
 
     Args:
         count: The number of ended members.
-        reason: Why the first one ended, as far as it is known.
+        reason: Why the first one ended, as far as known.
         cause: The exception behind the reason.
-        job_id: The job whose tasks the members were.
+        job_id: The job whose tasks were the members.
         all: Whether the remaining members can no longer start either.
     """
 
@@ -228,7 +228,7 @@ class RefGroup(ABC):
         return len(self._ready())
 
     def wait_ready(self, count: int | None = None, timeout: float = 300.0) -> list[ActorHandle]:
-        """Wait for `count` ready actors (see `ActorGroup.wait_ready`)."""
+        """Wait for `count` actors to be ready (see `ActorGroup.wait_ready`)."""
         wanted = self._size if count is None else count
         if not 0 <= wanted <= self._size:
             raise InvalidRequest(f"actor group {self._name!r} has {self._size} actors, not {wanted}")
@@ -252,7 +252,7 @@ class RefGroup(ABC):
 
     @abstractmethod
     def only_member(self) -> ActorHandle:
-        """Return the handle of a group of one, once it is constructed. Raise what its constructor raised."""
+        """Return the handle of a group of one, once it is constructed. Raise its constructor's error."""
 
     @abstractmethod
     def is_done(self) -> bool: ...

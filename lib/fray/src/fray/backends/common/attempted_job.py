@@ -34,8 +34,8 @@ class AttemptedJob(ABC):
         job_id: Unique among the client's jobs.
         request: The job to run.
         interruptible: Whether running code can be stopped (see `JobRules`).
-        review: Called with an attempt's number, holding the lock, to find out how a failed attempt ended (see
-            `Review`); None if the replicas' own results decide.
+        review: Called under the lock with an attempt's number, to find out how a failed attempt ended (see `Review`);
+            None if the replicas' own results decide.
 
     Raises:
         InvalidRequest: The request sets `max_task_failures`, but attempts include all replicas.
@@ -70,7 +70,7 @@ class AttemptedJob(ABC):
 
     @property
     def attempts(self) -> list[AttemptEnd]:
-        """How the attempts so far ended."""
+        """The ends of the attempts so far."""
         return list(self._life.attempts)
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
@@ -129,7 +129,7 @@ class AttemptedJob(ABC):
         return None
 
     def _keep_returned(self, attempt: int, replica: int, load: Callable[[], Any]) -> None:
-        """Keep a loader for the value that a replica returned. Replicas without one returned None.
+        """Keep a loader for the value that a replica returned. Replicas without a loader returned None.
 
         All replicas of an attempt start together, so the next attempt replaces every loader.
         """
@@ -152,7 +152,7 @@ class AttemptedJob(ABC):
         """Release the job's resources before its end becomes visible."""
 
     def _apply(self, event: Event) -> None:
-        """Apply an event to the job. If it ends the job, announce that once."""
+        """Apply an event to the job. If it ends the job, notify waiters once."""
         with self._lock:
             life, instructions = advance(self._life, event)
             ended = life.end is not None and self._life.end is None

@@ -62,10 +62,10 @@ class Job(NamedTuple):
         rules: The job's rules, which never change.
         status: The public status.
         attempt: The number of the latest attempt, from 1; 0 before the first.
-        ended: How the replicas of that attempt ended, in order of arrival.
-        attempts: How the earlier attempts ended.
+        ended: The ends of that attempt's replicas, in order of arrival.
+        attempts: The ends of the earlier attempts.
         grace: Seconds the job has left to stop; None unless it is stopping.
-        end: How the job ended; None until then.
+        end: The end of the job; None until then.
     """
 
     rules: JobRules
@@ -108,7 +108,7 @@ def new_job(
 
 
 class Begin(NamedTuple):
-    """The job starts. If `running`, its status is running immediately."""
+    """The job starts, with status running if `running`, else pending."""
 
     running: bool = False
 
@@ -126,7 +126,7 @@ class ReplicaEnded(NamedTuple):
 
 
 class AttemptEnded(NamedTuple):
-    """An attempt is over, whatever its replicas reported: the answer to `Review`, or a failed start."""
+    """An attempt ended, whatever its replicas reported: the answer to `Review`, or a failed start."""
 
     attempt: int
     end: AttemptEnd

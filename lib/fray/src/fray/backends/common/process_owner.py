@@ -21,7 +21,7 @@ class ProcessOwner:
         return self._pid == os.getpid()
 
     def check(self, what: str, name: str | None = None) -> None:
-        """Raise Conflict in a fork of that process. Call this before taking a lock: in a fork, locks may be held
+        """Raise Conflict in a fork of that process. Call this before taking a lock: in a fork, a lock may be held
         forever.
 
         Args:
@@ -31,8 +31,8 @@ class ProcessOwner:
         if self._pid != os.getpid():
             whose = what if name is None else f"{what} {name!r}"
             raise Conflict(
-                f"{whose}: this client was made in process {self._pid}, of which this one is a fork, and cannot be "
-                "used here; call current_client() here, or make another client"
+                f"{whose}: this client was created in process {self._pid} and cannot be used in its fork; "
+                "call current_client() here, or create another client"
             )
 
     def at_end(self, owner: object, clean_up: Callable[[], object]) -> "weakref.finalize[[], object]":

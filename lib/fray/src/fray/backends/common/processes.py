@@ -109,7 +109,7 @@ class Leader(Protocol):
     pid: int
 
     def await_end(self) -> None:
-        """Wait for the process to end. Where possible, keep its process id, and so the group's, from being reused."""
+        """Wait for the process to end. Where possible, keep the ids of the process and its group reserved."""
         ...
 
     def reap(self) -> int:
@@ -142,11 +142,11 @@ class _Child:
 
 
 class ProcessTree:
-    """A program and everything it starts in its process group. None of it outlives `wait`.
+    """A program and its process group. All processes of the group have ended when `wait` returns.
 
     Args:
         leader: The group's leader.
-        lifeline: The write end of a pipe. When it closes, as it does when this process dies, the group is killed.
+        lifeline: The write end of a pipe. When it closes, for example because this process dies, the group is killed.
     """
 
     def __init__(self, leader: Leader, lifeline: int | None = None) -> None:

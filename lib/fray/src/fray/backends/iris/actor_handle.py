@@ -103,7 +103,7 @@ _workspaces: "Final[weakref.WeakKeyDictionary[IrisClient, set[str]]]" = weakref.
 
 
 def know_cluster(client: IrisClient, address: str) -> None:
-    """Let handles of that cluster's actors use this client while it exists."""
+    """Let handles of a cluster's actors use this client while it exists."""
     with _lock:
         _clusters[address] = client
 

@@ -16,7 +16,7 @@ from iris.client import iris_ctx
 from rigging.process.calls import call_to_end
 
 LEAF: Final = "actor-"
-"""Names of endpoints of a group's members are this and their index, in the namespace of the group's job."""
+"""Endpoint names of a group's members: this and the index, in the namespace of the group's job."""
 
 _GRACE_S: Final = 4.0
 

@@ -55,29 +55,29 @@ class IrisActorGroup(RefGroup):
 
     @property
     def job_id(self) -> str:
-        """The job whose tasks the actors are."""
+        """The job whose tasks are the actors."""
         return self._job_id
 
     def only_member(self) -> ActorHandle:
-        """Return the handle of a group of one, once it is ready, without a timeout. Raise JobFailed."""
+        """Wait for the only actor of the group and return its handle. Raise JobFailed if it fails."""
         return self.wait_ready(1, math.inf)[0]
 
     def is_done(self) -> bool:
         return self._follow().latest.ended
 
     def shutdown(self) -> None:
-        """Stop all actors. Calls that have not begun are refused; running calls have a few seconds."""
+        """Stop all actors. Calls that have not begun are refused; running calls have a few seconds to finish."""
         self._client.terminate(self._job_id, "the actor group was shut down")
 
     def end(self) -> None:
-        """Stop following the endpoints: the group is over, and another may reuse its name."""
+        """Stop following the endpoints: the group has ended, and another may reuse its name."""
         with self._lock:
             follower, self._follower = self._follower, _Over()
         if follower is not None:
             follower.close()
 
     def renew(self) -> None:
-        """Drop what this process knows of earlier actors of the group's name."""
+        """Forget earlier actors of the group's name."""
         renew_clients([self._ref_of(index) for index in range(self._size)])
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class IrisActorGroup(RefGroup):
 
 
 class _Over:
-    """Placeholder for the follower of a group that is over."""
+    """Placeholder for the follower of a group that has ended."""
 
     latest: Final = EndpointSet((), True, "it was shut down")
 
@@ -245,4 +245,4 @@ class IrisActors:
 
 
 def _hosted_already(name: str) -> JobAlreadyExists:
-    return JobAlreadyExists(f"actor {name!r} is hosted by this process already; choose another name", job_name=name)
+    return JobAlreadyExists(f"actor {name!r} is already hosted by this process; choose another name", job_name=name)

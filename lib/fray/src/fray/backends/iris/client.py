@@ -56,7 +56,7 @@ CAPABILITIES = BackendCapabilities(
 
 
 def connect(address: str | None) -> Client:
-    """Make a client for the registry.
+    """Create a client for the registry.
 
     Args:
         address: "host:port" of a controller. None means the cluster of the current job, or else the one that the `iris`
@@ -86,9 +86,9 @@ def _bare(address: str) -> str:
 class IrisBackend(BaseClient):
     """Submit jobs and actors to an Iris cluster. Inside an Iris job they become child jobs.
 
-    Callables travel by cloudpickle, and an exception comes back as the text of JobFailed. A job gets the workspace of
-    its request (default: the current directory), or inside a job that job's own workspace. It also gets what remains of
-    the transfer budget. Images are not supported.
+    Callables are pickled by cloudpickle. An exception becomes the text of JobFailed. A job receives the workspace of
+    its request (default: the current directory, or the submitting job's workspace) and the rest of the transfer budget.
+    Images are not supported.
 
     Args:
         client: The connection to the cluster. It is shut down with this client.
@@ -146,8 +146,8 @@ class IrisBackend(BaseClient):
     def _host_actor(self, request: ActorRequest) -> HostedActor:
         """Create an actor in this process.
 
-        By default it is reachable only from this machine. Set IRIS_ACTOR_HOST to an address of this machine that others
-        can reach.
+        By default the actor is reachable only from this machine. Set IRIS_ACTOR_HOST to an address of this machine that
+        others can reach.
         """
         self._check_open(f"actor {request.name!r}")
         return self._actors.host(request)
@@ -221,8 +221,7 @@ class FrayIrisClient(IrisBackend):
     Args:
         controller_address: "host:port", with or without a scheme.
         workspace: The workspace of jobs whose environment names none. Defaults to the current directory.
-        bundle_id: The bundle of the current job, whose workspace its child jobs get anyway. Any other value is ignored
-            with a warning.
+        bundle_id: The bundle of the current job. Any other value is ignored with a warning.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Translation of fray's job requests into Iris's. Nothing else in fray knows both vocabularies."""
+"""Translate fray's job requests into Iris's. No other module of fray uses both vocabularies."""
 
 import dataclasses
 import os
@@ -55,7 +55,7 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
     """Translate a request for Iris.
 
     Raises:
-        InvalidRequest: The request needs something that Iris jobs do not have. The message names it.
+        InvalidRequest: Iris does not support something in the request. The message names it.
     """
     if environment.docker_image is not None or request.resources.image is not None:
         image = environment.docker_image or request.resources.image
@@ -112,8 +112,8 @@ def to_iris_entrypoint(
 
 
 def to_iris_resources(resources: ResourceConfig) -> ResourceSpec:
-    """Return the resources of one task. Disk is reserved only on request, because on hosts with small disks few tasks
-    or none would fit.
+    """Return the resources of one task. Disk is reserved only on request, because few or no tasks would fit on hosts
+    with small disks.
     """
     disk = None if resources.disk == DEFAULT_DISK else resources.disk
     return ResourceSpec(cpu=resources.cpu, memory=resources.ram, disk=disk, device=to_iris_device(resources))

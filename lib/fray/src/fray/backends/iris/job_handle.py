@@ -43,7 +43,7 @@ class IrisJobHandle:
         return to_fray_status(self._client.status(self._job_id).state)
 
     def pending_reason(self) -> str:
-        """Why the job's first pending task is not placed."""
+        """Why the job's first pending task has not been placed."""
         self._check(f"job {self._job_id}")
         return self._client.status(self._job_id).pending_reason
 
@@ -72,7 +72,7 @@ class IrisJobHandle:
         return list(values) if len(values) > 1 else values[0]
 
     def terminate(self) -> None:
-        """Stop the job and its children. On return the decision is final."""
+        """Stop the job and its children. On return the stop is final."""
         self._check(f"job {self._job_id}")
         self._client.terminate(self._job_id)
 
@@ -115,7 +115,7 @@ class IrisJobHandle:
 
 
 class OuterIrisJobHandle(IrisJobHandle):
-    """A job that was submitted from outside of any job, so no other process shows its output."""
+    """A job submitted outside of any job, so that no other process shows its output."""
 
     def __init__(self, client: IrisClient, job_id: str, watcher: JobWatcher, check: Callable[[str], None]) -> None:
         super().__init__(client, job_id, watcher, check)

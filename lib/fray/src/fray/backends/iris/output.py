@@ -20,7 +20,7 @@ class ReadsLogs(Protocol):
 class NewLines:
     """Find new lines in a job's log, with one request per call.
 
-    Each call re-reads the last seconds and skips known lines by their number; a log only grows.
+    Each call re-reads the last seconds and skips known lines by their number.
 
     Args:
         client: The client to ask.
@@ -39,7 +39,7 @@ class NewLines:
         """Return the output since the last call, by replica. A large output takes several calls.
 
         Args:
-            ended: This is the last call. A note mentions any omitted output.
+            ended: Whether this is the last call. If so, a note mentions any omitted output.
         """
         texts: dict[int | None, list[str]] = {}
         skipped: dict[tuple[str, int], int] = {}
@@ -61,7 +61,7 @@ class NewLines:
         if room >= 0 or len(self._read) == 1:
             self._forget_old()
         if room < 0 and ended:
-            texts.setdefault(None, []).append(f"[there is more of it: iris job logs {self._job_id}]\n")
+            texts.setdefault(None, []).append(f"[truncated; for all of it: iris job logs {self._job_id}]\n")
         return {replica: "".join(pieces) for replica, pieces in texts.items()}
 
     def _forget_old(self) -> None:

@@ -1,7 +1,7 @@
 """Run one program of a job on several TPU slices: set the variables that let libtpu connect the slices.
 
 Task order is slice order, so each task knows its slice. The first task publishes its host as an endpoint. Endpoints
-disappear with their task, which may end at once, so the first task continues only after all others have read it.
+disappear with their task, which may be short, so the first task continues only after all others have read its endpoint.
 Programs are started by `python -m fray.backends.iris.slices HOSTS PROGRAM [ARGUMENT...]`.
 """
 

@@ -15,7 +15,7 @@ _FEW = 8
 _GATHER_SECONDS = 0.02
 
 Callback = Callable[[bool], object]
-"""Called at a job's end with whether it is known to have succeeded."""
+"""Called at a job's end with True if the job is known to have succeeded."""
 
 
 class JobWatcher:
@@ -39,8 +39,8 @@ class JobWatcher:
         self._thread_starting = False
 
     def watch(self, job_id: str, callback: Callback) -> None:
-        """Call `callback` when the job has ended, or when its end can no longer be observed: `wait_all` then asks
-        itself.
+        """Call `callback` when the job has ended, or when its end can no longer be observed; `wait_all` then polls the
+        job.
         """
         with self._lock:
             self._new.append((job_id, callback))

@@ -57,12 +57,12 @@ class LocalActor:
 
     @property
     def ready(self) -> bool:
-        """Whether it is constructed and still accepts calls."""
+        """Whether the actor is constructed and still accepts calls."""
         return self.started.done() and self.started.exception() is None and not self._stopped
 
     @property
     def ended(self) -> bool:
-        """Whether it no longer accepts calls: shut down, or its constructor failed."""
+        """Whether the actor no longer accepts calls: shut down, or its constructor failed."""
         return self._stopped
 
     def start(self, context: Context) -> None:
@@ -90,7 +90,7 @@ class LocalActor:
         return future
 
     def listen(self) -> ActorAddress:
-        """Accept calls from other processes as well, from the first call of this method."""
+        """Start to accept calls from other processes. Later calls do nothing."""
         with self._lock:
             if self._address is None:
                 address = ActorAddress(self._new_path(), self.label, self.class_name, self.methods)

@@ -1,4 +1,4 @@
-"""Serve the calls of local actors that come from other processes (see `actor_wire`)."""
+"""Serve calls of local actors from other processes (see `actor_wire`)."""
 
 import logging
 import os
@@ -115,7 +115,7 @@ class ActorServer:
                 self._connections.discard(connection)
 
     def _take(self, message: bytes, calls: "dict[int, Future[Any]]", send: Callable[[Answer], None]) -> None:
-        """Take a message of the caller with those calls."""
+        """Handle one message of the caller."""
 
         def answer(future: "Future[Any]") -> None:
             if calls.pop(number, None) is not None or not future.cancelled():

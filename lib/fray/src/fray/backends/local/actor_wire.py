@@ -1,9 +1,9 @@
 """Calls of local actors from other processes on this machine, over sockets that only this user can open.
 
 Pickling a handle starts a listener and pickles the actor's address. In the actor's own process it unpickles to the
-ordinary handle; elsewhere calls use one connection per process and actor. Every message is a length and a pickle:
-(number, pickled (method, args, kwargs)) in one direction, or (number, b"") to take a call back, and an `Answer` in the
-other. Nested pickles are decoded separately, so one that fails does not harm other calls.
+ordinary handle; elsewhere calls use one connection per process and actor. Every message is a length and a pickle.
+Callers send (number, pickled (method, args, kwargs)), or (number, b"") to cancel a call; the actor sends an `Answer`.
+Nested pickles are decoded separately, so that a broken one affects only its own call.
 """
 
 import itertools
@@ -82,7 +82,7 @@ class ActorAddress:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call: a pickled value or a packed error. Or, with `taken_back`, the answer to taking it back."""
+    """The answer to a call: a pickled value or a packed error. With `taken_back`: the answer to its cancellation."""
 
     number: int
     value: bytes = b""

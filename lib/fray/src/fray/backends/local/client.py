@@ -50,7 +50,7 @@ _job_slot: ContextVar[Slot | None] = ContextVar("fray_local_job_slot", default=N
 
 
 def connect(address: str | None) -> Client:
-    """Make a client for the registry. Options replace the address: "?processes=1&max_threads=4&admission=1"."""
+    """Create a client for the registry. Options replace the address: "?processes=1&max_threads=4&admission=1"."""
     if address is None:
         return LocalClient()
     from urllib.parse import parse_qsl
@@ -60,8 +60,8 @@ def connect(address: str | None) -> Client:
     for name, value in pairs or [(address, "")]:
         if name not in ("processes", "max_threads", "admission") or not value.isdecimal():
             raise InvalidRequest(
-                f"fray client 'local://{address}': the local backend takes no address but options, "
-                "processes, max_threads and admission with a number each, as in 'local://?processes=1&max_threads=4'"
+                f"fray client 'local://{address}': the local backend accepts only options: "
+                "processes, max_threads and admission with a number each, e.g. 'local://?processes=1&max_threads=4'"
             )
         options[name] = int(value)
     return LocalClient(
@@ -82,11 +82,11 @@ class LocalClient(BaseClient):
     Args:
         max_threads: Maximum number of running jobs; others are queued. A job that waits for others or has unfinished
             children does not count.
-        processes: Also run callables in separate processes, from a pickle made at submission: with their variables, in
-            their workspace, with their output in `logs()`. `terminate` and crashes end only the callable. No job
-            outlives this process. Actors stay in this process; their handles work everywhere on this machine.
-        admission: Keep a job pending until `resources.cpu` of every replica are free on this machine, and refuse a job
-            that could never run here. By default resources are ignored.
+        processes: Run callables in separate processes too, from a pickle made at submission, with their variables and
+            workspace, and their output in `logs()`. `terminate` and crashes end only the callable. No job outlives this
+            process. Actors stay in this process; their handles work everywhere on this machine.
+        admission: Keep a job pending until this machine has free CPUs for all replicas, and refuse a job that could
+            never run here. By default resources are ignored.
     """
 
     def __init__(self, max_threads: int = 8, admission: bool = False, *, processes: bool = False) -> None:
@@ -170,9 +170,9 @@ class LocalClient(BaseClient):
     def shutdown(self, wait: bool = True) -> None:
         """Refuse new work, wait for the jobs (without `wait`: kill them), then stop the actors.
 
-        With `wait`, no thread or process of this client remains afterwards. If a stopped callable never returns,
-        neither does this method. Until the jobs have ended, they may submit more. A job may shut down its own client;
-        its own thread is not waited for.
+        With `wait`, no thread or process of this client remains afterwards, and a stopped callable that never returns
+        blocks this method forever. Jobs that still run may submit more jobs. If a job shuts down its own client, this
+        method does not wait for that job's thread.
         """
         self._owner.check("shutdown()")
         with self._lock:
@@ -262,7 +262,9 @@ class LocalClient(BaseClient):
         missing = missing_packages(environment)
         if missing:
             logger.warning(
-                "job %r: not installed, as the local backend installs nothing: %s", request.name, ", ".join(missing)
+                "job %r: not installed, because the local backend installs nothing: %s",
+                request.name,
+                ", ".join(missing),
             )
         if request.entrypoint.callable_entrypoint is None or self._processes:
             return

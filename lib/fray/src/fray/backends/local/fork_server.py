@@ -5,9 +5,9 @@ usage: python -P -m fray.backends.local.fork_server DESCRIPTOR
 DESCRIPTOR is a stream socket of the client. A request is the length of its body with three descriptors (the job's
 socket, its directory and its output), then the body, a pickled `ForkRequest`. Each job gets a keeper, which leads its
 process group, and below it the callable's process. On the job's socket the keeper reports its process id, and how the
-callable's process ended; if the keeper was killed, this process reports that. When the socket closes, because the
-client has heard the end or is gone, the keeper kills its group. Until then its process id is not reused: the keeper
-lives, or remains a zombie. This process forks, so it has one thread and imports nothing that starts another.
+callable's process ended. If the keeper was killed, this process reports the end. When the socket closes, because the
+client has received the report or is gone, the keeper kills its group. Until then its process id is not reused: the
+keeper lives, or remains a zombie. This process forks, so it has one thread and imports nothing that starts another.
 """
 
 import atexit
@@ -53,7 +53,7 @@ def send_request(server: socket.socket, request: ForkRequest, descriptors: tuple
 
     Args:
         server: The client's end of the server's socket.
-        request: What the fork should do.
+        request: The callable to run.
         descriptors: The socket that reports its end, its directory, and its output.
     """
     body = pickle.dumps(request)
@@ -110,9 +110,7 @@ def _accept(server: socket.socket, selector: selectors.BaseSelector) -> ForkRequ
 
 
 def _let_go(selector: selectors.BaseSelector) -> None:
-    """Close the descriptors of the client and of other jobs in a fork, so that nobody waits for this fork instead of
-    them.
-    """
+    """Close the descriptors of the client and of other jobs in a fork, so that their ends stay visible."""
     for key in list(selector.get_map().values()):
         if isinstance(key.fileobj, socket.socket):
             key.fileobj.close()

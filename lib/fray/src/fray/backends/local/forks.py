@@ -47,8 +47,7 @@ class ForkedLeader:
 class ForkServer:
     """Start a server on first use and replace it if it dies.
 
-    The server has read the variables that the interpreter reads at start-up, so a call with different ones is not
-    forked.
+    The server's interpreter has already read its start-up variables, so a call with different values is not forked.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class ForkServer:
         """Fork a process for a callable. Return None if the caller must start it in another way.
 
         Args:
-            request: What the process should do.
+            request: The callable to run.
             cwd: The working directory; None for the caller's.
             output: The file for its stdout and stderr.
 
@@ -91,7 +90,7 @@ class ForkServer:
         return ProcessTree(ForkedLeader(ours, pid))
 
     def close(self) -> None:
-        """Let the server end after its forks; if none is left, wait until it has ended."""
+        """Let the server end after its forks. If no fork is left, wait for its end."""
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -150,7 +149,7 @@ class ForkServer:
                 pass_fds=[end.fileno()],
             )
         except (OSError, subprocess.CalledProcessError) as error:
-            logger.warning("callables get new interpreters, as there is no process to fork them from: %s", error)
+            logger.warning("callables get new interpreters, because there is no process to fork from: %s", error)
 
     def _fits(self, environment: Mapping[str, str]) -> bool:
         differing = environment.items() ^ self._environment.items()

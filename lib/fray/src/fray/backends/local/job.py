@@ -43,11 +43,11 @@ _Start = Callable[[Mapping[str, str], str | None, OutputFile], ProcessTree]
 
 
 class LocalJob(AttemptedJob):
-    """A job and its handle. `run` is called once, in a thread of the client; all other methods from any thread.
+    """A job and its handle. The client calls `run` once, in its own thread. Other methods are thread-safe.
 
     Args:
         job_id: Unique among the client's jobs.
-        request: What to run.
+        request: The request.
         on_end: Called once with the job when its final status is known, before any waiter is notified.
         while_waiting: Context manager around a wait, so that a waiting job can lend its slot.
         subprocess_call: The request's callable, if it runs in separate processes.
@@ -86,7 +86,7 @@ class LocalJob(AttemptedJob):
         """Stop the job.
 
         A program's process group gets SIGTERM, then SIGKILL after `kill_after` seconds; the job is stopped when the
-        group is gone. A callable cannot be interrupted: its job is stopped at once, while its thread runs on and its
+        group is gone. A callable cannot be interrupted: its job is stopped at once, but its thread continues and its
         outcome is ignored.
         """
         self._check_process()
@@ -239,7 +239,7 @@ class LocalJob(AttemptedJob):
         try:
             code = tree.wait()
         except ChildProcessError as error:
-            return self._failure(f"how {what} ended is not known: {error.strerror}", cause=error)
+            return self._failure(f"the exit code of {what} is unknown: {error.strerror}", cause=error)
         finally:
             with self._lock:
                 self._running.discard(tree)

@@ -10,7 +10,7 @@ from rigging.project.needs import group_requirements, read_pyprojects
 
 
 def missing_packages(environment: EnvironmentConfig) -> list[str]:
-    """Return the requirements of an environment that this process does not meet.
+    """Return the requirements of an environment that are not installed in this process.
 
     Args:
         environment: The job's environment. Its extras are looked up in the projects of its workspace.

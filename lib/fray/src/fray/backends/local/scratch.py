@@ -1,4 +1,4 @@
-"""Temporary files of a local client. They are removed however it ends."""
+"""Temporary files of a local client. They are removed even after a kill."""
 
 import contextlib
 import itertools
@@ -70,7 +70,7 @@ def _make_folder(directory: str) -> tuple[str, int]:
     """Create a folder and return it with the descriptor of its lock. The kernel releases the lock when this process
     ends.
 
-    Forks share the lock, so the folder stays as long as one of them lives.
+    Forks share the lock, so the folder exists until the last fork ends.
     """
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=directory)

@@ -28,7 +28,7 @@ class Slot:
         self._pool.lend(self)
 
     def reclaim(self) -> None:
-        """Take the slot back without waiting. For a moment, more jobs than slots may run."""
+        """Take the slot back without waiting. More jobs than slots may run for a moment."""
         self._pool.reclaim(self)
 
 
@@ -58,7 +58,7 @@ class SlotPool:
         self._spawn(startable)
 
     def owns(self, slot: Slot | None) -> bool:
-        """Return whether a slot is held in this pool."""
+        """Return whether this pool owns the slot."""
         return slot is not None and slot.belongs_to(self) and slot.held
 
     def lend(self, slot: Slot) -> None:

@@ -30,7 +30,7 @@ class CallFolders(NamedTuple):
     """The folders for the files of a client's calls.
 
     Args:
-        scratch: For files that are removed at the client's shutdown.
+        scratch: For files to remove at the client's shutdown.
         results: For large return values, which exist as long as the handles of their jobs.
     """
 
@@ -119,7 +119,7 @@ class SubprocessCall:
         return {CLIENT_ENV: "local://?" + urlencode({"processes": 1, "max_threads": max_threads})}
 
     def returned(self, result: Path, what: str) -> Callable[[], Any] | None:
-        """Return a loader for what a run returned; None if it did not return.
+        """Return a loader for a run's return value; None if the run did not return.
 
         Args:
             result: The argument of `start`.

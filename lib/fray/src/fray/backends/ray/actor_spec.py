@@ -1,4 +1,4 @@
-"""The description of an actor on Ray, sent from its creator to its process."""
+"""The specification of an actor on Ray, sent from its creator to its process."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -36,9 +36,9 @@ class RayActors:
         self.groups: set[str] = set()
 
     def host(self, request: ActorRequest) -> RayActorGroup:
-        """Start an actor in a separate process on this node, without CPUs of its own.
+        """Start an actor in a separate process on this node, without reserving CPUs.
 
-        It ends with this process or with the client. From outside of the cluster (`ray://`) it runs on any node.
+        The actor ends with this process or with the client. From outside of the cluster (`ray://`) it runs on any node.
 
         Raises:
             JobAlreadyExists: The name is taken.
@@ -58,7 +58,7 @@ class RayActors:
     def start(self, request: ActorRequest) -> RayActorGroup:
         """Start actors, each placed independently. Without `resources` they reserve no CPU.
 
-        They end with the client that created them, also if a job created them.
+        Actors end with their client, even if a job created them.
 
         Raises:
             JobAlreadyExists: The name is taken.
@@ -81,12 +81,12 @@ class RayActors:
             self._sessions.ask(lambda session: session.kill.remote(name), _SESSION_SECONDS)
 
     def close(self) -> None:
-        """End the actors of this process. Whoever ends the session ends its actors."""
+        """End the actors of this process. The end of the session ends the others."""
         self._closed = True
         self._hosted.close()
 
     def _is_free(self, name: str) -> bool:
-        """Return whether no actor of the session, if there is one, has that name."""
+        """Return whether no actor of the session has that name."""
         if self._sessions.known() is None:
             return True
         return bool(self._sessions.ask(lambda session: session.ended.remote(name), _SESSION_SECONDS))

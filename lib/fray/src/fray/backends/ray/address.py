@@ -1,4 +1,4 @@
-"""Find a Ray cluster and check access to it before Ray tries, which would take long to fail."""
+"""Find a Ray cluster and check access to it quickly. Ray itself would take long to fail."""
 
 import http.client
 import importlib
@@ -73,9 +73,9 @@ def ask_dashboard(url: str, given_by: str, token: AuthToken, timeout: float = _P
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             raise refusal(shown, token) from None
-        raise Unavailable(f"what answers at {shown} ({given_by}) is no Ray dashboard: HTTP {error.code}") from None
+        raise Unavailable(f"the server at {shown} ({given_by}) is not a Ray dashboard: HTTP {error.code}") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise Unavailable(f"what answers at {shown} ({given_by}) is no Ray dashboard: {error}") from None
+        raise Unavailable(f"the server at {shown} ({given_by}) is not a Ray dashboard: {error}") from None
     except http.client.HTTPException as error:
         raise Unavailable(
             f"what answers at {shown} ({given_by}) speaks no HTTP ({type(error).__name__}): is it the port of the "
@@ -89,7 +89,7 @@ def ask_dashboard(url: str, given_by: str, token: AuthToken, timeout: float = _P
     found = _TOLD_BY_HEAD.search(json.dumps(summary))
     if found is None:
         raise Unavailable(
-            f"the Ray dashboard at {shown} ({given_by}) does not tell the cluster's address yet; try again, or set "
+            f"the Ray dashboard at {shown} ({given_by}) does not know the cluster's address yet; try again, or set "
             "RAY_ADDRESS=host:port"
         )
     return found[1]
@@ -148,8 +148,10 @@ _HELP = "`ray get-auth-token` on the cluster's head shows it; write it to ~/.ray
 
 def refusal(address: str, token: AuthToken) -> Denied:
     """Return the error for a cluster that requires a token and received this one or none."""
-    what = f"the one of {token.origin} is not the cluster's" if token.value else f"there is none ({token.origin})"
-    return Denied(f"the Ray cluster at {address} wants a token, and {what}: {_HELP}")
+    what = (
+        f"the token of {token.origin} is not the cluster's" if token.value else f"no token was found ({token.origin})"
+    )
+    return Denied(f"the Ray cluster at {address} requires a token, and {what}: {_HELP}")
 
 
 def send_token() -> None:

@@ -59,7 +59,7 @@ def connect(address: str | None) -> Client:
 
     Args:
         address: "host:port" of a Ray client server (`ray://host:port`). None means the first of these that exists: the
-            cluster of the current job, the one that RAY_ADDRESS names, one running on this machine, one started for
+            cluster of the current job, the cluster of RAY_ADDRESS, a cluster running on this machine, a new cluster for
             this process.
     """
     ray_cluster.refuse_forks("the Ray backend")
@@ -74,7 +74,7 @@ class RayClient(BaseClient):
 
     Programs run as subprocesses of such a task. Job names are scoped to the client and the submitting job: children of
     two parents may share a name. The owner keeps the output of finished jobs; the client's session, a small actor,
-    keeps that of running ones. Create it with `connect`.
+    keeps the output of running ones. Create a client with `connect`.
 
     Args:
         namespace: The Ray namespace of the session.
@@ -108,7 +108,7 @@ class RayClient(BaseClient):
 
         Args:
             address: An address for `ray.init`; ignored if this process is already connected.
-            namespace: The Ray namespace of the session; None for a new one, as for an independent client.
+            namespace: The Ray namespace of the session; None for a new one.
             elastic: Whether larger nodes may join the cluster. If so, a job that fits on no current node stays pending
                 with a warning; otherwise it is refused. None reads FRAY_RAY_ELASTIC ("0" or "1"; default 1).
 
@@ -162,9 +162,9 @@ class RayClient(BaseClient):
     def run_remote_function(self, fn: Any, args: Sequence[Any]) -> Any:
         """Run a function that is already `@ray.remote`, with its decorator's options, and return its result.
 
-        This is for old experiments whose steps are such functions. It is not a fray job and has no log: its output is
-        printed here. Ray installs the packages of the calling job for the function and its tasks, on whichever node
-        they run; the nodes' Python needs pip for that.
+        This is for old experiments whose steps are remote functions. The call is not a fray job and has no log: its
+        output is printed here. On the function's nodes, Ray installs the packages of the calling job, which requires
+        pip there.
 
         Raises:
             InvalidRequest: The function fits on no node, and FRAY_RAY_ELASTIC=0 says that none will join.
@@ -181,7 +181,7 @@ class RayClient(BaseClient):
         work = Work(f"ray-{self._serial}-{next(self._numbers)}-{name}", 1, 0, environment)
         reporting = with_output_reported(fn, work)
         if reporting is None:
-            logger.warning("what function %r prints stays in the logs of Ray's workers", name)
+            logger.warning("the output of function %r stays in the logs of Ray's workers", name)
         else:
             self.sessions.get()
         run = reporting or fn
@@ -195,8 +195,8 @@ class RayClient(BaseClient):
     def shutdown(self, wait: bool = True) -> None:
         """Refuse new work, wait for the jobs (without `wait`: stop them), then end the actors and the session.
 
-        Without `wait` it still waits until the stopped jobs have ended, up to ten seconds for a program that ignores
-        SIGTERM. The process stays connected to Ray for other clients; `ray.shutdown()` disconnects it.
+        Without `wait`, this method still waits for the stopped jobs to end, up to ten seconds for a program that
+        ignores SIGTERM. The process stays connected to Ray for other clients; `ray.shutdown()` disconnects it.
         """
         self._owner.check("shutdown()")
         with self._lock:
@@ -225,7 +225,7 @@ class RayClient(BaseClient):
     def block_on(self, handles: Sequence[JobHandle], timeout: float | None) -> None:
         """Block in Ray until one of the jobs may have ended, or about `timeout` seconds.
 
-        Only while a job blocks in Ray, in its main thread, does Ray lend its CPU to its children.
+        Ray lends a job's CPU to its children only while the job's main thread blocks in Ray.
         """
         jobs = [handle for handle in handles if isinstance(handle, RayJob) and not handle.ended]
         refs = [ref for job in jobs for ref in job.refs()]
@@ -310,7 +310,7 @@ class RayClient(BaseClient):
         if missing is None:
             self._feasible.add(shape)
         elif self._elastic:
-            logger.warning("%s waits until a node joins that can hold it: %s", what, missing)
+            logger.warning("%s waits for a node that is large enough: %s", what, missing)
         else:
             raise InvalidRequest(f"{what} fits on no node of the cluster; the nearest: {missing}")
 

@@ -1,4 +1,4 @@
-"""Typed queries about Ray's cluster, and errors where Ray cannot be used."""
+"""Typed queries about Ray's cluster, and checks that Ray can be used."""
 
 import logging
 import os

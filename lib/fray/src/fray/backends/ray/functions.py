@@ -31,7 +31,8 @@ def name_of_function(fn: Any) -> str:
 
 
 def host_needs(fn: Any) -> Mapping[str, float] | None:
-    """Return what a remote function reserves on one node, by Ray's names; None if Ray does not reveal its options."""
+    """Return the resources that a remote function reserves on one node, by Ray's names; None if its options are
+    unknown."""
     # Ray has no public way to ask for what a function's decorator was given.
     options: Mapping[str, Any] | None = getattr(fn, "_default_options", None)
     if options is None:
@@ -42,9 +43,9 @@ def host_needs(fn: Any) -> Mapping[str, float] | None:
 
 
 def with_output_reported(fn: Any, work: Work) -> Any:
-    """Return an equivalent remote function that reports its output to the client's session as that of `work`.
+    """Return an equivalent remote function that reports its output to the client's session as the output of `work`.
 
-    Return None if that is impossible: Ray does not reveal the options, or the function is a generator.
+    Return None if the options are unknown or the function is a generator.
     """
     inner: Callable[..., Any] | None = getattr(fn.remote, "__wrapped__", None)
     options = getattr(fn, "_default_options", None)
@@ -67,7 +68,7 @@ def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
     """Return the result of the task for `work`, and print its output to this process's stdout.
 
     Args:
-        ref: What the call of the function returned: a reference, or a list of them.
+        ref: The return value of the call: a reference, or a list of references.
         work: Identifies its output.
         sessions: The client's session.
 
@@ -93,7 +94,7 @@ def wait_and_print(ref: Any, work: Work, sessions: SessionLink) -> Any:
 
 
 def result_of(ref: Any, name: str) -> Any:
-    """Return what a task returned; for a generator, a list of what it yielded. Raise like `wait_and_print`."""
+    """Return a task's value; for a generator, the list of yielded values. Raise like `wait_and_print`."""
     try:
         # Ray gives a generator back before its function has begun; the error of that is the last thing it yields.
         found = ref if isinstance(ref, _GENERATORS) else ray.get(ref)

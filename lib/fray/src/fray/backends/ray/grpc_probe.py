@@ -1,6 +1,6 @@
 """A single gRPC call without grpcio, which checks that a Ray cluster answers and accepts a token.
 
-Ray's own client would retry for 20 s and log every second, and its installation may lack grpcio.
+Ray's own client would retry for 20 s and log every second. grpcio may not be installed.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def lets_in(target: Target, deadline: float, token: str, *, is_gcs: bool = True)
         is_gcs: Whether the target should be a cluster's GCS. Ray's client server does not know this call.
 
     Raises:
-        NoAnswerError: Nothing answers, or the server speaks no gRPC or is not a GCS.
+        NoAnswerError: Nothing answers, or the server does not speak gRPC, or is not a GCS.
     """
     try:
         with contextlib.closing(socket.create_connection(target, _left(deadline))) as connection:
@@ -47,7 +47,7 @@ def lets_in(target: Target, deadline: float, token: str, *, is_gcs: bool = True)
             frames = _frames(connection, deadline)
             kind, _, _ = next(frames)
             if kind != _SETTINGS:
-                raise NoAnswerError("what listens there is no gRPC server")
+                raise NoAnswerError("the server there does not speak gRPC")
             return _is_taken(frames, is_gcs)
     except StopIteration:
         raise NoAnswerError("the connection was closed without an answer") from None
@@ -63,7 +63,7 @@ def _is_taken(frames: Iterator[tuple[int, int, bytes]], is_gcs: bool) -> bool:
             if kind == _HEADERS and _REFUSED in payload:
                 return False
             if is_gcs and kind == _HEADERS and _UNKNOWN in payload:
-                raise NoAnswerError("what listens there is no cluster (a client server's address begins with ray://)")
+                raise NoAnswerError("the server there is not a cluster (a client server's address begins with ray://)")
             if kind in (_RESET, _GOAWAY) or (kind == _HEADERS and flags & _END_STREAM):
                 break
     return True

@@ -12,7 +12,7 @@ from fray.backends.ray.session import end_actors, host_class, keep_this_process
 class HostedActors:
     """The actors that this process hosts for one client. Each has its own process, which ends with this one.
 
-    They need no session. Starting one takes a second or two of processor time.
+    Hosted actors need no session. Starting one takes a second or two of processor time.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -41,7 +41,7 @@ class HostedActors:
         return ray_name
 
     def end(self, name: str) -> bool:
-        """Tell an actor to end, and end it. Return whether there was one of that name."""
+        """Ask an actor to end, then kill it. Return whether the actor existed."""
         with self._lock:
             known = self._actors.pop(name, None)
             if known is None:

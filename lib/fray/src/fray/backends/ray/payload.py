@@ -28,7 +28,7 @@ class JobEnvironment(NamedTuple):
 
 
 class TaskPayload(NamedTuple):
-    """What every task of a job receives.
+    """The input of every task of a job.
 
     Args:
         environment: The environment of the tasks.
@@ -59,9 +59,9 @@ class Work(NamedTuple):
 
 
 def task_name(job_id: str, attempt: int, replica: int) -> str:
-    """Return the name of the Ray task of one replica, which tells its worker whose task it is.
+    """Return the name of the Ray task of one replica. It identifies the replica to the worker.
 
-    An argument would be plainer, but costs a tenth of a small task's processor time (see `TaskLauncher`).
+    An argument would cost a tenth of a small task's processor time (see `TaskLauncher`).
 
     Args:
         job_id: The job.
@@ -81,7 +81,7 @@ class TaskResult(NamedTuple):
         exit_code: The exit code of a program, or of a callable that called sys.exit().
         output: Output that was not reported yet.
         reported: Whether the session knows the job and has its earlier output.
-        value: What the callable returned, packed (`rigging.results`); None for None.
+        value: The callable's return value, packed (`rigging.results`); None for None.
     """
 
     error: bytes | None = None

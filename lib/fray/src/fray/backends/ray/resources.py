@@ -31,7 +31,7 @@ class ResolvedEnvironment(NamedTuple):
     """A request's environment in Ray's terms.
 
     Args:
-        runtime_env: Ray's runtime environment, which gets processes of its own; None for the default.
+        runtime_env: Ray's runtime environment, which needs separate worker processes; None for the default.
         late_env: Variables to set when the job begins, because they differ from job to job.
         workspace: The working directory, if it exists there.
         packages: Requirements to install before the job begins.
@@ -91,7 +91,7 @@ def actor_options(resources: ResourceConfig | None, config: ActorConfig) -> dict
 
 
 def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return why no node could ever hold this, naming the closest one; None if a node could, busy or not.
+    """Return why the request fits on no node, even an idle one, naming the closest; None if it fits.
 
     Args:
         taken: The request for one node.
@@ -103,7 +103,7 @@ def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) ->
             continue
         has = node["Resources"]
         missing = [
-            f"{name}: {amount:g} asked, {has.get(name, 0):g} there"
+            f"{name}: {amount:g} requested, {has.get(name, 0):g} available"
             for name, amount in taken.items()
             if amount > has.get(name, 0)
         ]
@@ -115,14 +115,14 @@ def shortfall(taken: Mapping[str, float], nodes: Sequence[Mapping[str, Any]]) ->
 
 
 def lacking(taken: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """Return why the cluster currently lacks capacity for a request; "" if it may have it.
+    """Return why the cluster currently lacks capacity for a request; "" if the request may fit.
 
     Args:
         taken: The request for one node.
         free: The free resources of all nodes together.
     """
     missing = [
-        f"{name} ({_amount(name, amount)} asked, {_amount(name, free.get(name, 0))} free)"
+        f"{name} ({_amount(name, amount)} requested, {_amount(name, free.get(name, 0))} free)"
         for name, amount in taken.items()
         if amount > free.get(name, 0)
     ]
@@ -179,9 +179,9 @@ def resolve_environment(
 
 
 def _inherited_paths(environ: Mapping[str, str]) -> list[str]:
-    """Return the import path of the surrounding Ray job, which Ray would drop for a job with its own.
+    """Return the surrounding Ray job's import path. Ray would drop it for a job with its own path.
 
-    It excludes the packages of the job in this process, which its children do not inherit.
+    Packages of the job in this process are excluded, because its children do not inherit them.
     """
     if not any(name in environ for name in _IN_A_RAY_JOB):
         return []

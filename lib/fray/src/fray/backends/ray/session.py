@@ -30,7 +30,7 @@ class ClientSession:
     """State shared by a client's processes and jobs. It lives as long as the process that started it.
 
     It keeps the last 16 MiB of output of each replica of a running job. It owns the client's actors, so that they
-    outlive the job that created them and end with the client, however that ends.
+    outlive the job that created them and end with the client, even if it is killed.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -43,7 +43,7 @@ class ClientSession:
         self._own = uuid.uuid4().hex[:8]
 
     def ping(self) -> bool:
-        """Return, to prove that the actor is up."""
+        """Return: the call shows that the actor is up."""
         return True
 
     def report(self, key: Key, chunk: bytes) -> None:
@@ -71,8 +71,8 @@ class ClientSession:
 
         Args:
             key: The replica.
-            reported: Whether the replica certainly reported. If it did and this session has nothing, it reported to
-                another one.
+            reported: Whether the replica certainly reported. If so, and this session has no output, another session has
+                it.
         """
         self._attempts.pop(key[0], None)
         output = self._output.pop(key, None)
@@ -112,14 +112,14 @@ class ClientSession:
         return not any(is_alive(actor) for actor in self._groups.get(name, ()))
 
     def kill(self, name: str) -> None:
-        """Tell the actors of a group to end, and end them. Their name is free at once."""
+        """Ask the actors of a group to end, then kill them. Their name is free immediately."""
         actors = self._groups.pop(name, [])
         if actors:
             # Others want answers meanwhile.
             threading.Thread(target=end_actors, args=(actors,), name=f"fray-end-{name}", daemon=True).start()
 
     def close(self) -> None:
-        """End all actors, and return after they were told and had their grace time."""
+        """End all actors, and return after their grace time."""
         actors = [actor for group in self._groups.values() for actor in group]
         self._groups.clear()
         end_actors(actors)
@@ -133,7 +133,7 @@ def host_class() -> Any:
 
 
 def end_actors(actors: Sequence[Any]) -> None:
-    """Tell actors to end, let running calls end within `END_GRACE_S`, then kill what is left.
+    """Ask actors to end, let running calls finish within `END_GRACE_S`, then kill the rest.
 
     Args:
         actors: Ray's handles to `host_class`.

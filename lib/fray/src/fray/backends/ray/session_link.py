@@ -20,7 +20,7 @@ _UNTIL_ITS_NAME_IS_FREE = ExponentialBackoff(initial=0.2, maximum=0.2)
 class SessionLink:
     """Find the session of a Ray namespace, and start it if it is missing or dead.
 
-    A new session starts empty: the old one's actors have ended with it, and running jobs report again.
+    A new session starts empty: the old session's actors ended with it, and running jobs report again.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -30,7 +30,7 @@ class SessionLink:
         self._greeting: Any = None
 
     def get(self) -> Any:
-        """Return the session's Ray actor, starting it if needed without waiting for it."""
+        """Return the session's Ray actor. Start it if needed, without waiting."""
         with self._lock:
             if self._session is None:
                 self._session = start_session(self._namespace)
@@ -89,7 +89,7 @@ class SessionLink:
                 return
             self._session = self._greeting = None
         logger.warning(
-            "the session of this Ray client (%s) has died, and with it the client's actors; jobs go on, and "
-            "another is started",
+            "the session of this Ray client (%s) died, and the client's actors with it; jobs continue, and "
+            "a new session starts",
             self._namespace,
         )

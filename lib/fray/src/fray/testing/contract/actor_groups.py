@@ -11,7 +11,7 @@ from rigging.errors import DeadlineExceeded, InvalidRequest
 
 
 class Gate:
-    """An actor that is ready once its flag is raised."""
+    """An actor that is ready once its flag is set."""
 
     def __init__(self, flags: list[Flag]) -> None:
         self.index = current_actor().index

@@ -40,7 +40,7 @@ class Mindful(Counter):
         self.end = current_actor().shutdown_event
 
     def until_told(self, begun: Flag, told: Flag) -> bool:
-        """Wait for the shutdown event, raising flags before and after."""
+        """Wait for the shutdown event. Set one flag before and one after."""
         begun.set()
         if self.end.wait(LONG):
             told.set()

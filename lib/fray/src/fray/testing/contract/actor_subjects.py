@@ -14,7 +14,7 @@ from rigging.errors import InvalidRequest
 
 
 class Counter:
-    """Counts, and knows its own context."""
+    """An actor that counts and returns its own context."""
 
     def __init__(self, start: int = 0) -> None:
         self.value = start
@@ -45,7 +45,7 @@ class Counter:
         current_actor().handle.add.remote(n)
 
     def wait_for(self, flag: Flag, begun: Flag | None = None) -> bool:
-        """Wait for a flag, after raising another."""
+        """Set one flag, then wait for another."""
         if begun is not None:
             begun.set()
         return flag.wait(LONG)
@@ -71,12 +71,12 @@ class Log:
         self.seen.append(n)
 
     def all(self) -> list[int]:
-        """Return all that was noted."""
+        """Return all notes."""
         return self.seen
 
 
 class Meeting:
-    """Lets concurrent callers meet inside it."""
+    """An actor that counts its concurrent callers."""
 
     def __init__(self, parties: int) -> None:
         self.barrier = threading.Barrier(parties)
@@ -85,7 +85,7 @@ class Meeting:
         self.most = 0
 
     def meet(self, timeout: float) -> int:
-        """Wait until enough callers are here at once."""
+        """Wait until enough callers are inside at once."""
         return self.barrier.wait(timeout)
 
     def visit(self) -> int:
@@ -113,7 +113,7 @@ class Namesakes:
         self.own = own
 
     def all(self) -> dict[str, object]:
-        """Return them."""
+        """Return the arguments."""
         return self.own
 
 
@@ -139,9 +139,9 @@ class ActorTests:
 
     @pytest.fixture(autouse=True)
     def offered(self, fray_backend: BackendFixture) -> None:
-        """Where actors are not supported, check the refusal instead."""
+        """Check the refusal if the backend does not support actors."""
         if fray_backend.capabilities.actors:
             return
         with pytest.raises(InvalidRequest, match="actor"):
             fray_backend.client.create_actor(Counter, name=fray_backend.name("refused"))
-        pytest.skip("declared: actors are not offered")
+        pytest.skip("declared: no actors")

@@ -46,7 +46,7 @@ class Unpicklable(Exception):
 
 
 class NotMadeAgain(Exception):
-    """An exception whose constructor takes other arguments than it stores."""
+    """An exception whose constructor takes different arguments than it stores."""
 
     def __init__(self, device: str, state: str) -> None:
         super().__init__(f"the {device} is {state}")

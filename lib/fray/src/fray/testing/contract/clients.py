@@ -1,4 +1,4 @@
-"""Clients: closing them, many threads, forked processes, and what they leave behind."""
+"""Clients: shutdown, threads, forks, and leftovers."""
 
 import contextlib
 import contextvars

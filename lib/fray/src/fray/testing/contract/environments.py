@@ -33,7 +33,7 @@ package = false
 
 
 def make_wheel(directory: Path) -> Path:
-    """Build a package of one module that is in no index, so installing it needs no network."""
+    """Build a wheel of one module that can be installed without a network."""
     wheel = directory / "fray_contract_probe-1.0-py3-none-any.whl"
     info = "fray_contract_probe-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:

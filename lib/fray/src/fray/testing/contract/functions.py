@@ -55,11 +55,11 @@ ENDS: list[tuple[Callable[[], object], int]] = [
     (functools.partial(exit_in_child, 0), 0),
     (functools.partial(exit_in_child, 3), 3),
 ]
-"""Ways in which a forked child leaves the function, with the exit status."""
+"""Ways for a forked child to leave the function, with the exit status."""
 
 
 def fork_and_tell(flag: Flag) -> str:
-    """Fork for each of ENDS, where each child leaves this function differently, and report how they ended."""
+    """Fork a child for each of ENDS, which leaves this function in that way, and return their exit statuses."""
     found = []
     for in_child, _ in ENDS:
         child = os.fork()

@@ -20,7 +20,7 @@ def submit_and_wait_for(held: Flag, flag: Flag) -> None:
 
 
 def submit_tree(flag: Flag, depth: int, width: int, resources: ResourceConfig) -> None:
-    """Submit `width` jobs that do the same one level down, and wait for them. Leaves create a file."""
+    """Submit `width` jobs that run this function one level deeper, and wait for them. Leaves create a file."""
     # Imported here as a user's job would, where the client is that of the job.
     from fray import current_client, wait_all
 

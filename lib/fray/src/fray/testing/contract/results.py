@@ -1,4 +1,4 @@
-"""Return values of callables, and how they are returned."""
+"""Return values of callables."""
 
 import hashlib
 import os
@@ -53,7 +53,7 @@ async def later(value: Any) -> Any:
 
 
 def noise(size: int) -> bytes:
-    """Return random-looking bytes that a digest tells apart."""
+    """Return pseudorandom bytes, to be compared by digest."""
     return os.urandom(MEGABYTE) * (size // MEGABYTE)
 
 

@@ -340,7 +340,7 @@ class JobsApi:
     def _denied(self, status: int, said: str) -> Denied:
         token = self._token
         if not token.value:
-            what = f"it wants a token, and there is none ({token.origin})"
+            what = f"it requires a token, and no token was found ({token.origin})"
         elif status == 401 or self._headers:
             what = f"the token of {token.origin} is not the cluster's"
         else:

@@ -24,7 +24,7 @@ class _Order(NamedTuple):
 
 
 class TaskCanceller:
-    """Stop tasks of one client. The owner does not cancel its tasks itself: it has the session request that.
+    """Stop tasks of one client. The session, not the tasks' owner, requests the cancellation.
 
     If the owner calls `ray.cancel` while a task's answer arrives, both the caller and the thread that handles the
     answer end the task, and Ray aborts the process with code 1 and no message (2.60, "Tried to complete task that was
@@ -107,7 +107,7 @@ class TaskCanceller:
             self._ask(lambda session: session.cancel.remote(refs, force), _SESSION_SECONDS)
         except ray.exceptions.GetTimeoutError:
             # It is with the session, which acts when it can.
-            logger.warning("%d tasks are told to stop later: the session has not answered yet", len(refs))
+            logger.warning("%d tasks will be stopped later: the session has not answered yet", len(refs))
         except Exception as error:
             # The session is gone, or the connection, in whatever way: no job must go on for that.
             logger.warning("the session cannot stop tasks (%s): stopping %d directly", type(error).__name__, len(refs))

@@ -31,7 +31,7 @@ class CompletionWatcher:
     """Call `settle(ref, end)` once for each task after it has ended.
 
     One call waits for all tasks, however many end together. A caller that waits for a single job uses `look`, which
-    avoids the thread's delay. Nothing is settled in the main thread: an exception from a signal handler, such as
+    avoids the thread's delay. The main thread never settles: an exception from a signal handler, such as
     KeyboardInterrupt, could interrupt it at any point and lose the end.
     """
 
@@ -64,12 +64,12 @@ class CompletionWatcher:
         self._have_settled(ready)
 
     def block(self, refs: Sequence[Any], timeout: float) -> None:
-        """Return when one of these has ended and is settled, or after `timeout` seconds."""
+        """Return when one of these tasks has ended and is settled, or after `timeout` seconds."""
         ready = ray.wait(list(refs), num_returns=1, timeout=timeout)[0] if ray.is_initialized() else refs
         self._have_settled(ready)
 
     def close(self) -> None:
-        """End the threads once nothing is pending. Wait for them, unless something is."""
+        """End the threads when no task is pending. Wait for them if no task is pending now."""
         with self._lock:
             self._closed = True
             threads = [] if self._pending else [self._thread, self._settler]
@@ -101,7 +101,7 @@ class CompletionWatcher:
                 self._give_up(refs, str(error))
 
     def _have_settled(self, refs: Sequence[Any]) -> None:
-        """Settle in another thread than the main one, which waits for it a second at most."""
+        """Settle outside the main thread, which waits at most a second."""
         if threading.current_thread() is not threading.main_thread():
             self._settle(refs)
             return

@@ -11,12 +11,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def without_colours(text: str) -> str:
-    """Return a text of Ray's without terminal escape codes."""
+    """Return Ray's text without terminal escape codes."""
     return _COLOUR.sub("", text)
 
 
 def describe_outcome(outcome: TaskResult | None) -> AttemptEnd:
-    """Return how an attempt ended whose worker answered. The answer None means success without output."""
+    """Return how an attempt ended, from its worker's answer. None means success without output."""
     if outcome is None:
         return SUCCESS
     if outcome.summary is None:
@@ -25,10 +25,9 @@ def describe_outcome(outcome: TaskResult | None) -> AttemptEnd:
 
 
 def describe_error(error: BaseException) -> AttemptEnd:
-    """Return how an attempt ended whose worker did not answer, from Ray's exception.
+    """Return how an attempt without a worker's answer ended, from Ray's exception.
 
-    Ray raises NodeDiedError if the node is gone, which is lost capacity, and WorkerCrashedError if only the process
-    died, which is the job's own failure.
+    NodeDiedError counts as a preemption. WorkerCrashedError, where only the process died, is the job's own failure.
     """
     if isinstance(error, ray_errors.TaskCancelledError):
         return AttemptEnd(AttemptStatus.STOPPED, "it was cancelled")
@@ -40,7 +39,9 @@ def describe_error(error: BaseException) -> AttemptEnd:
     if isinstance(error, ray_errors.RayActorError) and error.preempted:
         return AttemptEnd(AttemptStatus.PREEMPTED, f"its node was preempted: {text}")
     if isinstance(error, ray_errors.WorkerCrashedError):
-        return AttemptEnd(AttemptStatus.FAILED, "its process ended without an answer (a crash, or an exit past Python)")
+        return AttemptEnd(
+            AttemptStatus.FAILED, "its process ended without an answer (a crash, or an exit that bypassed Python)"
+        )
     if isinstance(error, ray_errors.OutOfMemoryError):
         return AttemptEnd(AttemptStatus.FAILED, f"its node ran out of memory and stopped it: {text}")
     if isinstance(error, ray_errors.RuntimeEnvSetupError):

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     Args:
         payload: The payload of its tasks.
         options: Ray's task options.
-        is_program: Whether the job runs a program, which is asked to stop before it is killed.
+        is_program: Whether the job runs a program, which gets SIGTERM before it is killed.
     """
 
     payload: TaskPayload
@@ -117,7 +117,7 @@ class RayJob(AttemptedJob):
         self._apply(Begin())
 
     def refs(self) -> list[Any]:
-        """Objects of which one becomes ready before, or when, the job ends; empty if there is none yet."""
+        """Ray objects, one of which is ready no later than the job's end; empty before the start."""
         with self._lock:
             return list(self._refs)
 
@@ -172,7 +172,7 @@ class RayJob(AttemptedJob):
         """Fail a job that cannot continue, and notify its waiters.
 
         Args:
-            problem: What is impossible.
+            problem: The failure, for the message.
             error: The reason.
             answer: The last task's answer, if there was one.
         """

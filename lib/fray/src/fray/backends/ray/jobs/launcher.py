@@ -21,10 +21,9 @@ class TaskLauncher:
     """Starts the Ray tasks of a client.
 
     A payload that is sent repeatedly (a function with the same arguments) becomes a separate Ray function, which each
-    worker process loads once. Ray keeps such functions as long as the driver's job, so their number is limited. Such a
-    task has no argument; its name carries the job's identity. An argument would cost another tenth of an empty task's
-    0.84 ms of processor time, owner and worker together (Ray 2.60, three runs with 4,000 to 8,000 tasks of each kind,
-    interleaved: 1, 11 and 13 %).
+    worker process loads once. Ray keeps these functions as long as the driver's job, so their number is limited. Their
+    tasks have no argument; the task's name identifies the job. An argument would cost another tenth of an empty task's
+    0.84 ms of processor time, owner and worker together (Ray 2.60).
     """
 
     def __init__(self) -> None:
@@ -57,7 +56,7 @@ class TaskLauncher:
         return own.options(name=name, **options).remote()
 
     def _function_of(self, request: bytes, payload: TaskPayload) -> Any:
-        """Return the Ray function for exactly this request; None while it is not worth one."""
+        """Return the Ray function for exactly this request; None until it is repeated often enough."""
         if len(request) > _LARGEST_EXPORT_BYTES:
             return None
         with self._lock:

@@ -87,7 +87,7 @@ class JobOutput:
             self._append(Part(replica, outcome.output))
 
     def read(self, part: Part) -> bytes:
-        """Return the output, or a line that says it was lost."""
+        """Return the output, or a note that it was lost."""
         if isinstance(part.data, bytes):
             return part.data
         try:
@@ -99,7 +99,7 @@ class JobOutput:
         return data
 
     def reported(self, attempt: int) -> list[tuple[int, bytes]]:
-        """Return the output of a running attempt by replica, as far as the session has it."""
+        """Return the session's output of a running attempt, by replica."""
         replicas: dict[int, bytes] | None = self._client.ask_session_if_up(
             lambda session: session.output.remote(self._job_id, attempt), SESSION_SECONDS
         )
@@ -115,7 +115,7 @@ class JobOutput:
             self._parts.append(part)
 
     def _ask_another(self, part: Part, kept: _Kept) -> bytes:
-        """Ask the session that replaced a dead one: the replica may have reported to it again."""
+        """Ask the session that replaced a dead one, because the replica may have reported to it."""
         try:
             again: bytes = self._client.sessions.ask(lambda session: session.take.remote(*kept[:2]), SESSION_SECONDS)
         except ray.exceptions.RayError:

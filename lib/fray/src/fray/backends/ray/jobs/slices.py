@@ -125,7 +125,7 @@ class GangPlacer:
             placement.groups.extend(group for group in groups if group is not None)
             for group in groups:
                 if group is None or not _wait_ready(group, halt, _SLICE_SECONDS):
-                    logger.warning("job %r: a slice of %s is not whole; looking for another", self._name, self._tpu)
+                    logger.warning("job %r: a slice of %s is incomplete; looking for another", self._name, self._tpu)
                     broken.append(placement.groups.pop(0))
                     return None
             nodes = ray_cluster.nodes()
@@ -178,7 +178,7 @@ class GangPlacer:
 
 
 def slice_resource(head: Mapping[str, Any], nodes: list[dict[str, Any]], hosts: int) -> str | None:
-    """Return the resource that exactly the hosts of a slice have; None if there is none.
+    """Return the resource that only the hosts of a slice have; None if there is none.
 
     Args:
         head: The slice's first host, as Ray describes it.

@@ -1,4 +1,4 @@
 """Code that runs inside Ray's worker processes.
 
-Imports are few, because each worker pays for them at its first job.
+Keep imports few: they delay the first job of each worker.
 """

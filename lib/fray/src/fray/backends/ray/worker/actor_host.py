@@ -22,7 +22,7 @@ from rigging.errors import Conflict
 from rigging.process.calls import call_to_end
 
 END_GRACE_S: Final = 4.0
-"""Seconds that running calls of an ending actor have left."""
+"""Seconds for the running calls of an ending actor."""
 
 CallNumber = tuple[str, int]
 """The process that made a call, and the number of calls that it made before."""
@@ -59,7 +59,7 @@ class ActorHost:
             traceback.clear_frames(error.__traceback__)
 
     def ping(self) -> bool:
-        """Return, to prove that the actor is up."""
+        """Return: the call shows that the actor is up."""
         return True
 
     def started(self) -> TaskResult | None:
@@ -77,7 +77,7 @@ class ActorHost:
             self._calls_changed.wait_for(lambda: self._calls == 0, END_GRACE_S)
 
     def withdraw(self, number: CallNumber) -> bool:
-        """Refuse a call, and return True, unless it or a later one of its process has begun."""
+        """Refuse a call and return True, unless it or a later call of its process has begun."""
         with self._calls_changed:
             if number[1] <= self._begun.get(number[0], -1):
                 return False

@@ -84,7 +84,7 @@ def run_entry(environment: JobEnvironment, payload: bytes) -> TaskResult | None:
 
 @contextlib.contextmanager
 def output_reported(work: Work) -> Iterator[None]:
-    """Context manager: report this process's output to the session of `work`, all of it by the end."""
+    """Context manager: report all output of this process to the session of `work`."""
     _streams.to_job(reporter.begin(work))
     try:
         yield
@@ -120,9 +120,9 @@ def failure(error: BaseException) -> TaskResult:
 
 
 class _Environment:
-    """The variables and directory of this process, as the running job needs them.
+    """The variables and directory of this process, set for the running job.
 
-    They stay until the next job, and only differences are changed: most consecutive jobs of a process are alike.
+    They remain until the next job, which changes only the differences: most consecutive jobs of a process are alike.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class _Environment:
         self._start_directory: str | None = None
 
     def enter(self, work: Work) -> None:
-        """Apply those of a job, and install its packages.
+        """Apply a job's variables and directory, and install its packages.
 
         Raises:
             JobFailed: The packages cannot be installed.
@@ -151,7 +151,7 @@ class _Environment:
         self._go_to(work.environment.workspace)
 
     def _turn_to(self, environment: JobEnvironment) -> None:
-        """Compute what is needed now, and undo only what is no longer needed."""
+        """Apply the changes that are needed now, and undo the others."""
         wanted = {
             **environment.late_env,
             NAMESPACE_ENV: environment.namespace,

@@ -45,7 +45,7 @@ def ensure_packages(requirements: Sequence[str]) -> str:
 
 
 def _own_folder(path: str) -> str:
-    """Create a folder that only this user can write to, or check an existing one: its name is predictable."""
+    """Create a folder that only this user can write to. Check an existing one, because its name is predictable."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     check_own_folder(path, "the folder for packages of jobs", "remove it", follow_links=False)
     return path

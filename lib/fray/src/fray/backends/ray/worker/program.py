@@ -47,8 +47,7 @@ def run_program(
 class Program:
     """A program with its own thread, which also starts it.
 
-    KeyboardInterrupt may occur at any point of the main thread. There it could separate the start of a process from
-    recording it.
+    In the main thread, a KeyboardInterrupt could come between the start of a process and its recording.
 
     Args:
         argv: The command line.
@@ -119,7 +118,7 @@ _GUARD = """exec 3<&0
 def _guard() -> Iterator[Callable[[int], None]]:
     """Return a guard that kills a process group if this process dies inside the block.
 
-    A shell costs a tenth of the time of a Python lifeline.
+    A shell starts in a tenth of the time of a Python lifeline.
     """
     read, write = os.pipe()
     with open(write, "wb", buffering=0) as pipe:

@@ -1,4 +1,4 @@
-"""Report to the session, from a worker process, that a job runs and what it has written."""
+"""Report from a worker process to the session: that a job runs, and its output."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ _TRIES = 3
 
 
 class Reporter:
-    """Reports on the job of this process once it has run for a moment: most jobs end before the first report.
+    """Reports on the job of this process after a short delay: most jobs end before the first report.
 
     Without a session, output stays in its file and is sent with the job's result.
     """
