@@ -7,7 +7,7 @@ import functools
 import hashlib
 import random
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from marin.attested.attestation import Attestation, AttestedStep, key_of, path_of
@@ -75,6 +75,7 @@ class Rerun:
             SystemExit: They have run. The rest of the script is skipped.
             Conflict: An input of a chosen step is not as attested.
         """
+        executor.plan.move(_tags(executor, [path_of(key, self.prefix) for key in self._attested]))
         steps = {key_of(executor.output_paths[step], self.prefix): step for step in executor.steps}
         absent = [key for key in self._attested if key not in steps]
         if absent:
@@ -175,6 +176,13 @@ class Rerun:
                 if fs.exists(place):
                     return InputName.hardcoded(path)
         return placeholder
+
+
+def _tags(executor: Executor, attested: Iterable[str]) -> dict[Step, str]:
+    """Return the tags of attested paths `{output path}@{tag}`, by step."""
+    own = {path: step for step, path in executor.output_paths.items() if executor.canonicalize(step) is step}
+    parts = [path.rpartition("@") for path in attested if path not in own]
+    return {own[path]: tag for path, _, tag in parts if path in own}
 
 
 def sampled(keys: Sequence[str], count: int | None, seed: int) -> list[str]:

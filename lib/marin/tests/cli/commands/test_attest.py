@@ -159,6 +159,44 @@ def test_outputs_are_compared_within_tolerances(
     assert kept is None or (kept / step(document, "numbers")["path"] / "loss.csv").exists()
 
 
+BESIDE = """
+from marin.execution import ExecutorStep, executor_main, output_path_of, this_output_path
+
+def first(config):
+    open(config["out"] + "/x", "w").write("1")
+
+def second(config):
+    open(config["out"] + "/y", "w").write(open(config["in"]).read())
+
+a = ExecutorStep(name="a", fn=first, config={"out": this_output_path()})
+b = ExecutorStep(name="b", fn=second, config={"in": output_path_of(a, "x"), "out": this_output_path()})
+executor_main(steps=[b])
+"""
+
+
+def test_outputs_beside_old_ones_are_like_others(tmp_path: Path, marin: Marin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MARIN_PREFIX", str(tmp_path / "prefix"))
+    for text, options in ((BESIDE, []), (BESIDE.replace('"1"', '"2"'), ["--rerun-changed=fix"])):
+        Path("script.py").write_text(text)
+        run_program([sys.executable, "script.py", *options], tmp_path, os.environ)
+    newest, oldest = marin("runs", "--json").json
+    assert marin("attest", newest["run"], "-o", "a.json").code == 0
+    document = json.loads(Path("a.json").read_text())
+    paths = [str(item["path"]) for item in document["steps"]]
+    assert [path.rpartition("@")[2] for path in paths] == ["fix", "fix"]
+    done = marin("verify", "a.json")
+    assert (done.code, done.err.rpartition("marin: ")[2]) == (0, "2 equal, 0 close, 0 different, 0 failed\n")
+    shown = marin("show", "a", "--json").json
+    assert (shown["path"], shown["made_by"]["run"]) == (f"{tmp_path}/prefix/{paths[0]}", newest["run"])
+    [changed, _] = marin("diff", oldest["run"], newest["run"], "--json").json["changed"]
+    assert (changed["after"], changed["code"][0]["where"]) == (f"{tmp_path}/prefix/{paths[0]}", "source of first")
+    assert marin("rm", oldest["run"], "-y").code == 0
+    assert sorted(path.name for path in Path("prefix").glob("?-*")) == paths
+    refers = "a run, or an output that is kept, refers to it"
+    assert [output["kept"] for output in marin("gc", "--kept", "--json").json] == [refers, refers]
+
+
 def test_a_change_of_code_is_shown_with_what_came_of_it(
     document: Any, marin: Marin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

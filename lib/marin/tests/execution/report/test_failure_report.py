@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from marin.execution.report.events import StepEnd, StepEnded
-from marin.execution.report.failure_report import FailureReport
+from marin.execution.report.failure_report import FailureReport, rerun_by_main
 from marin.execution.report.rerun import marin_command, rerun_command, step_pattern
 from marin.execution.report.words import summary_lines
+from marin.execution.version.differences import WHAT_TO_TYPE
 
 
 def raised(text: str = "bad") -> ValueError:
@@ -110,6 +111,11 @@ def test_a_pattern_matches_its_step_alone(name: str) -> None:
     assert not re.search(step_pattern(name), name.replace(".", "x").replace("-", "x") + "z")
 
 
+def test_a_notebook_is_told_the_call_that_runs_a_step_again() -> None:
+    assert rerun_by_main("a") == "executor_main(ExecutorMainConfig(run_only=['^a$']), steps=...)"
+    assert "run_only=['^a$'], rerun_changed='fix')" in rerun_by_main("a", tag="fix")
+
+
 @pytest.mark.parametrize(
     ("words", "environ", "command"),
     [
@@ -162,6 +168,7 @@ def test_a_summary_says_how_each_step_ended_and_a_long_one_is_cut_but_for_failur
         "ran    SUCCESS (ran 1.50s, queued 2.00s)  /p/ran",
         "bad    FAILED after 1.50s (E: x)  /p/bad",
         "after  DEP_FAILED (not run)  /p/after",
+        WHAT_TO_TYPE,
     ]
     assert [(end, line.split(" ")[0]) for end, line in summary_lines(ends, most=4)] == [
         (StepEnd.CACHED, "c0"), (StepEnd.SUCCEEDED, "ran"), (StepEnd.FAILED, "bad"), (StepEnd.DEP_FAILED, "after"),

@@ -23,7 +23,7 @@ from marin.execution.report.events import (
 )
 from marin.execution.report.log_lines import MOST_CACHED_LINES, LogLines
 from marin.execution.report.words import clock_text
-from marin.execution.version.differences import differences
+from marin.execution.version.differences import WHAT_TO_TYPE, differences
 
 
 def ended(name: str, status: StepEnd = StepEnd.SUCCEEDED, **fields: Any) -> StepEnded:
@@ -71,7 +71,7 @@ SAID: list[tuple[RunEvent, str | None, str | None]] = [
     (ended("c", StepEnd.CACHED), "INFO", "step c: already done -> /p/c"),
     (
         ended("d", StepEnd.CACHED, differences=("k: 1 -> 2", "j")),
-        "WARNING", "step d: already done -> /p/d (made with other values or code: k: 1 -> 2; j)",
+        "WARNING", "step d: already done -> /p/d (made with other values or code: k: 1 -> 2; j); " + WHAT_TO_TYPE,
     ),
     (RunEnded(0, 2.345), "INFO", "run: 2 done, 2 cached, 0 failed, in 2.3 s"),
     (RunStarted(0, None), "INFO", "run: steps as they come"),

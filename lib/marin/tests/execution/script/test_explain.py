@@ -12,7 +12,7 @@ from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, executor
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.execution.script.explain import EarlierOutputs, Explanation, PlannedAction, explain_steps, explanation_lines
-from marin.execution.version.differences import Difference
+from marin.execution.version.differences import WHAT_TO_TYPE, Difference
 from rigging.errors import InvalidRequest, StepFailed
 from support.marin.steps import MakeExecutor, MakeStep, fail
 
@@ -114,7 +114,7 @@ def test_why_a_step_would_run_in_lines() -> None:
         "explain: 4 step(s), 2 without a finished output", "cached  a  /p/a",
         "run     b  /p/b", "          why", "          differs from /p/b-1 in", "            k: 1 -> 2",
         *other.lines(),
-        "wait    d  /p/d", "          why",
+        "wait    d  /p/d", "          why", f"explain: {WHAT_TO_TYPE}",
     ]  # fmt: skip
     assert len(other.lines()) == 4
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from marin.execution.report.events import RunEnded, RunStarted, StepEnd, StepEnded, StepRetrying, StepStarted
+from marin.execution.version.differences import WHAT_TO_TYPE
 from marin.execution.views.live import LiveView
 
 
@@ -88,10 +89,10 @@ def test_only_ends_that_are_news_scroll_by_and_a_run_of_a_program_ends_with_its_
     assert "a: done in 1.00 s -> /p/a" in lines
     assert not any("b: already done" in line for line in lines)
     assert any(line.startswith("c: already done -> /p/c (made with") for line in lines)
-    assert lines[-5:] == [
+    assert lines[-6:] == [
         "[1:05] 4/3 steps: 0 running, 0 waiting, 1 done, 2 cached, 1 failed (ended by KeyboardInterrupt)",
         "a  SUCCESS (ran 1.00s)  /p/a", "c  SUCCESS (already done, made with other k)  /p/c", "d  FAILED (bad)  /p/d",
-        "and 1 whose output was there already",
+        "and 1 whose output was there already", WHAT_TO_TYPE,
     ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from marin.recorded.deciding.log_cursor import LogCursor
 from marin.recorded.deciding.run_names import find_run, runs_of
 from marin.recorded.deciding.run_summary import EventsRead, ProcessState, RunState, info_head, summarize
-from marin.recorded.deciding.step_names import outputs_named, split_word, stem_of
+from marin.recorded.deciding.step_names import digits_of, outputs_named, split_word, stem_of
 from rigging.errors import NotFound
 
 A = "train-0a1b2c-20231114T010000.000000Z-4"
@@ -71,7 +71,9 @@ def test_words_for_steps() -> None:
     assert split_word("a/b-1", "/root") == ("/root/a", "b-1")
     assert split_word("b", "/root") == ("/root", "b")
     assert split_word("gs://bucket/a/b/", "/root") == ("gs://bucket/a", "b")
-    assert [stem_of(name) for name in ("a-0a1b2c", "a_0a1b2c3d", "a-xyz")] == ["a", "a", None]
+    names = ("a-0a1b2c", "a_0a1b2c3d", "a-0a1b2c@fix-c0ffee", "a-c0ffee-0a1b2c", "a-xyz")
+    assert [stem_of(name) for name in names] == ["a", "a", "a", "a-c0ffee", None]
+    assert [digits_of(name) for name in names] == ["0a1b2c", "", "0a1b2c", "0a1b2c", ""]
     assert outputs_named("a", ["a-000002", "a-000001", "ab-000001"]) == ["a-000001", "a-000002"]
     assert outputs_named("a", ["a", "a-000001"]) == ["a"]
 

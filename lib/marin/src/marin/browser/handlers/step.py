@@ -18,6 +18,7 @@ from marin.browser.run_view import RunView
 from marin.browser.site import Site, address, asked_path, job_address
 from marin.output_files import ERROR_FILE, INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
 from marin.recorded.deciding.run_steps import RunStep
+from marin.recorded.deciding.step_names import digits_of
 from rigging.errors import MarinError, NotFound
 from rigging.web.context import is_fragment, render
 from rigging.web.events import event_response, last_event_id
@@ -87,7 +88,7 @@ def step_page(site: Site, request: Request) -> Response:
         version=_json(_own_version(recorded.get("version"))),
         unversioned=_json(recorded.get("unversioned") or None),
         source=_pairs(recorded.get("source")),
-        digits=path.rpartition("-")[2] if "-" in path else "",
+        digits=digits_of(path.rpartition("/")[2]),
         dependencies=_dependencies(site, view, recorded),
         attempts=_attempts(step, recorded),
         job=job_address(site.jobs_url, step.log if step else None),

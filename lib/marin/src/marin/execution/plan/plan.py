@@ -21,7 +21,7 @@ from marin.execution.step_spec import ExecutorStepFunction, StepSpec, StepSpecFu
 from marin.execution.version.canonical import strict
 from marin.execution.version.differences import Difference, value_differences
 from marin.execution.version.graph import dependencies_first
-from marin.execution.version.paths import Places, output_path_for
+from marin.execution.version.paths import Places, output_path_for, tagged_path
 from marin.execution.version.step_version import Step, StepVersion, VersionCache
 from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.redaction import redact_value
@@ -53,6 +53,8 @@ class StepPlan:
         self.own_modules = OwnModules()
         self._canonical: dict[str, Step] = {}
         self._places = Places()
+        # The own paths of steps that have been moved.
+        self._left: dict[Step, str] = {}
 
     def add(self, step: Step, is_pseudo_dep: bool) -> None:
         """Add a step and everything it refers to.
@@ -105,6 +107,30 @@ class StepPlan:
         if path is None:
             raise NotFound(f"step {step.name!r} is not part of this run; give it to run() or compute_version() first")
         return self._canonical[self._places.of(path)]
+
+    def own_path(self, step: Step) -> str:
+        """Return the output path of a step as its version gives it, whether it has been moved or not."""
+        return self._left.get(step) or self.output_paths[step]
+
+    def move(self, tags: Mapping[Step, str]) -> None:
+        """Give canonical steps the output path `{own path}@{tag}`, and every other step its own. Their inputs follow.
+
+        Raises:
+            Conflict: Another step has such a path.
+        """
+        back = self._left
+        self.output_paths.update(back)
+        firsts = {step: self.canonicalize(step) for step in self.output_paths} if tags else {}
+        self._left = {step: self.output_paths[step] for step, first in firsts.items() if first in tags}
+        for step, own in self._left.items():
+            path = self.output_paths[step] = tagged_path(own, tags[firsts[step]])
+            other = self._canonical.setdefault(self._places.of(path), firsts[step])
+            if other is not firsts[step]:
+                raise Conflict(f"step {other.name!r} has the output path {path} already; choose another tag")
+        for step in {**back, **self._left}:
+            self.configs[step] = instantiate_config(
+                step.config, self.output_paths[step], self.output_paths, self.prefix
+            )
 
     def references(self, step: Step) -> list[Step]:
         """Return the canonical steps that a step refers to, by blocking and non-blocking inputs."""

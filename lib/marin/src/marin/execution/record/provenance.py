@@ -12,7 +12,7 @@ from marin.execution.record.info import ExecutorStepInfo
 from marin.execution.record.output_state import read_infos
 from marin.execution.record.reach import reach_differences
 from marin.execution.version.canonical import strict as strict_json
-from marin.execution.version.differences import Difference, value_differences
+from marin.execution.version.differences import WHAT_TO_TYPE, Difference, value_differences
 from rigging.errors import Conflict
 from rigging.redaction import redact_value
 
@@ -98,11 +98,12 @@ def _of_source(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Dif
     before, after = old.get(name), new.get(name)
     is_code = str(before if before is not None else after).startswith("source ")
     if not is_code:
-        return Difference(name, before, after)
+        return Difference(name, before, after, is_code=True)
     return Difference(
         f"source of {name}",
         None if before is None else str(before).removeprefix("source "),
         None if after is None else str(after).removeprefix("source "),
+        is_code=True,
     )
 
 
@@ -174,5 +175,5 @@ def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:
     raise Conflict(
         f"strict: {len(differing)} output(s) that are there were made otherwise than this run would make them:\n"
         + "\n".join(lines)
-        + "\nNothing of them has run. Version what counts (versioned()), delete the outputs, or run without strict"
+        + f"\nNothing of them has run. {WHAT_TO_TYPE}. Version what counts (versioned()), or run without strict"
     )

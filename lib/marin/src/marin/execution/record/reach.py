@@ -112,12 +112,13 @@ def _in_file(file: str, old: Any, new: Any) -> Iterator[Difference]:
     if isinstance(old, str) or isinstance(new, str):
         before, after = (None if names is None else _one_digest(names) for names in (old, new))
         if before != after:
-            yield Difference(f"source of {file}", before, after)
+            yield Difference(f"source of {file}", before, after, is_code=True)
         return
     one, other = old or {}, new or {}
     for name in dict.fromkeys([*other, *one]):
         if one.get(name) != other.get(name):
-            yield Difference(f"source of {file}{'' if name == WHOLE else f': {name}'}", one.get(name), other.get(name))
+            where = f"source of {file}{'' if name == WHOLE else f': {name}'}"
+            yield Difference(where, one.get(name), other.get(name), is_code=True)
 
 
 def _one_digest(names: Any) -> str:

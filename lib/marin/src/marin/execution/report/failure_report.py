@@ -24,14 +24,23 @@ logger = logging.getLogger(__name__)
 MOST_TOLD: Final = 10
 
 
-def rerun_by_executor(name: str) -> str:
-    """Return the call that runs a step again, in a program without a command line."""
-    return f"Executor.run(steps, run_only=[{step_pattern(name)!r}])"
+def rerun_by_executor(name: str, tag: str | None = None) -> str:
+    """Return the call that runs a step again, in a program without a command line.
+
+    Args:
+        name: The step's name.
+        tag: The run's `rerun_changed`.
+    """
+    return f"Executor.run(steps, {_options(name, tag)})"
 
 
-def rerun_by_main(name: str) -> str:
-    """Return the call that runs a step again, in a notebook."""
-    return f"executor_main(ExecutorMainConfig(run_only=[{step_pattern(name)!r}]), steps=...)"
+def rerun_by_main(name: str, tag: str | None = None) -> str:
+    """Return the call that runs a step again, in a notebook; arguments as of `rerun_by_executor`."""
+    return f"executor_main(ExecutorMainConfig({_options(name, tag)}), steps=...)"
+
+
+def _options(name: str, tag: str | None) -> str:
+    return f"run_only=[{step_pattern(name)!r}]" + (f", rerun_changed={tag!r}" if tag is not None else "")
 
 
 @dataclass(slots=True)

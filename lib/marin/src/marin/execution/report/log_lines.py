@@ -19,6 +19,7 @@ from marin.execution.report.events import (
 )
 from marin.execution.report.run_progress import RunProgress
 from marin.execution.report.words import count_words, end_words, progress_words, queue_words, retry_words
+from marin.execution.version.differences import WHAT_TO_TYPE
 
 # People read these lines: the name of the module would be noise.
 logger = logging.getLogger("marin")
@@ -53,7 +54,7 @@ class LogLines:
                 logger.info("step %s: %s", event.name, progress_words(event.done, event.total))
             case StepEnded() if event.differences:
                 if differing <= MOST_CACHED_LINES:
-                    logger.warning("step %s", end_words(event))
+                    logger.warning("step %s%s", end_words(event), f"; {WHAT_TO_TYPE}" if differing == 1 else "")
                 elif differing == MOST_CACHED_LINES + 1:
                     logger.warning("more outputs were made with other unversioned values or code; --explain lists all")
             case StepEnded(status=StepEnd.CACHED):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from marin.execution.report.events import StepEnd, StepEnded, StepRetrying
+from marin.execution.version.differences import WHAT_TO_TYPE
 
 # In longer summaries, steps whose output was there are only counted.
 MOST_LINES: Final = 50
@@ -83,7 +84,7 @@ def _shortly(error: str | None) -> str:
 def summary_lines(
     ends: Sequence[StepEnded], left_out: Mapping[StepEnd, int] | None = None, most: int = MOST_LINES
 ) -> list[tuple[StepEnd | None, str]]:
-    """Return the lines of a summary, each with its outcome: steps in order, and counts of the others.
+    """Return the lines of a summary, each with its outcome: steps in order, counts of the others, what to type next.
 
     Args:
         ends: The steps.
@@ -101,7 +102,8 @@ def summary_lines(
         (each.status, f"{each.name:<{width}}  {_outcome(each)}  {each.path}") for each in shown
     ]
     more = ", ".join(f"{counts[end]} {word}" for end, word in _MORE.items() if counts[end])
-    return [*lines, *([(None, f"and {more}")] if more else [])]
+    hints = [*([f"and {more}"] if more else ()), *([WHAT_TO_TYPE] if any(each.differences for each in shown) else ())]
+    return [*lines, *((None, hint) for hint in hints)]
 
 
 def _outcome(event: StepEnded) -> str:

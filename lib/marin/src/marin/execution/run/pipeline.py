@@ -27,6 +27,7 @@ from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms
 from marin.execution.log.step_output import step_output
 from marin.execution.plan.collision import PlannedStep, check_existing
 from marin.execution.plan.plan import StepPlan, StepsByVersionText, VersionTexts
+from marin.execution.plan.rerun_changed import check_tag, move_changed, states_of_steps
 from marin.execution.plan.selection import check_steps, matching_steps, select_steps
 from marin.execution.record.code_record import code_recorder
 from marin.execution.record.info import (
@@ -38,7 +39,7 @@ from marin.execution.record.info import (
     now_text,
     user_name,
 )
-from marin.execution.record.output_state import OutputState, read_output_states, statuses_of
+from marin.execution.record.output_state import OutputState, OutputStates, read_output_states, statuses_of
 from marin.execution.record.provenance import compared, refuse_differences, report_merged
 from marin.execution.report.error_text import short_errors
 from marin.execution.report.events import RunObserver, told_run
@@ -157,6 +158,7 @@ class Executor:
         max_concurrent: int | None = None,
         strict: bool = False,
         force: Sequence[str] = (),
+        rerun_changed: str | None = None,
     ) -> dict[ExecutorStep[Any], str]:
         """Run the steps, and their dependencies, whose output does not exist.
 
@@ -171,6 +173,8 @@ class Executor:
                 differ in these. Otherwise the differences are only logged.
             force: Run the steps whose name matches one of these regexes although their outputs exist. Each output is
                 set aside until its step has succeeded, and put back if it fails.
+            rerun_changed: Run finished steps whose code has changed, and all that depend on them, at
+                `{output path}@{rerun_changed}`, where a later run with the same value finds them.
 
         Returns:
             The output path of every step, including dependencies.
@@ -185,8 +189,11 @@ class Executor:
         """
         with short_errors():
             check_max_concurrent(max_concurrent)
+            if rerun_changed is not None:
+                check_tag(rerun_changed, dry_run=dry_run)
             wanted = check_steps(steps)
             self.results = []
+            self.plan.move({})
             with gc_paused():
                 for step in wanted:
                     self.compute_version(step, is_pseudo_dep=False)
@@ -196,7 +203,6 @@ class Executor:
                     # One that only non-blocking inputs name is to run, too, when it is chosen.
                     self.compute_version(step)
             forced = matching_steps(chosen, force, "force") if force else []
-            self._forced = ForcedOutputs([self.output_paths[step] for step in forced])
             for step in chosen:
                 check_path_length(step.name, self.output_paths[step])
             report_merged(self.plan.merged_among(chosen), strict)
@@ -204,6 +210,10 @@ class Executor:
             if dry_run or explain_request() is not None:
                 self._print_plan(chosen)
                 return dict(self.output_paths)
+            if rerun_changed is not None:
+                with gc_paused():
+                    move_changed(self.plan, chosen, self._states(chosen, ForcedOutputs([])), rerun_changed)
+            self._forced = ForcedOutputs([self.output_paths[step] for step in forced])
             self._run_chosen(chosen, force_run_failed, max_concurrent, strict)
             raise_failures(self.results)
             return dict(self.output_paths)
@@ -214,12 +224,7 @@ class Executor:
         jobs, forced = LiveJobs(), self._forced
         with gc_paused():
             self.get_infos()
-            states = read_output_states(
-                [self.output_paths[step] for step in chosen],
-                fixed={self.output_paths[step] for step in chosen if step.override_output_path is not None},
-            )
-            unfinished = [path for path, state in states.items() if state.status in (STATUS_FAILED, STATUS_RUNNING)]
-            states.update(read_output_states(forced.resume(unfinished)))
+            states = self._states(chosen, forced)
             found = check_existing([self._planned(step) for step in chosen], states)
             differing = {path: differences for path, differences in found.items() if path not in forced.paths}
             # A step with this status runs, over what may be there.
@@ -262,6 +267,13 @@ class Executor:
             if self.tells_failures:
                 failures.log()
 
+    def _states(self, chosen: Sequence[Step], forced: ForcedOutputs) -> OutputStates:
+        """Return the states of outputs, once what killed runs have left aside is back."""
+        states = states_of_steps(self.plan, chosen)
+        unfinished = [path for path, state in states.items() if state.status in (STATUS_FAILED, STATUS_RUNNING)]
+        states.update(read_output_states(forced.resume(unfinished)))
+        return states
+
     def _note_results(self, results: list[StepResult]) -> None:
         self.results = results
 
@@ -294,7 +306,7 @@ class Executor:
         self.get_infos()
         self._write_run_info()
         for path, text in self._texts.items():
-            _write_step_info(path, text)
+            write_bytes_atomic(path_in(path, STEP_INFO_FILE), text.indented)
 
     def get_experiment_url(self) -> str:
         """Return where to look at the run: its page if MARIN_BROWSER_URL names a server, else its info file.
@@ -385,7 +397,3 @@ def _folder_of(caller: str) -> str:
 
 def _no_work() -> None:
     """Do nothing: the work of a step whose output exists."""
-
-
-def _write_step_info(output_path: str, text: StepText) -> None:
-    write_bytes_atomic(path_in(output_path, STEP_INFO_FILE), text.indented)

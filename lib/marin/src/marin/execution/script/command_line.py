@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, NoReturn
 
+from marin.execution.plan.rerun_changed import check_tag
 from marin.execution.plan.selection import check_patterns
 from marin.execution.report.shell import has_command_line
 from marin.execution.run.crew import check_max_concurrent
@@ -18,6 +19,7 @@ from rigging.text.printable import printable
 
 _USAGE_EXIT_CODE: Final = 2
 _FLAGS: Final = ("--dry_run", "--explain", "--strict", "--pdb", "--verbose")
+_WITH_HYPHENS: Final = {"--env-file": "--env_file", "--rerun-changed": "--rerun_changed"}
 # draccus's and argparse's own.
 _FOREIGN: Final = ("--help", "--config_path")
 
@@ -46,6 +48,9 @@ class ExecutorMainConfig:
 
     force: list[str] | None = None
     """Run steps again whose name matches, as in run_only; their outputs are kept aside until then."""
+
+    rerun_changed: str | None = None
+    """Run steps of changed code, and what depends on them, at {output path}@TAG; their old outputs stay."""
 
     explain: bool = False
     """Say for each step whether it would run and why, and run nothing."""
@@ -120,6 +125,8 @@ def _check(options: ExecutorMainConfig) -> None:
     check_max_concurrent(options.max_concurrent)
     check_patterns(options.run_only or (), "--run_only")
     check_patterns(options.force or (), "--force")
+    if options.rerun_changed is not None:
+        check_tag(options.rerun_changed, dry_run=options.dry_run, option="--rerun-changed")
     if options.step is not None:
         check_patterns([options.step], "--step")
         if not options.explain:
@@ -131,13 +138,13 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
     a list.
     """
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    words = ["--env_file" if word == "--env-file" else word for word in words]
+    words = [_WITH_HYPHENS.get(word, word) for word in words]
     for option, what in (("--env_file", "the name of a file"), ("--run_only", "a regex"), ("--force", "a regex")):
         words = _with_one_list(words, option, what)
     read: list[str] = []
     for index, word in enumerate(words):
         option = words[index - 1] if index else ""
-        if option == "--step":
+        if option in ("--step", "--rerun_changed"):
             word = json.dumps(word)
         elif word == "-v":
             word = "--verbose"

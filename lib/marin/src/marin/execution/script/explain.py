@@ -15,19 +15,20 @@ from typing import Any
 from marin.execution.config.step import ExecutorStep
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
+from marin.execution.plan.rerun_changed import check_tag, move_changed, states_of_steps
 from marin.execution.plan.selection import check_steps, matching_steps, select_steps
 from marin.execution.record.contents import read_contents, text_changes
 from marin.execution.record.info import STEP_INFO_FILE, ExecutorStepInfo
 from marin.execution.record.provenance import parse_info, provenance_differences, report_merged
 from marin.execution.run.pipeline import Executor
-from marin.execution.version.differences import Difference, differences
+from marin.execution.version.differences import WHAT_TO_TYPE, Difference, differences
 from marin.execution.version.step_version import HASH_DIGITS
 from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs
 from rigging.process.parallel import map_in_threads
 
 Step = ExecutorStep[Any]
 
-_OUTPUT = re.compile(rf"(?P<stem>.+)-[0-9a-f]{{{HASH_DIGITS}}}", re.DOTALL)
+_OUTPUT = re.compile(rf"(?P<stem>.+?)-[0-9a-f]{{{HASH_DIGITS}}}(?:@[\w-]+)?", re.DOTALL)
 # At most this many earlier outputs of one name are compared.
 MOST_SIBLINGS = 200
 
@@ -55,7 +56,7 @@ class Explanation:
         nearest: The earlier output of that name with the fewest differences. For a cached step, its own output if it
             differs.
         differences: The differences from `nearest`.
-        code: For a cached step, the differences of code as a unified diff, as far as the texts are recorded.
+        code: The differences of code as a unified diff, as far as the texts are recorded.
     """
 
     name: str
@@ -89,6 +90,7 @@ def explain_steps(
     force_run_failed: bool = True,
     force: Sequence[str] = (),
     show: str | None = None,
+    rerun_changed: str | None = None,
 ) -> list[Explanation]:
     """Explain for every step of an experiment whether a run would run it, and why.
 
@@ -99,15 +101,21 @@ def explain_steps(
         force_run_failed: As in `Executor.run`.
         force: As in `Executor.run`.
         show: Explain only the steps whose name matches this regex.
+        rerun_changed: As in `Executor.run`.
 
     Raises:
         InvalidRequest: `steps` is not a list of steps; `show` or `run_only` is not a regex, or matches no step.
     """
     wanted = check_steps(steps)
+    if rerun_changed is not None:
+        check_tag(rerun_changed, dry_run=False)
+    executor.plan.move({})
     for step in wanted:
         executor.compute_version(step)
     chosen = select_steps(executor.plan, wanted, run_only)
     report_merged(executor.plan.merged_among(chosen), strict=False)
+    if rerun_changed is not None:
+        move_changed(executor.plan, chosen, states_of_steps(executor.plan, chosen), rerun_changed)
     if show is not None:
         chosen = matching_steps(chosen, [show], "--step")
     forced = {executor.output_paths[step] for step in matching_steps(chosen, force, "--force")} if force else set()
@@ -132,6 +140,8 @@ def explanation_lines(explanations: Sequence[Explanation]) -> list[str]:
         told = explanation.lines()
         is_plain = explanation.action is PlannedAction.CACHED and not explanation.differences
         lines += told[:1] if is_plain else told
+    if any(each.differences for each in explanations if each.action is PlannedAction.CACHED):
+        lines.append(f"explain: {WHAT_TO_TYPE}")
     return lines
 
 
@@ -150,6 +160,11 @@ def _explain(
         return _with_texts(executor, step, _explain_cached(step, path, info, there))
     if status in (STATUS_FAILED, STATUS_RUNNING, STATUS_DEP_FAILED):
         return Explanation(step.name, path, *_unfinished(path, status, force_run_failed))
+    own = executor.plan.own_path(step)
+    if own != path:
+        changed = provenance_differences(_read_info(own) or {}, info)
+        reason = "its code, or that of what it needs, has changed, and --rerun-changed keeps the old output"
+        return _with_texts(executor, step, Explanation(step.name, path, PlannedAction.RUN, reason, own, changed))
     found = _compare_with([other for other in earlier.of(step.name) if other != path], version)
     if found is None:
         return Explanation(step.name, path, PlannedAction.RUN, "no output of this name is there yet")

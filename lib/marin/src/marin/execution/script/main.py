@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
@@ -53,8 +54,8 @@ def executor_main(
     """Run an experiment. A script calls this with its steps.
 
     Without a config, the options come from the script's command line: `--prefix`, `--executor_info_base_path`,
-    `--dry_run`, `--force_run_failed`, `--force`, `--run_only`, `--max_concurrent`, `--strict`, `--explain`, `--step`,
-    `--env_file`, `--pdb`, `--verbose`. In a notebook the defaults apply.
+    `--dry_run`, `--force_run_failed`, `--force`, `--run_only`, `--max_concurrent`, `--strict`, `--rerun-changed`,
+    `--explain`, `--step`, `--env_file`, `--pdb`, `--verbose`. In a notebook the defaults apply.
 
     Args:
         config: The options, instead of the command line.
@@ -85,9 +86,10 @@ def _main(
     if options.verbose:
         for name in _LIBRARIES:
             logging.getLogger(name).setLevel(logging.DEBUG)
-    rerun = rerun_command if config is None else rerun_by_executor
-    if not has_command_line():
-        rerun = rerun_by_main
+    rerun: Callable[[str], str] = rerun_command
+    if config is not None or not has_command_line():
+        call = rerun_by_executor if has_command_line() else rerun_by_main
+        rerun = functools.partial(call, tag=options.rerun_changed)
     try:
         if options.pdb:
             check_debugger()
@@ -145,6 +147,7 @@ def _run_or_explain(
                 max_concurrent=options.max_concurrent if max_concurrent is None else max_concurrent,
                 strict=options.strict,
                 force=options.force or (),
+                rerun_changed=options.rerun_changed,
             )
     finally:
         if not is_notebook():  # there the view has the summary
@@ -184,6 +187,7 @@ def _explain(
         force_run_failed=options.force_run_failed,
         force=options.force or (),
         show=request.step,
+        rerun_changed=options.rerun_changed,
     )
     if request.tell is not None:
         request.tell(explanations)

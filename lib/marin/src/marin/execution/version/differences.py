@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from marin.execution.version.canonical import strict
 
+WHAT_TO_TYPE = "--rerun-changed=TAG runs changed code anew and keeps these outputs; --force STEP replaces one"
 _SHOWN_CHARACTERS = 120
 _MISSING = object()
 
@@ -27,11 +28,13 @@ class Difference:
         where: The versioned field (`optimizer.lr`), or the dependency as seen from the step: `dependency data: n`.
         before: The earlier version's value as JSON text; None if it has none.
         after: The later version's value, likewise.
+        is_code: Whether it is one of code, and not of values.
     """
 
     where: str
     before: str | None
     after: str | None
+    is_code: bool = False
 
     def __str__(self) -> str:
         if self.before is None:

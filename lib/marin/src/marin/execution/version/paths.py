@@ -47,6 +47,11 @@ def output_path_for(step: Step, version: StepVersion, prefix: str) -> str:
     return override
 
 
+def tagged_path(output_path: str, tag: str) -> str:
+    """Return the path of an output that `rerun_changed` makes beside the one at `output_path`."""
+    return f"{output_path.rstrip('/')}@{tag}"
+
+
 class Places:
     """The location of each output path, which is equal for all its spellings, such as `PREFIX//a` and a symlinked
     folder.

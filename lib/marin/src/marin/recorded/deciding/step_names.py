@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-# `{name}-{6 hex}` of a step, `{name}_{8 hex}` of a bare StepSpec.
-_OUTPUT: Final = re.compile(r"(?P<stem>.+)(?:-[0-9a-f]{6}|_[0-9a-f]{8})", re.DOTALL)
+# `{name}-{6 hex}` of a step, with `@TAG` of one that ran anew; `{name}_{8 hex}` of a bare StepSpec.
+_OUTPUT: Final = re.compile(r"(?P<stem>.+?)(?:-(?P<digits>[0-9a-f]{6})(?:@[\w-]+)?|_[0-9a-f]{8})", re.DOTALL)
 
 
 def split_word(word: str, root: str) -> tuple[str, str]:
@@ -27,6 +27,12 @@ def stem_of(name: str) -> str | None:
     """Return the step's name in an output's name; None if that does not end in a version hash."""
     match = _OUTPUT.fullmatch(name)
     return None if match is None else match["stem"]
+
+
+def digits_of(name: str) -> str:
+    """Return the version hash in the name of a step's output; "" if it has none."""
+    match = _OUTPUT.fullmatch(name)
+    return "" if match is None else match["digits"] or ""
 
 
 def outputs_named(name: str, names: Iterable[str]) -> list[str]:
