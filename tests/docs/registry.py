@@ -129,17 +129,14 @@ RULES: dict[str, list[Rule]] = {
         ),
     ],
     "docs/how-to/debugging.md": [
-        by(f"{HOW_TO}::test_launch_configurations_are_json_with_options_that_scripts_have", language="json"),
+        by(f"{HOW_TO}::test_the_launch_configuration_is_json_with_options_that_scripts_have", language="json"),
         none(
             "sessions at a terminal; test_failure_report.py and script/test_main.py have the parts", language="console"
         ),
     ],
     "docs/how-to/logs.md": [by(f"{HOW_TO}::test_the_experiment_and_its_commands")],
     "docs/how-to/moving-from.md": [by(f"{PAGES}::test_python_of_a_page_is_one_program")],
-    "docs/how-to/notebooks.md": [
-        by(f"{HOW_TO}::test_the_cells_of_the_notebook_page", language="python"),
-        by(f"{HOW_TO}::test_launch_configurations_are_json_with_options_that_scripts_have", language="json"),
-    ],
+    "docs/how-to/notebooks.md": [by(f"{HOW_TO}::test_the_cells_of_the_notebook_page", language="python")],
     "docs/how-to/retries.md": [by(f"{HOW_TO}::test_the_experiment_and_its_commands")],
     "docs/installation.md": [
         none("changes the machine; the two others that put uv there are run", begins="sudo apt-get install pipx"),

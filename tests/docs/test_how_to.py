@@ -68,9 +68,8 @@ def test_the_cells_of_the_notebook_page(tmp_path: Path) -> None:
     assert any("[notebook/far] in process" in text for text in printed)
 
 
-@pytest.mark.parametrize("page", ["docs/how-to/notebooks.md", "docs/how-to/debugging.md"])
-def test_launch_configurations_are_json_with_options_that_scripts_have(page: str) -> None:
-    [block] = [block for block in blocks_of(page) if block.language == "json"]
+def test_the_launch_configuration_is_json_with_options_that_scripts_have() -> None:
+    [block] = [block for block in blocks_of("docs/how-to/debugging.md") if block.language == "json"]
     [launch] = json.loads(block.text)["configurations"]
     assert (launch["type"], launch["request"], launch["justMyCode"]) == ("debugpy", "launch", True)
     options = parse_command_line(launch["args"])
