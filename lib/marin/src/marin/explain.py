@@ -3,8 +3,8 @@
 python -m marin.explain experiments/hello_world.py
 python -m marin.explain experiments.hello_world --step stats --prefix gs://marin-us-central2
 
-For every step it says whether a run would execute it and, if so, which versioned field or dependency differs from the
-most similar earlier output of that name. Unknown arguments are passed to the script.
+For every step it prints whether a run would execute it. If so, it names the versioned field or dependency that differs
+from the most similar earlier output of that name. Unknown arguments are passed to the script.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def explain_script(script: str, arguments: Sequence[str], request: ExplainReques
     Args:
         script: A path, or the dotted name of a module.
         arguments: The script's arguments.
-        request: What to explain.
+        request: The steps to explain.
     """
     before = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]

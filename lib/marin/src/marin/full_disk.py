@@ -1,4 +1,4 @@
-"""Messages about a disk that takes nothing more."""
+"""Messages about a full disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def full_disk(error: BaseException, path: str) -> str | None:
-    """Return what is to be said when an error means that the disk of a path is full; None for any other error.
+    """Return a message if an error means that the disk of a path is full; None for any other error.
 
     Args:
         error: The error.
-        path: A path or URL on the disk; it need not exist.
+        path: A path or URL on the disk, existing or not.
     """
     local = local_path(path)
     if not isinstance(error, OSError) or error.errno not in _FULL or local is None:

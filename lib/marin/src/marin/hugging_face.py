@@ -1,4 +1,4 @@
-"""Calls to Hugging Face that are tried again when it is busy; `datasets` is imported when one is made."""
+"""Call Hugging Face, with retries when it is busy. `datasets` is imported on use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of the files that the executor keeps in a step's output path, and a log's line between two attempts."""
+"""The names of the executor's files in a step's output path, and the log line between two attempts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _RECORDS: Final = frozenset({INFO_FILE, LOG_FILE, ERROR_FILE, WAITING_FILE, TARG
 
 
 def is_record(name: str) -> bool:
-    """True for a file that describes how an output was made; the return value (`.artifact`) is a part of the output."""
+    """Return whether a file is the executor's record of an output. `.artifact`, the return value, is part of the
+    output."""
     file = name.rpartition("/")[2]
     return file in _RECORDS or file.startswith(STATUS_FILE)
 

@@ -1,7 +1,7 @@
 """A small scorer of English insults and threats, for examples and tests of data jobs.
 
-It is a weighted word list, not a trained model. It recognises plain insults, threats and their usual disguises, but no
-irony, context or other language. To filter a corpus use a trained classifier; the interface is the same.
+It is a weighted word list, not a trained model. It recognises plain insults, threats and their usual disguises, but not
+irony, context or other languages. To filter a corpus use a trained classifier; the interface is the same.
 """
 
 from __future__ import annotations

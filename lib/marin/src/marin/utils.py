@@ -42,7 +42,7 @@ def remove_tpu_lockfile_on_exit(fn: None = None, *, lockfile: str = TPU_LOCKFILE
 
 
 def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCKFILE) -> F | LockfileRemoval:
-    """Remove libtpu's lock file when a function or block ends, normally or not. The file would outlive its process.
+    """Remove libtpu's lock file, which would outlive its process, when a function or block ends, normally or not.
 
     Use it as `@remove_tpu_lockfile_on_exit`, `@remove_tpu_lockfile_on_exit()` or `with remove_tpu_lockfile_on_exit():`,
     below or above `@ray.remote`. For generators and coroutines it removes the file when their body ends. A killed
@@ -60,7 +60,7 @@ def remove_tpu_lockfile_on_exit(fn: F | None = None, *, lockfile: str = TPU_LOCK
 
 
 def get_directory_friendly_name(name: str) -> str:
-    """Return a name, such as a Hugging Face repository's, as a single directory name: "org/m.v1#x" becomes
+    """Convert a name, such as a Hugging Face repository, to a single directory name: "org/m.v1#x" becomes
     "org--m-v1-x".
     """
     return name.replace("/", "--").replace(".", "-").replace("#", "-")
@@ -136,7 +136,7 @@ def rebase_file_path(
         file_path: The file.
         base_out_path: The directory of the result.
         new_extension: The extension to replace the old one, dot included.
-        old_extension: The extension to replace, if it has more than one dot: `.jsonl.gz`.
+        old_extension: The extension to replace; needed if it has more than one dot, such as `.jsonl.gz`.
 
     Raises:
         InvalidRequest: The file is not below `base_in_path`, or does not end in `old_extension`.

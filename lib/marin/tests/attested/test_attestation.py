@@ -30,7 +30,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
         (["runs", "r"], 7, "runs.r is '7', not an object"),
         (["steps", 0, "run"], 7, "steps[0].run is '7', not a text"),
         (["steps"], [7], "steps[0] is '7', not an object"),
-        (["steps"], [STEP.to_json(), STEP.to_json()], "steps: two of them have one path"),
+        (["steps"], [STEP.to_json(), STEP.to_json()], "steps: two of them have the same path"),
         (["steps", 0, "path"], "../a", "steps[0].path is '../a', not a plain relative path"),
         (["steps", 0, "made_by"], None, "steps[0].made_by is missing"),
         (["steps", 0, "files", 0, "bytes"], True, "steps[0].files[0].bytes is 'True', not a whole number"),

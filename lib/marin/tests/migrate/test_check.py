@@ -119,8 +119,8 @@ def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path, capsys: pyte
     assert main(["check", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines()
     assert [line.partition(";")[0] for line in lines] == [
-        "a_deep.py:1: an expression is nested too deeply to be read",
-        "a_signs.py:1: an expression is nested too deeply to be read",
+        "a_deep.py:1: an expression is nested too deeply to parse",
+        "a_signs.py:1: an expression is nested too deeply to parse",
         "b_link.py:1: it cannot be read: No such file or directory",
         "c_circle.py:1: it cannot be read: Too many levels of symbolic links",
         "e.py:1: fray has no v2",
@@ -134,7 +134,7 @@ def test_what_is_no_script_is_refused_and_none_is_run(tmp_path: Path, capsys: py
     notebook = tmp_path / "llama.ipynb"
     notebook.write_text('{"cells": [{"source": ["import fray.v2"]}]}')
     (finding,) = check_file(notebook)
-    assert finding.problem == "a notebook is not read"
+    assert finding.problem == "notebooks are not supported"
     assert "nbconvert" in finding.instead
     os.mkfifo(tmp_path / "pipe.py")
     assert main(["check", str(tmp_path / "pipe.py")]) == 2

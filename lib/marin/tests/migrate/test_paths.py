@@ -85,7 +85,7 @@ def test_a_script_that_fails_before_its_steps_is_told_with_its_own_lines(
     assert main(["paths", str(script), "--against", str(tmp_path)]) == 2
     words = capsys.readouterr().err
     assert [part for part in [f'File "{script}"', *told] if part not in words] == []
-    assert words.endswith(f"migrate: {script} failed before it came to its steps\n")
+    assert words.endswith(f"migrate: {script} failed before its steps\n")
     assert words.count("File ") == 1, "frames of what runs the script are no help"
 
 
@@ -95,7 +95,7 @@ def test_a_script_that_comes_to_no_steps_is_told(tmp_path: Path, capsys: pytest.
         script.write_text(f"raise SystemExit({code})")
         with pytest.raises(SystemExit):
             main(["paths", str(script), "--against", str(tmp_path)])
-        assert capsys.readouterr().err == f"migrate: {script} ended by itself before it came to its steps\n"
+        assert capsys.readouterr().err == f"migrate: {script} ended by itself before its steps\n"
     script.write_text("")
     assert main(["paths", str(script), "--against", str(tmp_path)]) == 0
     assert "the script runs no steps" in capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_sweeps_do_not_run(tmp_path: Path) -> None:
 
 def test_a_bucket_in_which_nothing_is_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paths", write(tmp_path, 0.1), "--against", str(tmp_path / "bukcet")]) == 0
-    assert capsys.readouterr().err.endswith(f"migrate: there is nothing at {tmp_path}/bukcet; is that the place?\n")
+    assert capsys.readouterr().err.endswith(f"migrate: there is nothing at {tmp_path}/bukcet; check the storage root\n")
     assert main(["paths", write(tmp_path, 0.1), "--against", str(tmp_path)]) == 0
     assert "there is nothing" not in capsys.readouterr().err
     assert main(["paths", write(tmp_path, 0.1), "--against", "s4://bucket"]) == 2

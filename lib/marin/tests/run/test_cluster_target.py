@@ -56,7 +56,7 @@ def test_what_is_no_cluster_is_refused_with_its_origin_or_with_those_there_are(r
     with pytest.raises(NotFound, match=r"no cluster file 'infra/none\.yaml'.*marin-cluster, marin-us-central2$"):
         find_target("infra/none.yaml", {})
     (root / "infra" / "notes.yaml").write_text("a: 1\n")
-    with pytest.raises(InvalidRequest, match=r"notes\.yaml is no Ray cluster file"):
+    with pytest.raises(InvalidRequest, match=r"notes\.yaml is not a Ray cluster file"):
         find_target("notes", {})
 
 
@@ -65,9 +65,9 @@ def test_what_is_no_cluster_is_refused_with_its_origin_or_with_those_there_are(r
     [
         (None, "cannot read {}: "),
         ("a: [", "cannot read {}:1: "),
-        ("- a", "{} is no Ray cluster file"),
-        ("provider: {type: gcp}", "{} is no Ray cluster file"),
-        ("cluster_name: a\nprovider: gcp", "{} is no Ray cluster file"),
+        ("- a", "{} is not a Ray cluster file"),
+        ("provider: {type: gcp}", "{} is not a Ray cluster file"),
+        ("cluster_name: a\nprovider: gcp", "{} is not a Ray cluster file"),
     ],
 )
 def test_a_file_that_describes_no_cluster_is_named(tmp_path: Path, content: str | None, said: str) -> None:

@@ -99,7 +99,7 @@ def test_a_tunnel_that_cannot_be_had_says_why(install: Callable[[str, str], str]
     install("ssh", '#!/bin/sh\necho "ssh was given: $*"\n')
     install("ray", "#!/bin/sh\nssh -o ControlMaster=auto -L 1:2:3 head\necho 'Head node not found!'\nexit 1\n")
     said = refusal(BY_FILE)
-    assert "ended; it said:" in said
+    assert "ended; its output:" in said
     assert "Head node not found!" in said
     # Of an option that is given twice, ssh takes the first: it shares no connection that would outlive the tunnel.
     assert "ssh was given: -o ControlMaster=no -o ControlPath=none -o ControlMaster=auto -L 1:2:3 head" in said

@@ -87,7 +87,7 @@ def test_what_the_cluster_answers_decides_the_exit_code(
 
 @pytest.mark.parametrize(
     ("token", "code", "said"),
-    [("t0ken", 0, "succeeded"), ("", 3, "there is none"), ("wr0ng", 3, "is not the cluster's")],
+    [("t0ken", 0, "succeeded"), ("", 3, "no token was found"), ("wr0ng", 3, "is not the cluster's")],
 )
 def test_a_token_is_sent_and_one_that_is_missing_or_wrong_is_told_and_not_shown(
     at: JobsServer, capfd: pytest.CaptureFixture[str], token: str, code: int, said: str
@@ -190,7 +190,7 @@ def test_a_dry_run_shows_no_secrets(at: JobsServer, tmp_path: Path, capfd: pytes
         (["--working-dir", "none", *COMMAND], "no such folder"),
         (["--cluster", "a", "--address", "b", *COMMAND], "not both"),
         # Ray takes it, and its API finds the job by no address: it could be neither followed nor stopped.
-        (["--submission-id", "a/b", *COMMAND], "--submission-id 'a/b': an id has letters"),
+        (["--submission-id", "a/b", *COMMAND], "--submission-id 'a/b': use at most 200 letters"),
         (["--submission-id", "", *COMMAND], "--submission-id ''"),
         (["--pip_deps", "numpy,?x", *COMMAND], "'?x' is not a package for pip"),
     ],
@@ -233,7 +233,7 @@ def test_a_cluster_that_is_being_started_is_waited_for_and_given_up(
 ) -> None:
     at.unready = 2
     assert main(COMMAND) == 0
-    assert capfd.readouterr().err.count("has nothing to start jobs with yet") == 1
+    assert capfd.readouterr().err.count("cannot start jobs yet") == 1
     monkeypatch.setattr(run_job, "READY_SECONDS", 0)
     at.unready = 9
     assert main(COMMAND) == 5

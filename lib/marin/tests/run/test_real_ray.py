@@ -116,7 +116,7 @@ def test_files_variables_and_import_paths_reach_the_job_and_its_tasks(jobs_addre
     assert "plain tool of a submodule m ['.gitignore', 'count.py'" in done.stdout
     assert "secret.log" not in done.stdout
     (line,) = [text for text in done.stderr.splitlines() if "ray job submit" in text]
-    again = ray_cli(jobs_address, work, line.partition("own command: ")[2])
+    again = ray_cli(jobs_address, work, line.partition("Ray command: ")[2])
     assert "plain tool of a submodule m" in again, "Ray's own command does the same"
 
 

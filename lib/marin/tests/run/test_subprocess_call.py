@@ -97,8 +97,8 @@ def test_what_cannot_be_run_apart_is_refused() -> None:
 
     wrapped.remote = wrapped  # type: ignore[attr-defined]
     things: tuple[tuple[Any, str], ...] = (
-        (steps, "steps returns before it has run"),
-        *((thing, "is no function; put it over one") for thing in (5, staticmethod(steps), classmethod(steps))),
+        (steps, "steps is a generator or coroutine function"),
+        *((thing, "is not a function; put it over one") for thing in (5, staticmethod(steps), classmethod(steps))),
         (wrapped, r"put it below @ray\.remote, so that .*wrapped runs where Ray starts it"),
     )
     for thing, said in things:

@@ -164,12 +164,12 @@ def test_methods_of_each_kind_by_either_order(lockfile: Path, decorate: Any) -> 
     ("thing", "said"),
     [
         # A property became a method without a word: `model.weights` was a bound method.
-        (property(lambda self: 1), "is no function; put it over one"),
-        (5, "is no function; put it over one"),
-        (type("Model", (), {}), "Model is a class; put it over those methods"),
+        (property(lambda self: 1), "is not a function; put it over one"),
+        (5, "is not a function; put it over one"),
+        (type("Model", (), {}), "Model is a class; put it over its methods"),
         (
             SimpleNamespace(remote=SimpleNamespace(__wrapped__=print)),
-            "does not tell a remote function's options; put it below @ray.remote",
+            "does not reveal a remote function's options; put it below @ray.remote",
         ),
     ],
     ids=["property", "number", "class", "remote"],

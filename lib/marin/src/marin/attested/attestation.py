@@ -1,4 +1,4 @@
-"""The attestation of a run: what made each output, and the digests of its files; as a JSON document."""
+"""The attestation of a run, as a JSON document: the provenance of each output, and the digests of its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AttestedFile:
     """A file of an output.
 
     Attributes:
-        name: Its path, seen from the output path.
+        name: Its path, relative to the output path.
         bytes: Its size.
         sha256: The digest of its content, 64 hex digits.
     """
@@ -32,13 +32,13 @@ class AttestedFile:
 
 @dataclass(frozen=True, slots=True)
 class AttestedStep:
-    """An output with what made it.
+    """An output and its provenance.
 
     Attributes:
-        path: Its path below the run's prefix; absolute when it is not below it.
+        path: Its path relative to the run's prefix; absolute if it is outside.
         name: The step's name.
         made_by: Its `.executor_info`: function, config, version, dependencies, unversioned values, code.
-        run: The run that made it; None when that is not recorded any more.
+        run: The run that made it; None if no longer recorded.
         files: Its files, by name; marin's own records are left out.
     """
 
@@ -49,7 +49,7 @@ class AttestedStep:
     files: tuple[AttestedFile, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step as the document lists it."""
+        """Return the step in the document's format."""
         return {**asdict(self), "files": [asdict(file) for file in self.files]}
 
 
@@ -59,9 +59,9 @@ class Attestation:
 
     Attributes:
         run: Its name.
-        runs: What is recorded of it, and of the runs that made outputs which it found: script, commit, user and so on.
+        runs: The records (script, commit, user and so on) of this run, and of the runs that made outputs reused by it.
         prefix: The storage root of its outputs.
-        steps: Its steps, each after those it needs.
+        steps: Its steps, each after its dependencies.
     """
 
     run: str
@@ -71,17 +71,17 @@ class Attestation:
 
     @property
     def command(self) -> str | None:
-        """The script and its words, as one line; None when they are not recorded."""
+        """The script and its arguments, as one line; None if not recorded."""
         return self._recorded("command")
 
     @property
     def commit(self) -> str | None:
-        """The commit that the run started from; None when it is not recorded."""
+        """The commit that the run started from; None if not recorded."""
         return self._recorded("git_commit")
 
     @property
     def code(self) -> Mapping[str, Any]:
-        """The code of the run (`marin.execution.record.code_record`); {} when it is not recorded."""
+        """The code of the run (`marin.execution.record.code_record`); {} if not recorded."""
         code = self.runs.get(self.run, {}).get("code")
         return code if isinstance(code, dict) else {}
 
@@ -114,7 +114,7 @@ def parse(document: Any, source: str) -> Attestation:
         _step(item, f"steps[{index}]", source) for index, item in enumerate(_field(root, "steps", list, "", source))
     )
     if len({step.path for step in steps}) < len(steps):
-        raise InvalidRequest(f"{source}: steps: two of them have one path")
+        raise InvalidRequest(f"{source}: steps: two of them have the same path")
     runs = _field(root, "runs", dict, "", source)
     for name, run in runs.items():
         _checked(run, dict, f"runs.{name}", source)
@@ -122,7 +122,7 @@ def parse(document: Any, source: str) -> Attestation:
 
 
 def key_of(path: str, prefix: str) -> str:
-    """Return an output path as `AttestedStep.path`: below the prefix, or as it is."""
+    """Return an output path as `AttestedStep.path`: relative to the prefix, or unchanged."""
     return path.removeprefix(f"{prefix.rstrip('/')}/").rstrip("/")
 
 
@@ -151,7 +151,7 @@ def _step(value: Any, where: str, source: str) -> AttestedStep:
 
 
 def _relative(path: str, where: str, source: str) -> str:
-    """Refuse a path that could lead out of the directory it is below."""
+    """Refuse a path that could lead out of its directory."""
     if path.startswith("/") or not path or {"", ".", ".."} & set(path.split("/")):
         raise InvalidRequest(f"{source}: {where} is {path!r}, not a plain relative path")
     return path

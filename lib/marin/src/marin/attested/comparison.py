@@ -1,4 +1,4 @@
-"""Comparison of two files by what they hold: numbers within a tolerance, everything else exactly. Pure."""
+"""Comparison of two files by content: numbers within a tolerance, everything else exactly. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Differences = Iterator[str]
 
 
 def compare(name: str, before: bytes, after: bytes, tolerance: float) -> list[str]:
-    """Return where two files differ, in words; [] when they hold the same. At most three places are named.
+    """Describe up to three differences of two files; [] if their contents are equal.
 
     JSON, JSON lines, CSV, NumPy and Parquet files are compared by value, also below `.gz`; others by line or byte.
 
     Args:
-        name: The file's name, which tells its format.
+        name: The file's name, which determines the format.
         before: One content.
         after: The other.
         tolerance: The difference allowed between two numbers: absolute up to 1, relative above.
@@ -40,7 +40,7 @@ def compare(name: str, before: bytes, after: bytes, tolerance: float) -> list[st
     try:
         return _first(read(before, after, tolerance))
     except ImportError as error:
-        return [*_first(_raw(before, after)), f"not compared by value, as {error.name} is not installed"]
+        return [*_first(_raw(before, after)), f"not compared by value, because {error.name} is not installed"]
     # A damaged file; the readers raise errors of many types.
     except Exception as error:
         return [*_first(_raw(before, after)), f"not compared by value: {type(error).__name__}: {error}"[:200]]

@@ -1,4 +1,4 @@
-"""Attestation of a recorded run: its outputs are read, file by file."""
+"""Attest a recorded run by reading its outputs, file by file."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _ENDED: Final = (RunState.SUCCEEDED, RunState.ENDED, RunState.RECORDED)
 def attest(
     directory: str, runs: Sequence[RunFiles], run: RunFiles, host: str, tell: Callable[[int, int], object]
 ) -> Attestation:
-    """Attest a run: read what made its outputs, and digest their files.
+    """Attest a run: read the provenance of its outputs, and digest their files.
 
     Args:
-        directory: Where the runs are recorded.
-        runs: All runs, the newest first.
+        directory: The directory of run records.
+        runs: All runs, newest first.
         run: The run.
         host: This machine's name.
-        tell: Called with the number of files that are read, and of all.
+        tell: Called with the number of files read so far, and of all files.
 
     Raises:
-        Conflict: The run has not succeeded, or an output is not there any more; the steps are named.
+        Conflict: The run has not succeeded, or an output no longer exists. The message names the steps.
     """
     [summary] = summaries(directory, [run], host)
     info = read_info(directory, run)
@@ -69,13 +69,13 @@ def attest(
 
 
 def _packages(directory: str, run: RunSummary) -> dict[str, Any] | None:
-    """Return the packages that a run had, by name; None when they are not recorded."""
+    """Return the installed packages of a run, by name; None if not recorded."""
     name = run.code.get("packages")
     return read_json(texts_path(directory, name))[0] if isinstance(name, str) and "/" not in name else None
 
 
 def _makers(directory: str, runs: Sequence[RunFiles], paths: Set[str]) -> dict[str, str]:
-    """Return the name of the newest run that made each output, as far as runs are recorded."""
+    """Return the name of the newest recorded run that made each output."""
     makers: dict[str, str] = {}
     for run in runs[:MOST_RUNS]:
         for event in read_events(directory, run):
@@ -102,7 +102,7 @@ def _made(summary: RunSummary, steps: Sequence[RunStep]) -> list[RunStep]:
     statuses = read_statuses([step.path for step in made])
     gone = [f"{step.path} ({statuses[step.path]})" for step in made if statuses[step.path] != STATUS_SUCCESS]
     if gone:
-        raise Conflict(f"run {run}: {len(gone)} of its outputs are not there any more: {_listed(gone)}; run it again")
+        raise Conflict(f"run {run}: {len(gone)} of its outputs no longer exist: {_listed(gone)}; run it again")
     return made
 
 
@@ -113,12 +113,12 @@ def _listed(names: Sequence[str]) -> str:
 def read_files(
     output_paths: Sequence[str], root: str, tell: Callable[[int, int], object] = lambda _done, _all: None
 ) -> list[tuple[AttestedFile, ...]]:
-    """Return the files of each output with their digests, by name; marin's own records are left out.
+    """Return the files of each output with their digests, by name, without marin's own records.
 
     Args:
         output_paths: The outputs.
         root: Their storage root.
-        tell: Called with the number of files that are read, and of all.
+        tell: Called with the number of files read so far, and of all files.
     """
     names = [
         (path, name)
@@ -160,7 +160,7 @@ def _read_file(output_path: str, name: str) -> AttestedFile | None:
 
 
 def digest_of(path: str) -> tuple[int, str]:
-    """Return the size of a file and its SHA-256; it is read in parts.
+    """Return the size of a file and its SHA-256. The file is read in parts.
 
     Raises:
         FileNotFoundError: There is no such file.

@@ -1,4 +1,4 @@
-"""Reruns of attested steps: with the run's script, in a fresh prefix, from inputs that are as attested."""
+"""Rerun attested steps: with the run's script, in a fresh prefix, from inputs that match the attestation."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ _SHOWN = 20
 
 
 class Rerun:
-    """Reruns steps of an attestation, once a script has planned them.
+    """Reruns steps of an attestation after a script has planned them.
 
     Args:
         attestation: The attestation.
-        prefix: The storage root that has the attested outputs now.
+        prefix: The current storage root of the attested outputs.
         fresh: The storage root for the new outputs.
-        sample: How many steps, chosen at random; None for all.
-        seed: Of the choice.
+        sample: The number of steps, chosen at random; None for all.
+        seed: The seed of the choice.
 
     Attributes:
         prefix: As given.
         fresh: As given.
-        errors: Of each step that ran, why it failed, or None. None before they run.
-        code: How each step's values and code differ from those that made the attested output, in words.
+        errors: The error of each step that ran, or None. None before the run.
+        code: How each step's values and code differ from those of the attested output.
         absent: The attested steps that the script lacks; None if it called no `executor_main`.
     """
 
@@ -72,8 +72,8 @@ class Rerun:
         """Rerun the steps if an executor, planned at the attested prefix, has all of them; then end the script.
 
         Raises:
-            SystemExit: They have run. The rest of the script is skipped.
-            Conflict: An input of a chosen step is not as attested.
+            SystemExit: The steps have run. The rest of the script is skipped.
+            Conflict: An input of a chosen step does not match the attestation.
         """
         executor.plan.move(_tags(executor, [path_of(key, self.prefix) for key in self._attested]))
         steps = {key_of(executor.output_paths[step], self.prefix): step for step in executor.steps}
@@ -98,7 +98,7 @@ class Rerun:
         return path_in(self.fresh, f"fixed-{name}")
 
     def _check_inputs(self, executor: Executor, chosen: Mapping[str, Step]) -> None:
-        """Check that the attested outputs which chosen steps read are still as attested."""
+        """Check that the attested outputs read by chosen steps still match the attestation."""
         needed = dict.fromkeys(
             key_of(executor.output_paths[dependency], self.prefix)
             for step in chosen.values()
@@ -112,8 +112,9 @@ class Rerun:
         ]
         if changed:
             raise Conflict(
-                f"{len(changed)} input file(s) of the chosen steps are not as attested: {', '.join(changed[:_SHOWN])}; "
-                "verify without --sample, which reruns all steps, or name the prefix that has them with --prefix"
+                f"{len(changed)} input file(s) of the chosen steps do not match the attestation: "
+                f"{', '.join(changed[:_SHOWN])}; verify without --sample, which reruns all steps, "
+                "or name the prefix that has them with --prefix"
             )
 
     def _run(self, executor: Executor, chosen: Mapping[str, Step]) -> dict[str, str | None]:
@@ -168,7 +169,8 @@ class Rerun:
         )
 
     def _at_hand(self, placeholder: Any) -> Any:
-        """Return a mirrored path as the file below the attested prefix: the mirror looks below the fresh one."""
+        """Convert a mirrored path to the file below the attested prefix, because the mirror looks below the fresh
+        one."""
         if isinstance(placeholder, MirroredValue):
             path = unwrap_versioned_value(placeholder.value)
             if isinstance(path, str) and MIRROR_SCHEME not in path:
@@ -186,7 +188,7 @@ def _tags(executor: Executor, attested: Iterable[str]) -> dict[Step, str]:
 
 
 def sampled(keys: Sequence[str], count: int | None, seed: int) -> list[str]:
-    """Return `count` of the keys, chosen by a seed, in their order; all if there are no more."""
+    """Return `count` keys, chosen by a seed, in their order; all keys if there are fewer."""
     if count is None or count >= len(keys):
         return list(keys)
     chosen = set(random.Random(seed).sample(keys, count))
@@ -194,7 +196,7 @@ def sampled(keys: Sequence[str], count: int | None, seed: int) -> list[str]:
 
 
 def changed_files(step: AttestedStep, output_path: str) -> list[str]:
-    """Return the paths of an output's files that are missing or not as attested."""
+    """Return the paths of an output's files that are missing or do not match the attestation."""
     places = [path_in(output_path, file.name) for file in step.files]
     read = zip(places, step.files, each(_digest, places, output_path), strict=True)
     return [place for place, file, found in read if found != (file.bytes, file.sha256)]

@@ -1,4 +1,4 @@
-"""Verdicts on the outputs of rerun steps: equal, within the tolerance, or where they differ."""
+"""Verdicts on the outputs of rerun steps: identical, equal within the tolerance, or different."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Status(StrEnum):
     """The verdict on a file or a step, from the best to the worst."""
 
     EQUAL = "equal"
-    """Byte for byte."""
+    """Equal byte for byte."""
     CLOSE = "close"
     """Equal values, numbers within the tolerance."""
     DIFFERENT = "different"
-    """Other values, or a file is missing or new."""
+    """Different values, or a file is missing or new."""
     FAILED = "failed"
     """The step has no output."""
 
@@ -44,7 +44,7 @@ class FileVerdict:
     """The verdict on a file.
 
     Attributes:
-        name: Its path, seen from the output path.
+        name: Its path, relative to the output path.
         status: The verdict.
         where: Where it differs, with both values.
     """
@@ -63,7 +63,7 @@ class StepVerdict:
         name: Its name.
         status: The worst verdict on its files, or `failed`.
         error: Why it failed.
-        code: How its values and its code differ from what made the attested output.
+        code: How its values and code differ from those of the attested output.
         files: The verdicts on its files.
     """
 
@@ -75,11 +75,11 @@ class StepVerdict:
     files: tuple[FileVerdict, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step as `marin verify --json` lists it."""
+        """Return the step in the format of `marin verify --json`."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, Status]]:
-        """Return the verdict as lines for people, each with its status."""
+        """Return the verdict as readable lines, each with its status."""
         count = f"{len(self.files)} file" + ("" if len(self.files) == 1 else "s")
         lines = [(f"{self.status:<9}  {self.path}  {self.error or count}", self.status)]
         lines += [(f"           made with other values or code: {each}", self.status) for each in self.code]
@@ -107,11 +107,11 @@ def judge(
 
     Args:
         step: The attested step.
-        attested_path: Where the attested output may still be: its content is needed to compare values.
-        new_path: Where the new one is.
-        tolerances: For numbers.
-        moved: Paths in new files that only say where they are, with the path in attested files.
-        error: Why the step failed; None if it did not.
+        attested_path: The path of the attested output, if it still exists, for a comparison of values.
+        new_path: The path of the new output.
+        tolerances: The tolerances of numbers.
+        moved: Paths in new files that only name their own location, and the attested paths for them.
+        error: Why the step failed; None on success.
         code: How values and code differ.
     """
     if error is not None:
@@ -153,7 +153,7 @@ def _where(
     before = read_bytes_or_none(path_in(attested_path, file.name))
     if before is None or _digest(before) != file.sha256:
         why = "is not there" if before is None else "has changed since"
-        return [f"{digests}; values are not compared, as the attested file {why}"]
+        return [f"{digests}; values are not compared, because the attested file {why}"]
     return compare(file.name, before, after, tolerance)
 
 

@@ -31,23 +31,23 @@ def verify(
     tolerances: Sequence[Tolerance],
     tell: Callable[[int, int], object],
 ) -> list[StepVerdict]:
-    """Rerun steps, and return the verdicts on those that ran, in the order of the attestation.
+    """Rerun steps, and return the verdicts on the steps that ran, in the order of the attestation.
 
     Args:
         attestation: The attestation.
         rerun: Reruns its steps.
-        load: Loads the script with a request to each of its experiments.
-        tolerances: For numbers.
-        tell: Called with the number of compared steps, and of all.
+        load: Runs the script with a request for each of its experiments.
+        tolerances: The tolerances of numbers.
+        tell: Called with the number of compared steps, and of all steps.
 
     Raises:
         NotFound: There is no such script.
-        Conflict: The script does not have the attested steps, or their inputs are not as attested; nothing has run.
+        Conflict: The script lacks attested steps, or their inputs do not match the attestation. Nothing has run.
     """
     try:
         load(ExplainRequest(prefix=rerun.prefix, inspect=rerun.inspect))
     except NotFound as error:
-        raise NotFound(f"{error}; start where the run was started, or name the script after --") from error
+        raise NotFound(f"{error}; start in the directory where the run started, or name the script after --") from error
     except InvalidRequest as error:  # of a script that reads outputs of other steps than these
         if rerun.absent is not None:
             raise Conflict(_refusal(attestation, rerun.absent)) from error

@@ -1,4 +1,4 @@
-"""`marin browser`: serves the experiment pages of one storage root."""
+"""`marin browser`: serve the experiment pages of one storage root."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rigging.web.serving import LOOPBACK, Bound, bind, serve
 
 PORT: Final = 8765
 _HINT: Final = (
-    "Open the link that `marin browser` printed. It works once, within ten minutes. "
-    "Press Enter in that terminal for a new one."
+    "Open the link that `marin browser` printed. The link works once, within ten minutes. "
+    "Press Enter in that terminal for a new link."
 )
 
 
@@ -62,7 +62,7 @@ def browse(site: Site, port: int, host: str, say: Callable[[str], object]) -> No
     if bound.note:
         say(bound.note)
     if bound.host not in (LOOPBACK, "localhost", "::1"):
-        say(f"other machines can reach {bound.url}; what they see travels unencrypted")
+        say(f"other machines can reach {bound.url}; the connection is not encrypted")
 
     def link() -> None:
         say(f"{site.outputs.root}: {bound.url}{app.state.web.login_path(Viewer(user_name()))}")
@@ -83,7 +83,7 @@ def _key(say: Callable[[str], object]) -> bytes | None:
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "marin"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        check_own_folder(folder, "the folder", "make it yours alone (chmod 700)")
+        check_own_folder(folder, "the folder", "remove others' access (chmod 700)")
         key = load_or_create(folder / "browser-key", lambda: os.urandom(KEY_BYTES), "the key of browser sessions")
     except (OSError, RuntimeError) as error:  # the latter: no home
         say(f"sessions end with this program: {error}")

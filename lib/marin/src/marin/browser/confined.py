@@ -27,7 +27,7 @@ def _local_errors(name: str, root: str) -> Iterator[None]:
 
     Raises:
         NotFound: The name does not exist.
-        Denied: This process may not read it, or it is a socket or device.
+        Denied: This process may not read the file, or it is a socket or device.
         Unavailable: The disk failed.
     """
     try:
@@ -37,7 +37,7 @@ def _local_errors(name: str, root: str) -> Iterator[None]:
         if error.errno in _NOTHING_THERE or isinstance(error, (FileNotFoundError, NotADirectoryError)):
             raise NotFound(f"nothing at {name[:100]!r} below {root}") from None
         if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket; a device that is not there
-            raise Denied(f"{name[:100]!r} is no regular file") from None
+            raise Denied(f"{name[:100]!r} is not a regular file") from None
         if isinstance(error, PermissionError):
             raise Denied(f"{name[:100]!r} may not be read by this server") from None
         raise Unavailable(f"{name[:100]!r} cannot be read: {error.strerror or type(error).__name__}") from error
@@ -59,7 +59,7 @@ class Confined:
 
     @property
     def is_local(self) -> bool:
-        """Return whether it is on a disk of this machine."""
+        """Return whether the root is on a disk of this machine."""
         return self._local is not None
 
     def name_of(self, path: str) -> str | None:
@@ -74,7 +74,7 @@ class Confined:
         """Return the path of a name, which must not lead out of the root.
 
         Raises:
-            InvalidRequest: It is not a plain relative name.
+            InvalidRequest: The name is not a plain relative one.
             Denied: A symbolic link leads out of the root.
         """
         if name and not _is_plain(name):
@@ -106,7 +106,7 @@ class Confined:
                 return _remote_entry(name, fs.info(remote))
 
     def size(self, name: str) -> int | None:
-        """Return the current size of a file; None if there is none."""
+        """Return the current size of a file; None if the file does not exist."""
         try:
             found = self.entry(name)
         except NotFound:
@@ -129,9 +129,7 @@ class Confined:
             return Listing(found, lambda base, is_dir: self._look(_joined(name, base), is_dir))
 
     def _kind(self, name: str, item: os.DirEntry[str]) -> bool | None:
-        """Return whether an entry of a directory is a directory; None for a link that leads out of the root or
-        nowhere.
-        """
+        """Return whether an entry is a directory; None for a link that leads out of the root or nowhere."""
         try:
             if not item.is_symlink():
                 return item.is_dir()
@@ -175,7 +173,7 @@ class Confined:
 
         Raises:
             NotFound: The file does not exist.
-            Denied: It is not a regular file, may not be read, or is outside of the root.
+            Denied: The file is not regular, not readable, or outside of the root.
         """
         path = self.path(name)
         with _local_errors(name, self.root):
@@ -190,7 +188,7 @@ class Confined:
         descriptor = os.open(real, _FLAGS)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Denied(f"{name[:100]!r} is no regular file")
+                raise Denied(f"{name[:100]!r} is not a regular file")
             self._check(
                 os.path.realpath(f"/proc/self/fd/{descriptor}") if os.path.exists("/proc/self/fd") else real, name
             )
@@ -200,7 +198,7 @@ class Confined:
             raise
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield a file piece by piece, never holding all of it in memory."""
+        """Yield a file piece by piece, without loading all of it into memory."""
         with self.open(name) as file:
             while piece := file.read(_CHUNK):
                 yield piece

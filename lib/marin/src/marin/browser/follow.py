@@ -1,5 +1,6 @@
-"""Follow growing files and send events about them to a page. An event's id is a position in the file, so nothing is
-lost or repeated, even if the server restarts meanwhile.
+"""Follow growing files and send events about them to a page.
+
+An event's id is a position in the file, so no event is lost or repeated, even if the server restarts meanwhile.
 
 Storage does not announce that a file has grown, so its size is polled; on a disk that costs some microseconds.
 """
@@ -40,7 +41,7 @@ class Pace:
 
 
 def start_of_id(last_id: str | None, otherwise: int) -> int:
-    """Return the position in a file that an event's id names; `otherwise` if it names none."""
+    """Return the position in a file that an event's id names; `otherwise` if the id is invalid."""
     if last_id and last_id.isascii() and last_id.isdigit() and len(last_id) < 16:
         return int(last_id)
     return otherwise

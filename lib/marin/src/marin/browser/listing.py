@@ -48,7 +48,7 @@ class Listing:
         return any(base == known for _, known in self._ranked)
 
     def matching(self, text: str) -> Listing:
-        """Return the names that contain a text, ignoring case.
+        """Return the names that contain `text`, ignoring case.
 
         Args:
             text: The text; "" for all.

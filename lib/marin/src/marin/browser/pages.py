@@ -84,17 +84,17 @@ def pages_of(site: Site) -> PageSet:
 
 
 async def _warm_up(site: Site) -> None:
-    """Read the summaries of all runs. Never raise, because the application's other pages would end with this task."""
+    """Read the summaries of all runs. Never raise, because an error would end the whole application."""
     try:
         await _read_summaries(site)
     except (OSError, MarinError) as error:
         _log.warning("the runs below %s cannot be listed now: %s", site.outputs.root, error)
     except Exception:
-        _log.exception("the runs below %s could not be read beforehand", site.outputs.root)
+        _log.exception("the runs below %s could not be read in advance", site.outputs.root)
 
 
 async def _read_summaries(site: Site) -> None:
-    """Read the summaries gradually, giving priority to pages and to a controller that serves them."""
+    """Read the summaries slowly, so that pages and the controller keep priority."""
     runs_found = await anyio.to_thread.run_sync(site.index.runs, abandon_on_cancel=True)
     await anyio.sleep(_WARM_DELAY_SECONDS)
     for start in range(0, len(runs_found), _WARM_BATCH):

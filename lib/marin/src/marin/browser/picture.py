@@ -1,4 +1,4 @@
-"""The graph of a run as an SVG for its page. Nodes are links and states are classes, which a script can change."""
+"""The graph of a run as an SVG for its page. Nodes are links; states are classes, which a script can change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rigging.web.layout import place_nodes
 
 #: How steps are put together to nodes: the word in the page's address, and what it says.
 GROUPINGS: Final = {
-    "like": "names up to numbers",
+    "like": "names without numbers",
     "folder": "name prefix",
     "none": "no grouping",
 }
@@ -42,7 +42,7 @@ class Picture:
 
 @functools.lru_cache(maxsize=32)
 def _placed(steps: tuple[tuple[str, str, tuple[str, ...]], ...], grouping: str) -> tuple[list[Node], dict[str, float]]:
-    """Return nodes and their rows, cached while only states change."""
+    """Return nodes and their rows, cached as long as only states change."""
     plain = [RunStep(name, path, needs) for path, name, needs in steps]
     fold = {"none": 0, "folder": _LEAST_FOLDER}.get(grouping, FOLDED)
     nodes = graph_of(plain, fold, name_prefix if grouping == "folder" else like_name)
@@ -90,7 +90,7 @@ def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], add
 
 
 def worst_status(steps: Sequence[RunStep]) -> str:
-    """Return the status that most needs attention, as a class: `none` for none."""
+    """Return the most urgent status, as a class: `none` for none."""
     found = worst(step.status or "-" for step in steps)
     return found if found in STATUSES and found != "-" else "none"
 

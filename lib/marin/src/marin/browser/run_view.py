@@ -1,4 +1,4 @@
-"""A run as shown on its page, read from its files and cached while they do not change."""
+"""A run for its page, read from its files and cached until they change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunView:
 
     @functools.cached_property
     def counts(self) -> Counter[str]:
-        """Return the number of steps per status; `-` for those without one."""
+        """Return the number of steps per status; `-` for steps without a status."""
         return Counter(step.status or "-" for step in self.steps)
 
     @functools.cached_property
@@ -71,7 +71,7 @@ class RunViews:
 
         Args:
             run: The run.
-            state: Its state: in a run that is over, no step is running. None if only the steps' names and positions
+            state: Its state: if the run has ended, no step is running. None if only the steps' names and positions
                 matter.
         """
         sizes = [self._signature(name) for name in (run.info, run.events)]
@@ -118,8 +118,8 @@ class RunViews:
         """Return a run's info file.
 
         Raises:
-            NotFound: It has none.
-            InvalidRequest: It is damaged.
+            NotFound: The run has no info file.
+            InvalidRequest: The info file is damaged.
         """
         info, problem = self._info(run)
         if problem is not None:
@@ -128,7 +128,7 @@ class RunViews:
 
     def _info(self, run: RunFiles) -> tuple[dict[str, Any], str | None]:
         if run.info is None:
-            return {}, f"its info file {run.stem}.json is not there any more"
+            return {}, f"its info file {run.stem}.json no longer exists"
         try:
             value = json.loads(self._content(run.info))
         except (ValueError, RecursionError) as error:

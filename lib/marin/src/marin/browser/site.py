@@ -76,10 +76,10 @@ def address(page: str, /, **query: object) -> str:
 def asked_path(request: Request) -> str:
     """Return the path in a request, the inverse of `address`; "" if there is none.
 
-    File names on a disk are bytes and may not be UTF-8. Those are kept in the form of `os.fsdecode`.
+    File names on a disk that are not UTF-8 are decoded like `os.fsdecode`.
 
     Raises:
-        InvalidRequest: It is longer than any path, or has a NUL character.
+        InvalidRequest: The path is too long, or has a NUL character.
     """
     query_text(request, "path")
     text: str = request.scope.get("query_string", b"").decode("latin-1")

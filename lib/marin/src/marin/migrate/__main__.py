@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 0, 1 if `check` found something, 2 if it failed."""
     parser = argparse.ArgumentParser(prog="python -m marin.migrate", description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check", help="read scripts without running them; say line by line what will not work")
+    check = commands.add_parser("check", help="inspect scripts without running them; list lines that will not work")
     check.add_argument("path", nargs="+", metavar="PATH", help="a script, or a directory of scripts")
-    paths = commands.add_parser("paths", help="which steps of a script find their outputs in an existing bucket")
+    paths = commands.add_parser("paths", help="show which steps of a script find their outputs in an existing bucket")
     paths.add_argument("script", metavar="SCRIPT", help="a script's path or dotted name; its steps do not run")
     paths.add_argument("--against", required=True, metavar="PREFIX", help="the storage root, such as gs://bucket")
     options, others = parser.parse_known_args(arguments)
@@ -59,7 +59,7 @@ def _paths(script: str, prefix: str, others: Sequence[str]) -> int:
         explain_script(script, others, ExplainRequest(prefix=prefix, tell=found.extend))
     except SystemExit:
         if not found:
-            print(printable(f"migrate: {script} ended by itself before it came to its steps"), file=sys.stderr)
+            print(printable(f"migrate: {script} ended by itself before its steps"), file=sys.stderr)
             raise
         # What it does with its outputs afterwards is its own affair: `sys.exit(main())` is how many scripts end.
     except MarinError:
@@ -68,7 +68,7 @@ def _paths(script: str, prefix: str, others: Sequence[str]) -> int:
     except Exception as error:
         print_lines(path_lines(found, prefix) if found else [])
         print(printable(traceback_of_script(error)), file=sys.stderr)
-        where = "after these steps" if found else "before it came to its steps"
+        where = "after these steps" if found else "before its steps"
         print(printable(f"migrate: {script} failed {where}"), file=sys.stderr)
         return _FAILED_EXIT_CODE
     finally:
@@ -78,7 +78,7 @@ def _paths(script: str, prefix: str, others: Sequence[str]) -> int:
             os.environ["MARIN_PREFIX"] = before
     print_lines(path_lines(found, prefix))
     if not any_output(found) and not is_there(prefix):
-        print(printable(f"migrate: there is nothing at {prefix}; is that the place?"), file=sys.stderr)
+        print(printable(f"migrate: there is nothing at {prefix}; check the storage root"), file=sys.stderr)
     return 0
 
 

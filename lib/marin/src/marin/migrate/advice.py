@@ -46,7 +46,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "marin.utilities.gcs_utils": "use rigging.filesystem: split_gcs_path, get_bucket_location",
     "marin.utilities.time_logger": "use rigging.timing.log_time",
     "marin.utilities.ray_utils": "use fray.current_client.current_client()",
-    "marin.utils.fsspec_rm": "use rigging.filesystem.url_to_fs(path), and rm of the filesystem that it gives",
+    "marin.utils.fsspec_rm": "use rigging.filesystem.url_to_fs(path), and the filesystem's rm",
     "marin.utils.fsspec_cp": "use rigging.filesystem.url_to_fs(path), and put of the filesystem that it gives",
     "marin.utils.fsspec_cpdir": "use rigging.filesystem.url_to_fs(path), and put of the filesystem that it gives",
     "rigging.filesystem.StoragePath": "paths are plain texts: use rigging.filesystem.url_to_fs and open_url",

@@ -57,7 +57,7 @@ def check_paths(paths: Sequence[str]) -> tuple[int, list[Finding]]:
         NotFound: The file or directory does not exist.
     """
     if "" in paths:
-        raise InvalidRequest("a path is empty; give a script or a directory of scripts ('.' for this one)")
+        raise InvalidRequest("a path is empty; give a script or a directory of scripts ('.' for the current one)")
     files = [file for path in paths for file in _scripts(Path(path))]
     return len(files), [finding for file in files for finding in check_file(file)]
 
@@ -69,7 +69,9 @@ def check_file(path: Path) -> list[Finding]:
         return [Finding(str(path), line, problem, instead)]
 
     if path.suffix == ".ipynb":
-        return unread("a notebook is not read", "export it (`jupyter nbconvert --to script`), and check the script")
+        return unread(
+            "notebooks are not supported", "export it (`jupyter nbconvert --to script`), and check the script"
+        )
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
         reader = _Reader(str(path), _roots(path), _bound_names(tree))
@@ -81,7 +83,7 @@ def check_file(path: Path) -> list[Finding]:
     except ValueError as error:  # of older patch releases: of a NUL
         return unread(f"not Python: {error}", "correct it")
     except (RecursionError, MemoryError):  # of the parser, which tells no line, or of the visits
-        return unread("an expression is nested too deeply to be read", "split it, or keep such data in a file")
+        return unread("an expression is nested too deeply to parse", "split it, or keep the data in a file")
     return sorted(set(reader.findings))
 
 
@@ -216,12 +218,12 @@ class _Reader(ast.NodeVisitor):
         is_whole = len(keywords) == len(node.keywords) and not any(isinstance(a, ast.Starred) for a in node.args)
         problem = call_problem(function, len(node.args), keywords, is_whole=is_whole) if callable(function) else None
         if problem is not None:
-            self._note(node, f"{name}: {problem}", instead_of(name) or "see docs/reference for what it takes")
+            self._note(node, f"{name}: {problem}", instead_of(name) or "see docs/reference for its arguments")
         self._check_step_name(node, kind)
         if kind == "versioned" and node.args and isinstance(node.args[0], ast.Set | ast.SetComp):
             self._note(
                 node,
-                "versioned() of a set: its order, and so the path, may be another one in each process",
+                "versioned() of a set: its order, and so the path, may differ in each process",
                 "write a sorted list: versioned(sorted(...))",
             )
 
@@ -259,7 +261,7 @@ class _Reader(ast.NodeVisitor):
                 )
 
     def _placeholder(self, value: ast.expr) -> str | None:
-        """Return the replacement for a placeholder's text; None if `value` is not known to make one."""
+        """Return the replacement for the text of a placeholder; None if `value` is not known to be a placeholder."""
         if not isinstance(value, ast.Call):
             return None
         name = self._dotted(value.func)
@@ -279,7 +281,7 @@ class _Reader(ast.NodeVisitor):
         return ".".join([start, *reversed(parts)])
 
     def _is_known(self, node: ast.AST, name: str, module: str) -> bool:
-        """Return whether a dotted name of or in a module can be imported, and record it if not."""
+        """Return whether a module, or a name in it, can be imported. Record a problem if not."""
         package = name.partition(".")[0]
         if package in OURS:
             return self._is_ours(node, name, module)
@@ -302,7 +304,7 @@ class _Reader(ast.NodeVisitor):
                 return True
             known = instead_of(name)
             problem = str(error) if known is None else str(error).partition(";")[0]
-            self._note(node, problem, known or "see docs/compatibility.md for what is here")
+            self._note(node, problem, known or "see docs/compatibility.md for the available names")
             return False
         return True
 

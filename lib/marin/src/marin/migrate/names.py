@@ -32,7 +32,7 @@ def resolve(name: str) -> Any:
     """Return the module or member of this project with a dotted name.
 
     Raises:
-        Missing: There is none.
+        Missing: The name does not exist.
     """
     parts = name.split(".")
     found: Any = importlib.import_module(parts[0])
@@ -52,7 +52,7 @@ def resolve(name: str) -> Any:
 
 
 def star_names(module: str) -> list[str]:
-    """Return the names that `from module import *` binds; none for a module that does not exist here."""
+    """Return the names that `from module import *` binds; none if the module does not exist here."""
     try:
         found = resolve(module)
     except Missing:
@@ -75,13 +75,13 @@ def _nearest(holder: Any, name: str) -> str:
 
 
 def call_problem(function: Any, positional: int, keywords: tuple[str, ...], *, is_whole: bool) -> str | None:
-    """Return why a call would fail, in words; None if it would not, or that is unknown.
+    """Return why a call would fail; None if it would not fail, or the signature is unknown.
 
     Args:
         function: The function or class.
         positional: The number of positional arguments.
         keywords: The names of keyword arguments.
-        is_whole: Whether these are all arguments: the call unpacks no `*args` and `**kwargs`.
+        is_whole: Whether these are all arguments, without unpacked `*args` and `**kwargs`.
     """
     try:
         parameters = inspect.signature(function).parameters

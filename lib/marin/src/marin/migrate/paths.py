@@ -1,4 +1,4 @@
-"""Which steps of a script find their outputs in an existing bucket."""
+"""Find the steps of a script that have outputs in an existing bucket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rigging.filesystem import url_to_fs
 
 
 def path_lines(explanations: Sequence[Explanation], prefix: str) -> list[str]:
-    """Return how each step of a script relates to a bucket, in words.
+    """Return lines that say whether each step of a script has an output in a bucket.
 
     Args:
         explanations: The result of `explain_steps` for the script.
@@ -33,7 +33,7 @@ def path_lines(explanations: Sequence[Explanation], prefix: str) -> list[str]:
 
 
 def any_output(explanations: Sequence[Explanation]) -> bool:
-    """Return whether any of the steps has an output, finished or not, or an earlier one of its name."""
+    """Return whether any step has an output, finished or not, or an earlier output under its name."""
     return any(_word(step) != "new" or step.nearest is not None for step in explanations)
 
 
@@ -44,7 +44,7 @@ def is_there(prefix: str) -> bool:
 
 
 def traceback_of_script(error: Exception) -> str:
-    """Return an error's traceback from the script's first line on, without the frames that run the script."""
+    """Return an error's traceback, starting at the script's first frame."""
     told = traceback.TracebackException.from_exception(error)
     runners = [index for index, frame in enumerate(told.stack) if "runpy" in frame.filename]
     del told.stack[: runners[-1] + 1 if runners else 0]

@@ -108,13 +108,13 @@ def parse_cluster_file(text: str, origin: str) -> dict[str, Any]:
     with yaml_errors(origin):
         found = yaml.safe_load(text)
     if not isinstance(found, dict) or not isinstance(found.get("provider"), dict) or not found.get("cluster_name"):
-        raise InvalidRequest(f"{origin} is no Ray cluster file: it has no cluster_name and provider")
+        raise InvalidRequest(f"{origin} is not a Ray cluster file: it has no cluster_name and provider")
     types = found.get("available_node_types") or {}
     if not isinstance(types, dict):
-        raise InvalidRequest(f"{origin}: available_node_types is no object: {types!r}")
+        raise InvalidRequest(f"{origin}: available_node_types is not an object: {types!r}")
     for name, node_type in types.items():
         if not isinstance(node_type, dict):
-            raise InvalidRequest(f"{origin}: available_node_types.{name} is no object: {node_type!r}")
+            raise InvalidRequest(f"{origin}: available_node_types.{name} is not an object: {node_type!r}")
     return found
 
 

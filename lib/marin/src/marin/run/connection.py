@@ -96,7 +96,7 @@ def find_ray() -> str:
     """Return the `ray` program of this environment, or else of PATH. Raise MissingExtra."""
     ray = shutil.which("ray", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if ray is None:
-        raise MissingExtra(f"clusters known by a file need the `ray` command: {install_extra('ray')}")
+        raise MissingExtra(f"cluster files need the `ray` command: {install_extra('ray')}")
     return ray
 
 
@@ -121,8 +121,8 @@ def _await_tunnel(process: subprocess.Popen[bytes], port: int, file: Path, outpu
         if process.poll() is not None or time.monotonic() > deadline:
             output.seek(0)
             said = output.read().decode(errors="replace").strip()[-2000:]
-            how = "ended" if process.poll() is not None else "opened no tunnel in time"
-            raise Unavailable(f"`ray dashboard {file}` {how}; it said:\n{said or 'nothing'}")
+            how = "ended" if process.poll() is not None else "did not open a tunnel in time"
+            raise Unavailable(f"`ray dashboard {file}` {how}; its output:\n{said or 'nothing'}")
         time.sleep(_LOOK_SECONDS)
 
 

@@ -1,7 +1,7 @@
 """Make Ray's own command line send the user's token. Run by marin_ray_token.pth when the program `ray` starts.
 
 For an explicit address Ray sends the token of a file only with RAY_AUTH_MODE=token, and otherwise reports that there is
-no token: `ray job submit --address ...` would fail although the user has the cluster's token.
+no token. `ray job submit --address ...` would then fail even with the cluster's token in place.
 """
 
 import os

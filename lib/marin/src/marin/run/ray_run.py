@@ -28,14 +28,14 @@ from rigging.text.command_words import rewrite_env, split_command, withhold_secr
 ENV_OPTION: Final = "--env-assignment"
 _EXAMPLE: Final = "python -m marin.run.ray_run -- python experiments/hello_world.py"
 _SUBMISSION_ID: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:=@+~]{0,199}")
-_ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to take your own."
-_PROJECT_DEPS_HELP: Final = "Whether pyproject's dependencies are installed; else where the cluster lacks them."
-_ENV_FILE_HELP: Final = "Variables, a line NAME=value each; several: the later win, and -e over all."
+_ENV_HELP: Final = "Variable: -e KEY VALUE, -e KEY=VALUE, or -e KEY to copy yours."
+_PROJECT_DEPS_HELP: Final = "Install pyproject's dependencies, or none (default: those that the cluster lacks)."
+_ENV_FILE_HELP: Final = "File with lines NAME=value; later files override earlier ones, -e overrides all."
 _EPILOG: Final = (
-    "Options may be written with _ or with -. MARIN_* of your environment are passed on, and when set "
+    "Options may be written with _ or with -. MARIN_* of your environment are passed on, and if set "
     + ", ".join(FORWARDED_ENV_VARS)
     + ". Exit codes: the job's own (128 + n for signal n); 2 a wrong option, 3 refused, 4 no such cluster, 5 no "
-    "answer, 6 the job went out of sight, 130 after Ctrl-C."
+    "answer, 6 lost contact with the job, 130 after Ctrl-C."
 )
 
 
@@ -66,24 +66,26 @@ class RayRunCommand(click.Command):
         "help_option_names": ["-h", "--help"],
     },
 )
-@click.option("--cluster", metavar="NAME|FILE|URL", help="Cluster; else RAY_ADDRESS, else http://127.0.0.1:8265.")
-@click.option("--address", metavar="URL", help="The same as --cluster URL, as `ray job submit` calls it.")
+@click.option("--cluster", metavar="NAME|FILE|URL", help="Cluster (default: RAY_ADDRESS, else http://127.0.0.1:8265).")
+@click.option("--address", metavar="URL", help="Same as --cluster URL; the name in `ray job submit`.")
 @click.option("--extra", "extras", metavar="GROUP[,GROUP]", multiple=True, help="Optional-dependency group to install.")
 @click.option("--pip-deps", metavar="A,B[X,Y]", multiple=True, help="More packages to install, separated by commas.")
 @click.option("--project-deps/--no-project-deps", default=None, help=_PROJECT_DEPS_HELP)
 @click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)
 @click.option(ENV_OPTION, "env", multiple=True, hidden=True)
 @click.option("--env-file", "env_files", metavar="FILE", multiple=True, help=_ENV_FILE_HELP)
-@click.option("--working-dir", metavar="DIR", default=".", show_default=True, help="Folder that goes along.")
-@click.option("--entrypoint-num-cpus", type=float, help="CPUs kept for the command's own process.")
-@click.option("--entrypoint-num-gpus", type=float, help="GPUs kept for it.")
-@click.option("--entrypoint-memory", metavar="SIZE", help="Memory kept for it, e.g. 4GB or a number of bytes.")
-@click.option("--entrypoint-resources", metavar="JSON", help='More, e.g. \'{"TPU": 4, "TPU-v4-8-head": 1}\'.')
-@click.option("--submission-id", metavar="ID", help="The job's id; chosen if left out.")
+@click.option("--working-dir", metavar="DIR", default=".", show_default=True, help="Folder to send with the job.")
+@click.option("--entrypoint-num-cpus", type=float, help="CPUs reserved for the command's own process.")
+@click.option("--entrypoint-num-gpus", type=float, help="GPUs reserved for it.")
+@click.option("--entrypoint-memory", metavar="SIZE", help="Memory reserved for it, e.g. 4GB or a number of bytes.")
+@click.option(
+    "--entrypoint-resources", metavar="JSON", help='Other resources, e.g. \'{"TPU": 4, "TPU-v4-8-head": 1}\'.'
+)
+@click.option("--submission-id", metavar="ID", help="The job's id (default: a new one).")
 @click.option("--no-wait", is_flag=True, help="Return as soon as the job is submitted, and print its id.")
-@click.option("--auto-stop", is_flag=True, help="Stop the job however this command ends, not by Ctrl-C alone.")
-@click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
-@click.option("-v", "--verbose", is_flag=True, help="Show all that Ray answers to what it refuses.")
+@click.option("--auto-stop", is_flag=True, help="Stop the job whenever this command ends, not only after Ctrl-C.")
+@click.option("--dry-run", is_flag=True, help="Print the request, and send nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="Show Ray's full answer to a refused request.")
 @click.pass_context
 def command_line(ctx: click.Context, /, **given: Any) -> None:  # noqa: D103 - its help is the module's docstring
     ctx.exit(run(_options(ctx.meta["command"], given), os.environ))
@@ -165,8 +167,8 @@ def _submission_id(text: str | None) -> str | None:
     # It becomes part of URLs and of names of files on the head; Ray takes any, and finds some never again.
     if text is not None and not _SUBMISSION_ID.fullmatch(text):
         raise click.UsageError(
-            f"--submission-id {text!r}: an id has letters, digits and - _ . : = @ + ~, begins with a letter or digit, "
-            "and has 200 characters at most"
+            f"--submission-id {text!r}: use at most 200 letters, digits and - _ . : = @ + ~, "
+            "beginning with a letter or digit"
         )
     return text
 

@@ -30,9 +30,9 @@ def in_subprocess(fn: Callable[P, R]) -> Callable[P, R]:
     """Run each call of `fn` in a new Python process. Return its result or raise its exception.
 
     This is for TPU work on Ray, whose long-lived worker processes would otherwise keep the devices: libtpu is loaded in
-    the call's process and disappears with it. Put it below `@ray.remote`. The process has this one's variables,
-    directory and import path, and writes to its stdout and stderr. It ends with its children when this process ends in
-    any way, or when the call is interrupted. Arguments and results must be picklable.
+    the call's process and disappears with it. Put it below `@ray.remote`. The process has this process's variables,
+    directory and import path, and writes to its stdout and stderr. It ends with its children when this process ends,
+    even if killed, or when the call is interrupted. Arguments and results must be picklable.
 
     Raises:
         InvalidRequest: `fn` is not a function, or is a generator or coroutine function; or something cannot be pickled.
@@ -40,10 +40,12 @@ def in_subprocess(fn: Callable[P, R]) -> Callable[P, R]:
     """
     if not callable(fn) or isinstance(fn, staticmethod):
         raise InvalidRequest(
-            f"in_subprocess: {_name(fn)} is no function; put it over one (below @staticmethod and such)"
+            f"in_subprocess: {_name(fn)} is not a function; put it over one (below @staticmethod or similar)"
         )
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn) or inspect.iscoroutinefunction(fn):
-        raise InvalidRequest(f"in_subprocess: {_name(fn)} returns before it has run; only plain functions can be sent")
+        raise InvalidRequest(
+            f"in_subprocess: {_name(fn)} is a generator or coroutine function; only plain functions can be sent"
+        )
     if hasattr(fn, "remote"):
         raise InvalidRequest(f"in_subprocess: put it below @ray.remote, so that {_name(fn)} runs where Ray starts it")
 

@@ -1,4 +1,4 @@
-"""libtpu's lock file, which outlives its process: remove it when a function, a generator or a block ends."""
+"""Remove libtpu's lock file, which outlives its process, when a function, a generator or a block ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LockfileRemoval(ContextDecorator):
         if isinstance(fn, type) or hasattr(fn, "__ray_metadata__"):
             name = getattr(fn, "__name__", None) or type(fn).__name__
             raise InvalidRequest(
-                f"remove_tpu_lockfile_on_exit: {name} is a class; put it over those methods that use the TPU"
+                f"remove_tpu_lockfile_on_exit: {name} is a class; put it over its methods that use the TPU"
             )
         if isinstance(fn, staticmethod | classmethod):
             return type(fn)(self(fn.__func__))
@@ -47,17 +47,17 @@ class LockfileRemoval(ContextDecorator):
             return self._under_ray(fn)
         if not callable(fn):
             raise InvalidRequest(
-                f"remove_tpu_lockfile_on_exit: {fn!r} is no function; put it over one (below @property and such)"
+                f"remove_tpu_lockfile_on_exit: {fn!r} is not a function; put it over one (below @property or similar)"
             )
         return self._around(fn)
 
     def _under_ray(self, remote: Any) -> Any:
-        """Return the same remote function around the wrapped one. Its body runs elsewhere, where the lock file is."""
+        """Return the same remote function with a wrapped body, which runs on the host of the lock file."""
         # Ray has no public way to ask for what a function's decorator was given.
         options = getattr(remote, "_default_options", None)
         if options is None:
             raise InvalidRequest(
-                "remove_tpu_lockfile_on_exit: this version of Ray does not tell a remote function's options; "
+                "remove_tpu_lockfile_on_exit: this version of Ray does not reveal a remote function's options; "
                 "put it below @ray.remote"
             )
         import ray

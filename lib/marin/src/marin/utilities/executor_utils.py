@@ -16,11 +16,11 @@ def ckpt_path_to_step_name(path: object) -> str:
 
     Args:
         path: `org/model` gives "model", `.../{run}/checkpoints/step-{n}` gives "{run}-{n}", any other path its last
-            part. An input gives the last part of its step's name, with "-{n}" if it is a checkpoint of a step, or the
-            last part of its own path.
+            part. An input gives the last part of its step's name, with "-{n}" for a checkpoint, or the last part of its
+            own path.
 
     Raises:
-        InvalidRequest: It is a run's checkpoints without the step number, or neither a path nor an input.
+        InvalidRequest: The path lacks the step number of a checkpoint, or `path` is neither a path nor an input.
     """
     if isinstance(path, str):
         return _name_of_path(path)

@@ -1,4 +1,4 @@
-"""JSON for values that it does not support, encoded like versions."""
+"""JSON for unsupported types, encoded like versions."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class CustomJsonEncoder(json.JSONEncoder):
         if dataclasses.is_dataclass(o) and not isinstance(o, type):
             return dataclasses.asdict(o)
         if not isinstance(o, type) and getattr(type(o), "__module__", "").partition(".")[0] != "jax":
-            logger.warning("%r has no JSON form; its text stands for it: %s", type(o), o)
+            logger.warning("%r has no JSON form; its text is written instead: %s", type(o), o)
         return str(o)

@@ -89,7 +89,7 @@ def _send(checkpoints: list[Checkpoint], repo_id: str) -> None:
     for checkpoint in checkpoints:
         title = f"Upload checkpoint for step {checkpoint.step} ({checkpoint.version})"
         if title in titles:
-            logger.info("%s has %s already", repo_id, checkpoint.path)
+            logger.info("%s already has %s", repo_id, checkpoint.path)
             continue
         with tempfile.TemporaryDirectory() as directory:
             fs, path = url_to_fs(checkpoint.path)
@@ -109,7 +109,7 @@ def main() -> None:
     """Parse the command line and upload."""
     parser = argparse.ArgumentParser(description="Send checkpoints to Hugging Face")
     parser.add_argument("--repo-id", required=True, help="the repository, org/model")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be sent")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be sent")
     parser.add_argument("--directories", nargs="+", required=True, help="directories with step-{n} directories")
     options = parser.parse_args()
     configure_logging()

@@ -33,7 +33,7 @@ def init_wandb(
         project: Its project.
     """
     if not os.environ.get("WANDB_API_KEY"):
-        logger.info("WANDB_API_KEY is not set: nothing of this run is sent to Weights & Biases")
+        logger.info("WANDB_API_KEY is not set: this run is not sent to Weights & Biases")
         return None
     import wandb
 

@@ -141,7 +141,7 @@ def test_steps_are_rerun_in_a_fresh_prefix_and_leave_nothing(document: Any, reco
          'different  {numbers}  4 files\n           loss.csv: line 2, loss: "0.5" -> "0.502"\n'),
         # Where there are only the inputs, outputs are compared by their digests.
         (["--prefix", "other"], {}, 0, "close      {numbers}  4 files\n"),
-        (["--prefix", "other"], {"LOSS": "0.502"}, 1, "; values are not compared, as the attested file is not there\n"),
+        (["--prefix", "other"], {"LOSS": "0.502"}, 1, "because the attested file is not there\n"),
         ([], {"EXTRA": "1"}, 1, "           extra: not attested\n"),
         ([], {"FAIL": "1"}, 1, "failed     {total}  ValueError: no cheese\n"),
     ],
@@ -242,7 +242,9 @@ def test_a_sample_reads_attested_inputs_that_are_still_the_same(document: Any, r
     done = marin("verify", "--sample", "1", "--seed", str(seed), "a.json")
     path.write_bytes(before)
     assert done.code == 3
-    assert f"1 input file(s) of the chosen steps are not as attested: {path}; verify without --sample" in done.err
+    assert (
+        f"1 input file(s) of the chosen steps do not match the attestation: {path}; verify without --sample" in done.err
+    )
 
 
 def test_what_cannot_be_verified_is_refused(document: Any, marin: Marin) -> None:
@@ -252,7 +254,7 @@ def test_what_cannot_be_verified_is_refused(document: Any, marin: Marin) -> None
         (["--tolerance", "-1", "a.json"], 2, "'-1': give a number from 0, or GLOB=NUMBER"),
         (["c.json"], 4, "no file c.json"),
         (["script.py"], 3, "script.py is not JSON"),
-        (["a.json", "gone.py"], 4, "no script gone.py; start where the run was"),
+        (["a.json", "gone.py"], 4, "no script gone.py; start in the directory where the run"),
     ]:
         done = marin("verify", *words)
         assert (done.code, said in done.err) == (code, True), done.err
@@ -266,4 +268,4 @@ def test_a_run_that_has_not_succeeded_is_not_attested(storage: RecordedStorage, 
     (Path(b["output_path"]) / ".executor_status").unlink()
     storage.run("train-aaaaaa", [a, b], [started(2), step_ended(a), step_ended(b), ended()])
     done = marin("attest", "train")
-    assert (done.code, f"1 of its outputs are not there any more: {b['output_path']} (None)" in done.err) == (3, True)
+    assert (done.code, f"1 of its outputs no longer exist: {b['output_path']} (None)" in done.err) == (3, True)

@@ -62,4 +62,4 @@ def test_up_commands_on_the_head_and_down(machine: SshMachine) -> None:
     assert down.returncode == 0, down.stdout + down.stderr
     gone = machine.run("ssh", "--", "true")
     assert gone.returncode == 5
-    assert "did not come to its end; Ray said:" in gone.stderr
+    assert "did not finish; Ray's output:" in gone.stderr

@@ -41,10 +41,10 @@ def test_the_token_is_kept_beside_that_of_another_cluster_or_where_variables_say
     given = tmp_path / "mine" / "token"
     said = store_token("x", {"RAY_AUTH_TOKEN_PATH": str(given), "RAY_AUTH_TOKEN": "y"}, tmp_path)
     assert given.read_text() == "x"
-    assert said == f"the cluster's token is in {given}; RAY_AUTH_TOKEN is set, which goes before it"
+    assert said == f"the cluster's token is in {given}; RAY_AUTH_TOKEN is set and takes precedence"
     assert not file.exists()
     assert store_token("first", {}, tmp_path) == f"the cluster's token is in {file}"
     assert store_token("first", {}, tmp_path) == ""
-    assert store_token("second", {}, tmp_path).endswith(f"; the one that was there is in {file}.before")
+    assert store_token("second", {}, tmp_path).endswith(f"; the previous token is in {file}.before")
     assert (file.read_text(), file.with_name("auth_token.before").read_text()) == ("second", "first")
     assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}

@@ -185,7 +185,7 @@ def test_queues_share_a_process_until_it_is_lost() -> None:
     assert host.calls[-1] == ("sync", "two", TASKS, True, [])
     assert two.close() == {"w1"}
     host.answers = {"sync": None}
-    with pytest.raises(ActorLost, match="the queue one is gone: its process was started again"):
+    with pytest.raises(ActorLost, match="the queue one is gone: its process was restarted"):
         one.sync([], True, [])
     HostedQueue(backend, "three", rules)
     assert len(backend.hosts) == 1, "the process is there"
@@ -232,7 +232,7 @@ def test_workers_that_never_ask_for_work_end_it_with_their_reason() -> None:
         bench.run.work()
     assert len(bench.handles) == 6, "each was replaced, also beside one that had just nothing to do"
     bench = Bench([JobStatus.STOPPED] * 9, workers=1)
-    with pytest.raises(JobFailed, match="worker job 2 ended before it did anything"):
+    with pytest.raises(JobFailed, match="worker job 2 ended before it asked for work"):
         bench.run.work()
 
 

@@ -55,7 +55,7 @@ def test_a_preempted_worker_is_no_failure_of_its_files_and_what_was_not_begun_no
     assert numbers(queue, "w0", "b", made(1)) == [0]
     finished = queue.sync([], True, [EndedWorker("w0", preempted=True)]).finished
     assert words(finished) == {1: "succeeded", 0: "failed"}
-    assert "taken away 2 times" in finished[1].error
+    assert "preempted 2 times" in finished[1].error
     queue = filled(6, QueueRules(1, 0, 0))
     assert numbers(queue, "w0", "a", made(0)) == [1, 2, 3]
     assert numbers(queue, "w0", "a", made(1))[:2] == [2, 3]

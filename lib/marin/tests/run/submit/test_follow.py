@@ -78,9 +78,9 @@ def test_of_a_log_that_is_no_text_and_whose_file_is_not_given_either_the_place_i
     watched = Watched(server, quick, job)
     watched.reactions[LINES[:45].splitlines(keepends=True)[-2]] = lambda: job.end("SUCCEEDED", 0)
     assert watched.run() == 0
-    (said,) = [line for line in watched.said if "no UTF-8" in line]
+    (said,) = [line for line in watched.said if "not UTF-8" in line]
     assert said.endswith(
-        "all of it: session_latest/logs/job-driver-j.log of Ray's folder (usually /tmp/ray) on the node of its driver"
+        "full log: session_latest/logs/job-driver-j.log of Ray's folder (usually /tmp/ray) on the node of its driver"
     )
 
 
@@ -194,8 +194,8 @@ class Watched:
     ("changed", "failing", "said", "whole"),
     [
         (LINES, {}, ["ended early"], True),
-        ("another", {}, ["differs from what was shown", "`ray job logs --address ADDRESS j`"], False),
-        (LINES, {"/logs": 500}, ["may end before its last line", "answers 500", "`ray job logs --address"], False),
+        ("another", {}, ["differs from the output above", "`ray job logs --address ADDRESS j`"], False),
+        (LINES, {"/logs": 500}, ["may lack its last lines", "answers 500", "`ray job logs --address"], False),
     ],
     ids=["completed", "changed", "not to be had"],
 )
@@ -233,13 +233,13 @@ def test_a_cluster_that_goes_away_or_forgets_the_job_is_given_up(server: JobsSer
     watched = Watched(server, quick, Job({}, log=LINES))
     watched.reactions["line 29\n"] = lambda: server.failing.update({"j": 500, "tail": 500})
     assert watched.run() == GONE
-    assert "how it ends is not known" in watched.said[-1]
-    assert sum("GCS" in line and "then leaves with code 6" in line for line in watched.said) == 1
+    assert "its result is unknown here" in watched.said[-1]
+    assert sum("GCS" in line and "then exits with code 6" in line for line in watched.said) == 1
     server.failing.clear()
     watched = Watched(server, quick, Job({}, log=LINES))
     watched.reactions["line 29\n"] = server.jobs.clear
     assert watched.run() == GONE
-    assert "does not know job j any more" in watched.said[-1]
+    assert "no longer knows job j" in watched.said[-1]
 
 
 @pytest.mark.parametrize(

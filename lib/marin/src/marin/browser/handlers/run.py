@@ -87,7 +87,8 @@ def run_page(site: Site, request: Request) -> Response:
 
 
 def _may_change(site: Site, summary: RunSummary) -> bool:
-    """Return whether more may be recorded of a run: a bucket gets a log of events half a minute after the info file."""
+    """Return whether a run's records may still change: a bucket receives the event log half a minute after the info
+    file."""
     if summary.files.events is not None:
         return summary.state in _LIVE
     try:
@@ -106,7 +107,7 @@ def _script(stem: str) -> str:
 
 
 def _is_meant(step: RunStep, text: str) -> bool:
-    """Return whether a step's name or path contains all words. `*` and `?` are wildcards."""
+    """Return whether a step's name or path contains all words, with `*` and `?` as wildcards."""
     told = f"{step.name} {step.path}".lower()
     for word in text.lower().split():
         if "*" in word or "?" in word:
@@ -128,7 +129,7 @@ def _job(site: Site, step: RunStep) -> str | None:
 
 
 def _node_address(site: Site, run: str, grouping: str, node: Node) -> str:
-    """Return the link of a node: its step, or for a family the list of its steps."""
+    """Return the link of a node: to its step, or to the list of steps of a family."""
     if len(node.paths) == 1:
         name = site.outputs.name_of(node.paths[0])
         if name is not None:
@@ -162,7 +163,7 @@ async def run_events(site: Site, request: Request) -> Response:
 
 
 async def _until_it_has_events(site: Site, run: RunFiles) -> AsyncIterator[bytes]:
-    """Make the page of a run without an event log reload once there is one."""
+    """Reload the page of a run without an event log as soon as the log exists."""
     yield b"retry: 1000\n\n" + encode_event("hello", str(site.pace.alive))
     quiet = 0.0
     while not site.is_stopping:

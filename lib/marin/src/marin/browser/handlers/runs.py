@@ -43,7 +43,7 @@ def runs_page(site: Site, request: Request) -> Response:
 
 
 def ends_of(run: RunSummary) -> list[tuple[str, int]]:
-    """Return how the steps of a run ended, for the outcomes that occur."""
+    """Return the number of a run's steps for each outcome that occurs."""
     return [(end, run.ends[end]) for end in STEP_ENDS if run.ends and run.ends.get(end)]
 
 
@@ -85,5 +85,5 @@ def from_info_file(site: Site, request: Request) -> Response:
     path = query_text(request, "path")
     name = site.index.place.name_of(path)
     if name is None:
-        raise InvalidRequest(f"path {path[:200]!r} is no info file of a run in {site.index.place.root}")
+        raise InvalidRequest(f"path {path[:200]!r} is not an info file of a run in {site.index.place.root}")
     return RedirectResponse(address("run", run=site.index.find(name).id), 303)

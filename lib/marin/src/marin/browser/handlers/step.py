@@ -102,13 +102,13 @@ def step_page(site: Site, request: Request) -> Response:
 
 
 def _recorded(site: Site, view: RunView | None, path: str) -> Mapping[str, Any]:
-    """Return what a run's info file says about a step, for outputs without an info file."""
+    """Return a step's entry in a run's info file, for outputs without an info file."""
     steps: Sequence[Any] = () if view is None or view.problem else site.views.info(view.files)["steps"]
     return next((step for step in steps if isinstance(step, dict) and step.get("output_path") == path), {})
 
 
 def read_object(place: Confined, name: str) -> tuple[Mapping[str, Any], str | None]:
-    """Return the JSON object in a file, and what is wrong with it; ({}, None) if the file does not exist."""
+    """Return the JSON object in a file, and its problem or None; ({}, None) if the file does not exist."""
     try:
         content = place.read(name, 0, _MOST_INFO_BYTES)
     except NotFound:
@@ -119,7 +119,7 @@ def read_object(place: Confined, name: str) -> tuple[Mapping[str, Any], str | No
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
         return {}, f"{name} is damaged: {error}"
-    return (value, None) if isinstance(value, dict) else ({}, f"{name} is damaged: it holds no JSON object")
+    return (value, None) if isinstance(value, dict) else ({}, f"{name} is damaged: it is not a JSON object")
 
 
 def _text(place: Confined, name: str, most: int) -> str | None:
@@ -144,7 +144,7 @@ def _holder(place: Confined, name: str) -> str | None:
 
 
 def _is_held(place: Confined, name: str) -> bool:
-    """Return True unless the holder of an output's lease is known to have ended, or has not renewed it for long."""
+    """Return False if the holder of an output's lease has ended, or has not renewed it for long."""
     from rigging.lease.identity import HolderState, holder_state
     from rigging.lease.record import Lease
 
@@ -165,7 +165,7 @@ def _json(value: Any) -> str | None:
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        return "(nested too deeply to be shown)"
+        return "(nested too deeply to show)"
     return text if len(text) <= _MOST_CONFIG else f"{text[:_MOST_CONFIG]}\n… {len(text) - _MOST_CONFIG} characters more"
 
 
@@ -216,7 +216,7 @@ def _attempt_value(name: str, value: Any) -> Any:
 
 
 def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES) -> LogPart | None:
-    """Return the part of a log that ends at a position, in whole lines if possible; None if there is no log.
+    """Return the part of a log that ends at a position, in whole lines if possible; None without a log.
 
     Args:
         place: The storage root.
@@ -239,7 +239,7 @@ def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES)
 
 
 def log_page(site: Site, request: Request) -> Response:
-    """Show a part of a step's log, or the part before another one if a page requests it."""
+    """Show a part of a step's log, or the preceding part if a page requests it."""
     name = asked_path(request)
     end = start_of_id(request.query_params.get("end"), -1)
     part = log_part(site.outputs, f"{name}/{LOG_FILE}", None if end < 0 else end)

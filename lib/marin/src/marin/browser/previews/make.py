@@ -32,7 +32,7 @@ def make_preview(place: Confined, entry: Entry, start: int) -> Preview:
         start: The start of the shown part: a byte offset in the (uncompressed) text, or a row group of a table.
 
     Raises:
-        InvalidRequest: It cannot be shown. The message says why.
+        InvalidRequest: The file cannot be shown. The message says why.
     """
     kind, compression = kind_of(entry.name)
     if kind is Kind.TABLE:
@@ -66,9 +66,9 @@ _OPENERS: Final[dict[str, Callable[[BinaryIO], Any]]] = {
 
 
 def _decompressed(place: Confined, name: str, compression: str, start: int) -> tuple[bytes, bool]:
-    """Return a part of a compressed file's content, and whether more follows. Only that part is in memory."""
+    """Return a part of a compressed file's content, and whether more follows. Only this part is in memory."""
     if start > _MOST_SKIPPED:
-        raise InvalidRequest(f"start {start}: of compressed files the first {_MOST_SKIPPED} bytes can be shown")
+        raise InvalidRequest(f"start {start}: only the first {_MOST_SKIPPED} bytes can be shown")
     with place.open(name) as file:
         try:
             reader = _zstd(file) if compression == "zstd" else _OPENERS[compression](file)
@@ -104,7 +104,7 @@ def _filled(reader: Any, size: int) -> bytes:
 
 
 def _json_lines(content: bytes, start: int, before: int | None, after: int | None) -> Preview:
-    """Return a table if the lines are objects with few keys, else the records below each other."""
+    """Return a table if the lines are objects with few keys, else one record below the other."""
     lines = content.split(b"\n")
     if lines and not lines[-1]:
         lines.pop()

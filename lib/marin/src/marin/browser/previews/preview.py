@@ -93,9 +93,7 @@ def kind_of(name: str) -> tuple[Kind | None, str | None]:
 
 
 def is_text(head: bytes) -> bool:
-    """Return whether the beginning of a file looks like text, perhaps in another encoding or with a few damaged
-    bytes.
-    """
+    """Return whether the beginning of a file looks like text, in any encoding, with at most a few damaged bytes."""
     if b"\0" in head:
         return False
     controls = len(head) - len(head.translate(None, _CONTROLS))

@@ -60,7 +60,7 @@ def _shown_table(table: Any, group: int) -> Preview:
     group = min(group, metadata.num_row_groups - 1)
     size = metadata.row_group(group).total_byte_size
     if size > _MOST_GROUP_BYTES:
-        note = f"A row group has {size:,} bytes, more than is read for a page ({_MOST_GROUP_BYTES:,})."
+        note = f"A row group has {size:,} bytes, more than a page reads ({_MOST_GROUP_BYTES:,})."
         return Preview(
             Kind.TABLE, facts, columns=["column", "type"], rows=list(zip(names, types, strict=True)), note=note
         )
@@ -127,7 +127,7 @@ def array_preview(place: Confined, entry: Entry) -> Preview:
         version = npy.read_magic(head)
         reader = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
         if reader is None:
-            raise ValueError(f"version {version} of the format is not known")
+            raise ValueError(f"version {version} of the format is unknown")
         shape, is_fortran, kind = reader(head)
         if any(length < 0 for length in shape):
             raise ValueError(f"shape {shape} has a length below 0")

@@ -1,4 +1,4 @@
-"""Call the `ray` program in the user's terminal, or to get a command's output from the head."""
+"""Run the `ray` program in the user's terminal, or to read a command's output from the head."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ def run_in_terminal(command: RayCommand) -> int:
 
 
 def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
-    """Run a shell command on the head and return its own exit code, which `ray exec` does not pass on.
+    """Run a shell command on the head and return its exit code, which `ray exec` drops.
 
     Args:
         file: The cluster's file.
@@ -67,7 +67,7 @@ def run_on_head(file: str, text: str, on_output: Callable[[str], None]) -> int:
             if found:
                 code, begun = int(rest), False
     if code is None:
-        raise Unavailable(f"`{execute(file, text)}` did not come to its end; Ray said:\n{_words(before)}")
+        raise Unavailable(f"`{execute(file, text)}` did not finish; Ray's output:\n{_words(before)}")
     return code
 
 

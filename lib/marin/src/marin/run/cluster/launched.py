@@ -1,4 +1,4 @@
-"""The files that clusters were started with, remembered here and on their heads."""
+"""The files that started clusters, recorded here and on their heads."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ class LaunchedFiles:
         self._folder = folder / "launched"
 
     def remember(self, file: Path) -> None:
-        """Record the file as that of the running cluster."""
+        """Record the file of the running cluster."""
         self._folder.mkdir(parents=True, exist_ok=True)
         note = self._note(file)
         note.with_suffix(".new").write_bytes(file.read_bytes())
@@ -52,7 +52,7 @@ class LaunchedFiles:
 def names_on_head(shown: str) -> dict[str, Any] | None:
     """Return the names that identify the running cluster's nodes, read from its head; None if there is no head.
 
-    Ray completes a file before it stores it there, so only the names are unchanged.
+    Ray fills in the file before it stores it there, so only the names are unchanged.
     """
     try:
         code, text = read_on_head(shown, f"cat {CONFIG_FILE}")

@@ -115,7 +115,7 @@ def request_workers(file: str, counts: Mapping[str, int], types: Mapping[str, Ma
         own = next((key for key in types[name] if key.endswith("-head")), None)
         if own is None or sum(own in resources for resources in types.values()) > 1:
             raise InvalidRequest(
-                f"{name}: no resource is this type's alone; raise its min_workers and `update` instead"
+                f"{name}: no resource is unique to this type; raise its min_workers and `update` instead"
             )
         bundles += [{own: 1}] * count
     code = f"import ray.autoscaler.sdk as sdk; sdk.request_resources(bundles={json.dumps(bundles)})"

@@ -35,7 +35,7 @@ def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
     if not value or any(character.isspace() for character in value):
         raise InvalidRequest("the cluster's head has no token (RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token)")
     path = Path(environ[FILE_VARIABLE]).expanduser() if environ.get(FILE_VARIABLE) else home / DEFAULT_FILE
-    shadowed = f"; {TOKEN_VARIABLE} is set, which goes before it" if environ.get(TOKEN_VARIABLE) else ""
+    shadowed = f"; {TOKEN_VARIABLE} is set and takes precedence" if environ.get(TOKEN_VARIABLE) else ""
     before = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     if before == value:
         return ""
@@ -43,5 +43,5 @@ def store_token(value: str, environ: Mapping[str, str], home: Path) -> str:
     if before:
         write_private(path.with_name(f"{path.name}.before"), before.encode())
     write_private(path, value.encode())
-    kept = f"; the one that was there is in {path}.before" if before else ""
+    kept = f"; the previous token is in {path}.before" if before else ""
     return f"the cluster's token is in {path}{kept}{shadowed}"

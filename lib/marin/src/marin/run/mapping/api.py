@@ -42,8 +42,8 @@ def map_files(
     """Call `fn(input, path)` for each input whose output does not exist, on the workers of any fray backend.
 
     The function writes to `path`, a local file. When the function returns, the file becomes the output, atomically; on
-    object stores by one put. So an existing output is complete, and a killed run continues where it was when it is
-    started again. Short calls are batched by duration.
+    object stores by one put. So an existing output is complete, and a restarted run continues where it was killed.
+    Short calls are batched by duration.
 
     Args:
         fn: The function. It fails by raising or by returning False. Its output is in its worker's log.
@@ -54,9 +54,9 @@ def map_files(
         max_workers: Maximum number of concurrent jobs.
         resources: The resources of each job.
         environment: The environment of each job; None for the submitter's own.
-        max_retries_failure: How often a file is retried after the function failed or its process died.
-        max_retries_preemption: How often a file is retried after its machine was preempted.
-        batch_seconds: Target duration of the work that a worker gets at once.
+        max_retries_failure: Maximum number of retries of a file after the function failed or its process died.
+        max_retries_preemption: Maximum number of retries of a file after its machine was preempted.
+        batch_seconds: Target duration of one batch.
         name: Prefix of the workers' job names.
         client: The client; None for `current_client()`.
         on_progress: Called with the progress several times a second. It must be fast.
@@ -94,7 +94,7 @@ def _check(rules: QueueRules, fn: FileFunction) -> None:
 
 
 def _work(run: MapRun) -> None:
-    """Run to the end. Leave neither workers nor an incomplete manifest behind, however it ends."""
+    """Run to the end. Even after an error, leave no workers and no incomplete manifest behind."""
     try:
         run.work()
         run.stop(at_once=False)

@@ -28,7 +28,7 @@ class QueueActor:
         self._queues[name] = FileQueue(rules)
 
     def close(self, name: str) -> tuple[str, ...]:
-        """Close a queue: its workers are told to stop. Return those that have asked for work."""
+        """Close a queue and stop its workers. Return the workers that have asked for work."""
         queue = self._queues.pop(name, None)
         return () if queue is None else queue.workers
 
@@ -62,7 +62,7 @@ class HostedQueue:
         """Call `FileQueue.sync`, with the same arguments."""
         update = self._ask(typed_method(self.handle, QueueActor.sync).remote(self.name, tasks, exhausted, ended))
         if update is None:
-            raise ActorLost(f"the queue {self.name} is gone: its process was started again")
+            raise ActorLost(f"the queue {self.name} is gone: its process was restarted")
         return update
 
     def close(self) -> frozenset[str]:

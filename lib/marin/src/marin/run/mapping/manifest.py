@@ -14,7 +14,7 @@ from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem import local_path, upload_file, url_to_fs
 
 UNFINISHED = ".partial"
-"""The end of a manifest's name until all its files are finished."""
+"""The suffix of a manifest's name until all its files are finished."""
 
 _UPLOAD_SECONDS = 30.0
 _UPLOAD_SHARE = 20
@@ -23,12 +23,12 @@ _UPLOAD_SHARE = 20
 class Manifest:
     """Lines of `{"input", "output", "status", "error"}`, in the order in which the files finished.
 
-    Until `close` they are in a file beside it that ends with `.partial`. A local file grows continuously. A remote one
-    is replaced now and then, so that uploads take a small part of the time.
+    Until `close` they are in a file beside it that ends with `.partial`. A local file grows continuously. A remote file
+    is replaced now and then, to limit the time of uploads.
 
     Raises:
-        InvalidRequest: (on creation) It names no file, or cannot be created.
-        Conflict: (on creation) Another process is writing it.
+        InvalidRequest: (on creation) The manifest names no file, or cannot be created.
+        Conflict: (on creation) Another process is writing the manifest.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -95,7 +95,7 @@ def _checked(url: str | os.PathLike[str]) -> str:
 
 
 def _open_alone(path: str, url: str) -> IO[str]:
-    """Open and truncate a file for writing that no other process has open for writing."""
+    """Open and truncate a file for writing. Refuse if another process has it open for writing."""
     stream = open(path, "a", encoding="utf-8")  # noqa: SIM115
     try:
         # Not flock: that is held by all that this process forks.

@@ -88,7 +88,7 @@ class MapRun:
                 self._wait()
 
     def stop(self, at_once: bool) -> None:
-        """End the workers and the queue. Workers finish their files unless it must be immediate."""
+        """End the workers and the queue. Workers finish their files first, unless the stop is immediate."""
         came = self.queue.close() if self.queue is not None else frozenset()
         self.queue = None
         deadline = time.monotonic() + (0.0 if at_once else self.ending_seconds)
@@ -103,7 +103,7 @@ class MapRun:
         self.workers.clear()
 
     def _take(self, wanted: int) -> None:
-        """Take up to that many inputs, or those that arrive within a moment, because workers are waiting."""
+        """Take up to that many inputs, but return after a moment, because workers are waiting."""
         if self.exhausted or wanted <= 0:
             return
         deadline = time.monotonic() + _TAKING_SECONDS
@@ -117,7 +117,7 @@ class MapRun:
         self.exhausted = len(self.to_send) < wanted
 
     def _clear_folder(self, task: FileTask) -> None:
-        """Remove what a killed run's workers left beside a local output, before this run writes there."""
+        """Remove leftovers of a killed run's workers beside a local output, before this run writes there."""
         path = local_path(task.output)
         folder = "" if path is None else os.path.dirname(path)
         if folder and folder not in self.folders:
@@ -198,11 +198,11 @@ class MapRun:
                 return
 
     def _start_over(self, error: ActorLost) -> None:
-        """Replace a lost queue, whose workers end: the new one gets all files that are not known to be finished."""
+        """Replace a lost queue, whose workers end. The new queue gets all files not known to be finished."""
         self.lost_queues += 1
         if self.lost_queues > _MOST_LOST_QUEUES:
             raise error
-        logger.warning("%s: the queue is lost, starting it anew: %s", self.request.name, error)
+        logger.warning("%s: the queue is lost, restarting it: %s", self.request.name, error)
         self.stop(at_once=True)
         self.ended = SimpleQueue()
         self.to_send = list(self.unfinished.values())
@@ -214,4 +214,4 @@ def _cause_of(handle: JobHandle) -> BaseException:
         handle.wait()
     except Exception as error:
         return error
-    return JobFailed(f"worker {handle.job_id} ended before it did anything")
+    return JobFailed(f"worker {handle.job_id} ended before it asked for work")

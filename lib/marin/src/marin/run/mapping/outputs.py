@@ -48,7 +48,7 @@ class OutputWriter:
 
     @contextlib.contextmanager
     def writing(self, output: str) -> Iterator[str]:
-        """Context manager: yield a path to write to. The file is moved into place after the block, and discarded if the
+        """Context manager: yield a path to write to. The file is moved into place after the block, or discarded if the
         block raises.
 
         Other files in its folder are removed.
@@ -90,7 +90,7 @@ class OutputWriter:
 
 
 def remove_abandoned(folder: str) -> None:
-    """Remove what killed writers left in a local output folder. Running writers are unaffected."""
+    """Remove leftovers of killed writers in a local output folder. Running writers are unaffected."""
     _remove_unlocked(folder, _FOLDER)
 
 
@@ -122,7 +122,7 @@ def _lock(folder: str) -> int | None:
 
 
 def _put_in_place(place: str, path: str) -> None:
-    """Give a complete file its name. An output that exists by now, from a worker considered gone, is left as it is."""
+    """Give a complete file its name. An existing output, from a worker considered gone, is kept."""
     try:
         os.link(place, path)
         return
@@ -136,7 +136,7 @@ def _put_in_place(place: str, path: str) -> None:
 
 
 def _empty(folder: str) -> None:
-    """Remove everything that a function left there, files and folders."""
+    """Remove all files and folders that a function left there."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

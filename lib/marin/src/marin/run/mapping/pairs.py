@@ -32,7 +32,7 @@ def file_tasks(
     Args:
         inputs: Paths or URLs.
         outputs: The same number of outputs, or a function from input to output.
-        manifest: The path of the manifest, if there is one.
+        manifest: The path of the manifest; None without a manifest.
         processes: Whether workers have separate processes.
 
     Raises:
@@ -70,7 +70,7 @@ def _checked(
         origin = source if (local := local_path(source)) is None else local
         made = places.resolve(_normal(target))
         if made == places.resolve(_normal(origin)):
-            raise InvalidRequest(f"map_files: input {source!r} is its own output; it would be taken for done")
+            raise InvalidRequest(f"map_files: input {source!r} is its own output, so it would count as done")
         for what, given, at in (("input", source, origin), ("output", path, target)):
             if _normal(at) in manifests:
                 raise InvalidRequest(f"map_files: {what} {given!r} is where the manifest is written")
@@ -110,7 +110,7 @@ def _path(what: str, value: object, source: str | None = None) -> str:
 
 
 def _written_for(manifest: str | os.PathLike[str] | None) -> frozenset[str]:
-    """Return the manifest's files. One that is reached through links has both names."""
+    """Return the paths of the manifest: the given path, and the target of links."""
     if not isinstance(manifest, str | os.PathLike) or not os.fspath(manifest):
         return frozenset()
     url = os.fspath(manifest)

@@ -22,12 +22,12 @@ class FailedFile(NamedTuple):
 
 @dataclass(slots=True)
 class MapFilesResult:
-    """How many files ended in each way, and the first 100 failed ones (the manifest has all).
+    """The number of files by result, and the first 100 failed ones (the manifest has all).
 
     Args:
         total: The number of files so far.
         succeeded: Outputs that this run made.
-        existed: Outputs that were there before.
+        existed: Outputs that already existed.
         failed: Outputs that were not made.
     """
 
@@ -56,7 +56,7 @@ class MapFilesResult:
 
     def __str__(self) -> str:
         return (
-            f"{self.finished} of {self.total} files: {self.succeeded} made, {self.existed} there before, "
+            f"{self.finished} of {self.total} files: {self.succeeded} made, {self.existed} already existed, "
             f"{self.failed} failed"
         )
 

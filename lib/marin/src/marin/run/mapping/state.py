@@ -15,7 +15,7 @@ _MOST_HELD = 10_000
 class FileStatus(StrEnum):
     """How one file ended.
 
-    `existed` means that the output was already there and was not made.
+    `existed` means that the output already existed.
     """
 
     SUCCEEDED = "succeeded"
@@ -53,7 +53,7 @@ class EndedWorker(NamedTuple):
     """A worker whose job has ended.
 
     Args:
-        preempted: Whether the cause was external, so that its files are not blamed.
+        preempted: Whether the cause was external, so that its files are not charged.
         reason: The reason, for messages.
     """
 
@@ -63,7 +63,7 @@ class EndedWorker(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What a worker should do: make files, ask again later, or end."""
+    """An instruction to a worker: make files, ask again later, or end."""
 
     tasks: tuple[FileTask, ...] = ()
     stop: bool = False
@@ -74,7 +74,7 @@ class QueueUpdate(NamedTuple):
 
     Args:
         finished: Files finished since the last update.
-        wanted: How many more files the queue can take.
+        wanted: The number of further files that the queue can take.
         pending: Files that no worker has.
         stillborn: Workers among the reported ended ones that never asked for work.
     """
@@ -91,9 +91,9 @@ class QueueRules:
 
     Args:
         workers: Maximum number of workers.
-        max_retries_failure: How often a file is retried after the function failed, or after a worker that had only this
-            file failed.
-        max_retries_preemption: How often a file is retried after its worker was preempted.
+        max_retries_failure: Maximum number of retries of a file after the function failed, or a worker failed that had
+            only this file.
+        max_retries_preemption: Maximum number of retries of a file after its worker was preempted.
         batch_seconds: Target duration of one assignment.
         batch_files: Maximum number of files in one assignment.
     """
@@ -118,8 +118,8 @@ class _Entry:
 class FileQueue:
     """Assign files to workers and collect their reports. Each file is finished once.
 
-    A worker is a job, identified by name. Each start of its process is another `life`. Files whose worker crashed while
-    it had several are assigned one by one afterwards, so that only the guilty one is charged.
+    A worker is a job, identified by name. Each start of its process is another `life`. After a crash of a worker with
+    several files, they are assigned one by one, so that only the cause is charged.
     """
 
     rules: QueueRules
@@ -146,17 +146,17 @@ class FileQueue:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The workers that have asked for work and are not known to have ended."""
+        """The workers that have asked for work and have not been reported as ended."""
         return tuple(self._lives)
 
     def exchange(self, worker: str, life: str, reports: Sequence[FileReport], seconds: float) -> Assignment:
-        """Take a worker's reports and assign it more files. Files that it had and does not report were not begun.
+        """Take a worker's reports and assign it more files. Assigned files without a report count as not begun.
 
         Args:
             worker: The worker's name.
             life: The life of its process.
             reports: The results of the last assignment.
-            seconds: The total time of these.
+            seconds: The total time of these attempts.
         """
         if not self._admit(worker, life):
             for report in reports:
@@ -231,7 +231,7 @@ class FileQueue:
                 self._pending.appendleft(number)
 
     def _release(self, life: str, preempted: bool, reason: str = "") -> None:
-        """Handle the end of a process with everything it had."""
+        """Handle the end of a process that had files."""
         self._past.add(life)
         numbers = self._leases.pop(life, ())
         entries = [e for n in numbers if (e := self._entries.get(n)) is not None and e.holder == life]
@@ -239,7 +239,7 @@ class FileQueue:
             entry.holder = None
             if preempted:
                 entry.preemptions += 1
-                self._retry(entry, self._pending, f"its worker was taken away {entry.preemptions} times")
+                self._retry(entry, self._pending, f"its worker was preempted {entry.preemptions} times")
             elif len(numbers) == 1:
                 entry.failures += 1
                 why = f": {reason}" if reason else ""
@@ -248,7 +248,7 @@ class FileQueue:
                 self._alone.append(entry.task.number)
 
     def _retry(self, entry: _Entry, waiting: deque[int], end: FileReport | str) -> None:
-        """Assign the file again, or finish it if a budget is used up, by a report or for a reason."""
+        """Assign the file again, or finish it as failed if a retry budget is used up."""
         rules, number = self.rules, entry.task.number
         entry.holder = None
         if entry.failures <= rules.max_retries_failure and entry.preemptions <= rules.max_retries_preemption:
@@ -288,6 +288,6 @@ class FileQueue:
         return tuple(batch)
 
     def _is_free(self, number: int) -> bool:
-        """Return False for a file that a process considered gone has finished."""
+        """Return False if a process considered gone has finished the file."""
         entry = self._entries.get(number)
         return entry is not None and entry.holder is None

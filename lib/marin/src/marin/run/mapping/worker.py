@@ -1,4 +1,4 @@
-"""A worker of `map_files`: it gets files from the queue, makes their outputs, and reports."""
+"""A worker of `map_files`: it takes files from the queue, makes their outputs, and reports the results."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from rigging.errors import Conflict, Denied, NotFound, Unavailable
 from rigging.redaction import redact_string
 
 GONE: Final = 6
-"""Exit code: the cluster, or its record of the job, was lost while the job was followed; its end is unknown."""
+"""Exit code: contact with the cluster, or its record of the job, was lost; the job's end is unknown."""
 
 _LARGEST_CHECKED: Final = 32 << 20
 _MOST_SILENCE: Final = 600.0
 _LONGEST_RECONNECT: Final = 15.0
 BY_SIGNAL: Final = 128
-"""Exit codes of processes ended by a signal are above it."""
+"""Exit codes of processes ended by signal N are this plus N."""
 # What Ray says of a job that it remembers and whose process it does not find, and of one that went under its eyes.
 _LOST: Final = ("failed to get job supervisor", "Job supervisor actor died")
 
@@ -32,14 +32,14 @@ class FollowTimes:
 
     Args:
         poll: Interval between two status requests.
-        reconnect: Delay before the log is requested again after it broke off.
+        reconnect: Delay before the log is requested again after a broken connection.
         silence: Time without a new line before the log is requested again: a stalled connection looks like a silent
             job.
-        grace: Time for the log to end by itself after the job has.
+        grace: Time for the log to end by itself after the job's end.
         give_up: Maximum time without an answer from the cluster.
         stopping: Maximum time for a stopped job to end.
         answer: Timeout of one status request.
-        told: Time without an answer before the user is told.
+        told: Time without an answer before the user gets a message.
         node: Interval between two checks of the job's node. node_gone: Maximum time for a job on a dead node to end.
     """
 
@@ -57,7 +57,7 @@ class FollowTimes:
 
 @dataclass(slots=True)
 class _Silence:
-    """What a follower has told the user about an unresponsive cluster or a dead node."""
+    """The messages already shown about an unresponsive cluster or a dead node."""
 
     is_told: bool = False
     next_look: float = 0.0
@@ -70,7 +70,7 @@ class Follower:
     Args:
         write: Receives the job's output.
         say: Prints messages for the user.
-        auto_stop: Whether the job is stopped however this command ends; otherwise only by Ctrl-C.
+        auto_stop: Whether to stop the job at any end of this command, not only after Ctrl-C.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Follower:
         message = ""
         while True:
             if self._signal and stop_by is None:
-                self._say(f"stopping job {self._job_id} (Ctrl-C again: leave at once)")
+                self._say(f"stopping job {self._job_id} (Ctrl-C again: exit at once)")
                 stop_by = loop.time() + self._times.stopping
                 await self._ask_to_stop(stop_by)
             if stop_by is not None and loop.time() > stop_by:
@@ -166,20 +166,20 @@ class Follower:
                     silence.is_told = False
                     self._say("the cluster answers again")
             except NotFound:
-                self._say(f"the cluster does not know job {self._job_id} any more: was its head started anew?")
+                self._say(f"the cluster no longer knows job {self._job_id}: was its head restarted?")
                 return None
             except (Unavailable, Conflict, Denied) as error:
                 silent = loop.time() - heard
                 if silent > self._times.give_up:
                     self._say(f"{error}")
-                    self._say(f"job {self._job_id} may go on; how it ends is not known here")
+                    self._say(f"job {self._job_id} may continue; its result is unknown here")
                     return None
                 if silent > self._times.told and not silence.is_told:
                     silence.is_told = True
                     left = max(self._times.give_up - silent, 0)
                     self._say(
                         f"{await self._api.who_is_silent()} has not answered for {silent:.0f} s; this command waits "
-                        f"another {left:.0f} s for it, then leaves with code {GONE}; job {self._job_id} may go on"
+                        f"another {left:.0f} s for it, then exits with code {GONE}; job {self._job_id} may continue"
                     )
             else:
                 if info.ended:
@@ -195,9 +195,7 @@ class Follower:
                     await asyncio.wait_for(self._signalled.wait(), self._times.poll)
 
     async def _is_lost_with_its_node(self, info: JobInfo, silence: "_Silence") -> bool:
-        """Check now and then whether the job's node is alive. Return True if Ray has not reported the job's end for
-        long.
-        """
+        """Return True if the job's node is dead and Ray does not report the job's end in time."""
         now = asyncio.get_running_loop().time()
         if not info.node_id or now < silence.next_look:
             return False
@@ -209,11 +207,11 @@ class Follower:
             silence.node_dead_since = now
             self._say(
                 f"the node that runs job {self._job_id} is dead: its raylet does not answer; this command waits "
-                f"{self._times.node_gone:.0f} s for Ray to tell the job's end, then leaves with code {GONE}"
+                f"{self._times.node_gone:.0f} s for Ray to report the job's end, then exits with code {GONE}"
             )
         if now - silence.node_dead_since < self._times.node_gone:
             return False
-        self._say(f"Ray still says that job {self._job_id} runs: it is gone with its node")
+        self._say(f"job {self._job_id} was lost with its node, but Ray still reports it as running")
         return True
 
     async def _ask_to_stop(self, deadline: float) -> None:
@@ -270,7 +268,7 @@ class Follower:
             return False
 
     async def _complete_log(self) -> None:
-        """Compare the shown output with all that the cluster has, and show the rest."""
+        """Compare the shown output with the cluster's complete log, and show the rest."""
         if self._tail_is_whole and self._shown.length > _LARGEST_CHECKED:
             return
         all_of_it = f"`ray job logs --address {self._api.shown_address} {self._job_id}`"
@@ -278,22 +276,22 @@ class Follower:
             text = await self._api.logs(self._job_id)
         except NotText as error:
             place = await self._api.log_place(self._job_id)
-            self._say(f"the log is shown up to a byte that is no UTF-8 ({error}); all of it: {place}")
+            self._say(f"the log is shown up to a byte that is not UTF-8 ({error}); full log: {place}")
             return
         except (Unavailable, Conflict, Denied, NotFound) as error:
             if not self._tail_is_whole:
-                self._say(f"the log may end before its last line ({error}); all of it: {all_of_it}")
+                self._say(f"the log may lack its last lines ({error}); full log: {all_of_it}")
             return
         reader = Rereader(self._shown)
         missed = reader.feed(text)
         if reader.is_short or reader.differs:
-            self._say(f"the cluster's log differs from what was shown here; all of it: {all_of_it}")
+            self._say(f"the cluster's log differs from the output above; full log: {all_of_it}")
         elif missed:
-            self._say(f"the log had ended early: its last {missed} characters were fetched after the job's end")
+            self._say(f"the log ended early: its last {missed} characters were fetched after the job's end")
 
 
 def describe_end(job_id: str, info: JobInfo) -> str:
-    """Return how the job ended in words: one line, or several for a job that never started."""
+    """Describe the job's end: in one line, or several for a job that never started."""
     if info.status == "SUCCEEDED":
         return f"job {job_id} succeeded"
     if info.status == "STOPPED":
@@ -306,7 +304,7 @@ def describe_end(job_id: str, info: JobInfo) -> str:
 
 
 def exit_code(info: JobInfo, stopped_by: int = 0) -> int:
-    """Return the job's exit code; 128 + n if signal n ended the job or made this command stop it; 1 if unknown."""
+    """Return the job's exit code; 128 + n if signal n ended the job, or made this command stop it; 1 if unknown."""
     if info.status == "SUCCEEDED":
         return 0
     if info.status == "STOPPED":

@@ -1,6 +1,6 @@
 """A client of Ray's Jobs API with timeouts and errors that say what to do.
 
-It does not use `ray.job_submission`, whose requests have no timeout, so that a hanging head blocks the command forever.
+It does not use `ray.job_submission`, whose requests have no timeout: a hanging head would block the command forever.
 That client also fails on logs that are not UTF-8, and importing Ray takes four times as long as all of this.
 """
 
@@ -39,7 +39,7 @@ _WORD: Final = re.compile(r"[^\W\d_]{2}")
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """A job as the cluster describes it.
+    """The cluster's description of a job.
 
     Args:
         exit_code: None unless its process has ended by itself.
@@ -73,7 +73,7 @@ class JobsApi:
         address: The URL of the cluster's dashboard.
         origin: The source of the address, for messages.
         connect_seconds: Timeout for the server to be reachable.
-        later_address: Where to reach it after this command, for messages. Defaults to `address`.
+        later_address: The address after this command's end, for messages. Defaults to `address`.
         verbose: Whether errors include the cluster's complete answer, not only its last line.
     """
 
@@ -125,13 +125,13 @@ class JobsApi:
         except TimeoutError:
             raise self._absent(f"no answer in {2 * self._connect_seconds:g} s") from None
         except (NotFound, Conflict) as error:
-            raise self._absent(f"what answers there has no Jobs API: {error}") from None
+            raise self._absent(f"the server there has no Jobs API: {error}") from None
         if not isinstance(found, dict) or "ray_version" not in found:
-            raise self._absent("what answers there is no Ray cluster")
+            raise self._absent("the server there is not a Ray cluster")
         return str(found["ray_version"])
 
     async def has_package(self, name: str) -> bool:
-        """Return whether the cluster already has a package, which it then keeps for a while."""
+        """Return whether the cluster already has a package. If so, the cluster keeps it for a while."""
         try:
             await self._call("GET", f"/api/packages/gcs/{name}")
         except NotFound:
@@ -186,13 +186,14 @@ class JobsApi:
         return [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
 
     async def nodes(self) -> list[dict[str, Any]]:
-        """Return what the dashboard knows of each node. Raise NotFound if it has no such page."""
+        """Return the dashboard's description of each node. Raise NotFound if it has no page of nodes."""
         found = await self._call("GET", "/nodes?view=summary")
         summaries = (found.get("data") or {}).get("summary") if isinstance(found, dict) else None
         return [each for each in summaries or () if isinstance(each, dict)]
 
     def remove(self, job_id: str) -> None:
-        """Stop a job and delete it from the cluster's list. This context ends when that is done or takes too long."""
+        """Stop a job and delete it from the cluster's list. The context ends when the job is removed, or after a
+        timeout."""
         self._removals.append(asyncio.create_task(self._remove(job_id)))
 
     async def _remove(self, job_id: str) -> None:
@@ -226,7 +227,7 @@ class JobsApi:
         try:
             return "".join([text async for text in self._file(job_id, "file", 0.0)])
         except TailBroken as error:
-            raise NotText(f"it has bytes that are no UTF-8, which Ray's Jobs API cannot give; {error}") from None
+            raise NotText(f"it has bytes that are not UTF-8, which Ray's Jobs API cannot return; {error}") from None
 
     async def needs_file(self, job_id: str) -> bool:
         """Return whether a job's log must be read from its file, as `tail` and `logs` then do."""
@@ -267,10 +268,10 @@ class JobsApi:
         return False
 
     async def tail(self, job_id: str, silence: float) -> AsyncIterator[str]:
-        """Yield a job's output so far and its further output, until the server ends it.
+        """Yield a job's past and further output, until the server ends it.
 
         Raises:
-            TailBroken: The connection failed, or nothing arrived for `silence` seconds.
+            TailBroken: The connection failed, or no data arrived for `silence` seconds.
         """
         assert self._session is not None
         if job_id in self._by_file:
@@ -291,7 +292,7 @@ class JobsApi:
                     else:
                         raise TailBroken(f"it was closed with code {socket.close_code}")
         except TimeoutError:
-            raise TailBroken(f"nothing came for {silence:g} s", silent=True) from None
+            raise TailBroken(f"no data for {silence:g} s", silent=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise TailBroken(reason_of(error)) from None
 
@@ -325,17 +326,17 @@ class JobsApi:
         if status in (401, 403):
             return self._denied(status, said)
         if status == 404:
-            return NotFound(said or f"{self.address}{path} is not there")
+            return NotFound(said or f"{self.address}{path} does not exist")
         if status == 400:
             return InvalidRequest(f"the cluster refuses the request: {said}")
         if status == 413:
             return InvalidRequest(
-                f"the cluster refuses a working directory that is so large when packed: {said}; leave files out "
+                f"the cluster refuses the packed working directory as too large: {said}; leave files out "
                 "(.gitignore), or keep them in a bucket"
             )
         if _NO_AGENT in text:
-            return NotReady(f"the Ray cluster at {self.address} has nothing to start jobs with yet: {said}")
-        return Conflict(f"the cluster at {self.address} answers {status}: {said or 'nothing more'}")
+            return NotReady(f"the Ray cluster at {self.address} cannot start jobs yet: {said}")
+        return Conflict(f"the cluster at {self.address} answers {status}: {said or 'without details'}")
 
     def _denied(self, status: int, said: str) -> Denied:
         token = self._token

@@ -29,18 +29,18 @@ async def read_log_file(
 
     Args:
         request: Requests the file.
-        quiet_seconds: Seconds without a byte after which it counts as broken.
-        is_over: Returns whether the file is complete; None if it ends by itself.
+        quiet_seconds: Seconds without a byte after which the log counts as broken.
+        is_over: Returns whether the file is complete; None if the response ends by itself.
 
     Raises:
-        TailBroken: The file cannot be read, or not to its end.
+        TailBroken: The file cannot be read completely.
     """
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
     quiet = 0.0
     try:
         async with request as response:
             if response.status != 200:
-                raise TailBroken(f"its file is not given either ({response.status})")
+                raise TailBroken(f"its file cannot be read either ({response.status})")
             while True:
                 try:
                     data = await asyncio.wait_for(response.content.readany(), _LOOK_SECONDS)
@@ -49,7 +49,7 @@ async def read_log_file(
                     if is_over is not None and await is_over():
                         data = b""
                     elif quiet >= quiet_seconds:
-                        raise TailBroken(f"nothing came for {quiet:g} s", silent=True) from None
+                        raise TailBroken(f"no data for {quiet:g} s", silent=True) from None
                     else:
                         continue
                 quiet = 0.0

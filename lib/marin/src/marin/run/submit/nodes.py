@@ -1,4 +1,4 @@
-"""Facts about a cluster's nodes before a job is submitted: whether they are this machine, and what their Python has."""
+"""Check a cluster's nodes before a submission: whether they are this machine, and what their Python offers."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the Python of a cluster's head offers: ways to install packages for a job, and its MARIN_PREFIX."""
+    """The Python of a cluster's head: ways to install packages for a job, and its MARIN_PREFIX."""
 
     has_pip: bool
     has_uv: bool
@@ -127,9 +127,7 @@ async def fit_to_nodes(
 
 
 async def look(api: JobsApi, python: str, submit: Callable[[Submission], Awaitable[str]]) -> Found | None:
-    """Query the head's Python through a job, which is removed in any case. Return None if it does not answer in
-    time.
-    """
+    """Query the head's Python through a job, which is removed afterwards. Return None if it does not answer in time."""
     job_id = await submit(Submission(f"marin-look-{new_submission_id()[-8:]}", (python, "-c", _LOOK)))
     try:
         async with asyncio.timeout(LOOK_SECONDS):
@@ -172,7 +170,7 @@ def _for_this_environment(
 
 
 def is_installed(requirement: str) -> bool:
-    """Return whether this environment satisfies a requirement, or its marker excludes this environment."""
+    """Return whether this environment satisfies a requirement, or the marker excludes this environment."""
     try:
         wanted = Requirement(requirement)
         if wanted.marker is not None and not wanted.marker.evaluate():

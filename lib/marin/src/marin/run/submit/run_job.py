@@ -51,7 +51,7 @@ def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
     """Submit the job, follow it, and return the command's exit code.
 
     Raises:
-        MarinError: It was not submitted.
+        MarinError: The job was not submitted.
     """
     target = find_target(options.cluster, environ, start=options.working_dir)
     prepared = prepare(options, environ)
@@ -68,7 +68,7 @@ def submit_and_follow(options: RunOptions, environ: Mapping[str, str]) -> int:
 
 
 def prepare(options: RunOptions, environ: Mapping[str, str]) -> PreparedJob:
-    """Decide everything that is sent. Raise InvalidRequest."""
+    """Prepare the whole request. Raise InvalidRequest."""
     root = options.working_dir.resolve()
     listing = list_working_directory(root, environ)
     tables = read_pyprojects(root)
@@ -161,7 +161,7 @@ class _EarlyEnd:
         self._main = asyncio.current_task()
 
     def listen(self) -> None:
-        """Start listening. Ignored signals stay ignored, as `nohup` relies on."""
+        """Start listening. Ignored signals stay ignored, as required by `nohup`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -222,10 +222,10 @@ async def _submit_and_follow(
     shown = api.shown_address
     say(f"job {job_id} submitted")
     if target.file is not None:
-        say(f"this command's own connection ends with it; the lines below need `ray dashboard {target.file}`")
+        say(f"this command's tunnel ends with it; the commands below need `ray dashboard {target.file}`")
     say(f"dashboard: {shown}/#/jobs/{job_id}")
     say(
-        "the same by Ray's own command: "
+        "the equivalent Ray command: "
         + prepared.submission.ray_command(shown, str(options.working_dir), wait=options.wait)
     )
     if not options.wait:
@@ -236,13 +236,13 @@ async def _submit_and_follow(
 
 
 async def _end_early(api: JobsApi, job_id: str, early: _EarlyEnd, stop: bool) -> None:
-    """Stop what an interrupted submission may have created, or say how to."""
+    """Stop the job of an interrupted submission, or print how to stop it."""
     line = f"`ray job stop --address {api.shown_address} {job_id}`"
     if not early.submitting:
         say("nothing was submitted")
     elif stop:
         # Printed before stopping: a second interrupt would skip it.
-        say(f"stopping job {job_id} if it was submitted (Ctrl-C again: leave at once; {line} stops it)")
+        say(f"stopping job {job_id} if it was submitted (Ctrl-C again: exit at once; {line} stops it)")
         try:
             say(await take_back(api, job_id))
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The already shown part of a job's log: re-reading the log from its beginning shows only the rest."""
+"""Track the shown part of a job's log, so that re-reading it from the beginning shows only the rest."""
 
 import hashlib
 from collections.abc import Callable
@@ -24,10 +24,10 @@ class ShownLog:
 
 
 class Rereader:
-    """Read a log from its beginning, and show only what was not shown before.
+    """Read a log from its beginning, and show only new text.
 
     Args:
-        shown: The shown part. Only this reader may add to it until the next one is created.
+        shown: The shown part. Only this reader may add to it, until there is another reader.
     """
 
     def __init__(self, shown: ShownLog) -> None:
@@ -39,11 +39,11 @@ class Rereader:
 
     @property
     def is_short(self) -> bool:
-        """Return whether less has been read than was shown before."""
+        """Return whether the text read is shorter than the text already shown."""
         return self._left > 0
 
     def feed(self, text: str) -> int:
-        """Read on, and return how many characters were new and shown."""
+        """Read more, show the new characters, and return their number."""
         known, new = text[: self._left], text[self._left :]
         if known:
             self._digest.update(_encoded(known))

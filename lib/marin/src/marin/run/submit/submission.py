@@ -10,10 +10,10 @@ from rigging.project.code_state import CODE_VARIABLE
 from rigging.redaction import REDACTED, is_secret_name, redact_string
 
 SETUP_SECONDS: Final = 1800
-"""How long a node may take to install the packages of a job."""
+"""Timeout for a node to install a job's packages, in seconds."""
 
 ENTRYPOINT_METADATA: Final = "marin_entrypoint"
-"""Key of a job's metadata under which the resources of its entrypoint are, as JSON."""
+"""Key of a job's metadata for the resources of its entrypoint, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Submission:
     """A job to submit.
 
     Args:
-        submission_id: Its id, chosen here so that a job with an interrupted submission can be named and stopped.
+        submission_id: Its id, chosen here so that a job can be stopped after an interrupted submission.
         command: Its command as arguments.
         env_vars: Variables of the job and its tasks.
         withheld: Names of variables whose values are never shown.
@@ -96,7 +96,7 @@ class Submission:
             address: The URL of the cluster's dashboard.
             working_dir: The folder to send.
             wait: Whether the command waits for the job's end.
-            named: Whether the job gets the same id. The cluster refuses an id that it has seen.
+            named: Whether the job gets the same id. The cluster refuses an id that was used before.
         """
         words = ["ray", "job", "submit", "--address", redact_string(address), "--working-dir", working_dir]
         runtime_env = self._shown_env()

@@ -1,4 +1,4 @@
-"""A job's working directory: the files that git sees, packed in Ray's format."""
+"""Pack a job's working directory, the files that git sees, in Ray's format."""
 
 import hashlib
 import io
@@ -50,7 +50,7 @@ def list_working_directory(root: Path, environ: Mapping[str, str]) -> WorkspaceL
     """Return the files of `root` that a job receives.
 
     Raises:
-        InvalidRequest: It is a folder such as the home directory, or it is too large. The message lists the largest
+        InvalidRequest: The folder is too broad, such as the home directory, or too large. The message lists the largest
             files.
     """
     check_workspace_root(root, rules=RULES, environ=environ)
@@ -113,6 +113,6 @@ def _sources(root: Path, files: tuple[WorkspaceFile, ...], warnings: list[str]) 
             yield f"{file.path}/{inner.path.removeprefix(f'{target}/')}", inner.path, inner.executable
         if not inside:
             warnings.append(
-                f"symlink {file.path} points to nothing that can go along in its place (to {file.symlink_target}); "
+                f"symlink {file.path} points to nothing that can be sent in its place (to {file.symlink_target}); "
                 "it is left out"
             )

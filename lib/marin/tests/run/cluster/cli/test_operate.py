@@ -131,7 +131,7 @@ def test_mistakes_in_a_file_are_told_before_anything_runs(ray: FakeRay, project:
 def test_what_destroys_is_not_done_where_nobody_can_be_asked(ray: FakeRay, capsys: Output, words: list[str]) -> None:
     ray.set(running=False)
     assert main(words) == 3
-    assert "give --yes" in capsys.readouterr().err
+    assert "use --yes" in capsys.readouterr().err
     assert {call[0] for call in ray.calls()} <= {"exec"}
 
 
@@ -147,7 +147,7 @@ def test_a_command_on_the_head_has_its_own_end(
     out, err = capfd.readouterr()
     if code is None:
         assert found == 5
-        assert "did not come to its end; Ray said:\nFetched IP" in err
+        assert "did not finish; Ray's output:\nFetched IP" in err
     else:
         assert (found, out) == (code, "out\n")
 
@@ -178,7 +178,10 @@ def test_list(ray: FakeRay, project: Path, capsys: Output) -> None:
     [
         ("unpacked as nothing", "the working directory of job-1, job-2 is not on the head"),
         ("gone", "rsync-down"),
-        ("refused", "the working directory of job-1, job-2 cannot be had on the head: Failed to set up runtime env"),
+        (
+            "refused",
+            "the working directory of job-1, job-2 cannot be unpacked on the head: Failed to set up runtime env",
+        ),
     ],
 )
 def test_a_restart_is_refused(ray: FakeRay, server: JobsServer, capsys: Output, state: str, said: str) -> None:
@@ -285,8 +288,8 @@ def test_which_jobs_are_submitted_again_and_in_which_order() -> None:
     )
     assert [(each.job_id, each.package) for each in saved] == [("a", ""), ("b", ""), ("bucket", "")]
     assert {each.job_id: each.reason for each in lost} == {
-        "01000000": "it was not submitted, but connected to the cluster",
-        "modules": "its py_modules are in the memory of the head only",
+        "01000000": "it connected to the cluster without a submission",
+        "modules": "its py_modules are only in the head's memory",
     }
 
 

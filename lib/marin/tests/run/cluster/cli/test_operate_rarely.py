@@ -28,7 +28,7 @@ def test_update_of_a_cluster_that_others_started_is_asked_about(ray: FakeRay, ca
     assert main(["update"]) == 3
     said = capsys.readouterr().err
     assert "not started from here" in said
-    assert "Apply the file? There is no terminal to ask in: give --yes" in said
+    assert "Apply the file? There is no terminal to ask; use --yes" in said
     assert "up" not in [words[0] for words in ray.calls()]
     assert main(["update", "--yes"]) == 0
     assert ray.calls()[-1] == ["up", "-y", "--no-restart", FILE]
@@ -64,7 +64,7 @@ def test_a_no_and_a_wrong_word_end_a_command(ray: FakeRay, capsys: Output, monke
         confirm = Mock(side_effect=answer)
         monkeypatch.setattr("marin.run.cluster.cli.context.click.confirm", confirm)
         assert main(["down"]) == 130
-        assert confirm.call_args[0] == ("Remove all VMs of marin-us-central2, with all that runs on them?",)
+        assert confirm.call_args[0] == ("Remove all VMs of marin-us-central2, with everything that runs on them?",)
     assert "down" not in [words[0] for words in ray.calls()]
     assert main(["dwon"]) == 2
     assert "No such command 'dwon'" in capsys.readouterr().err
@@ -90,7 +90,7 @@ def test_a_type_that_has_nothing_of_its_own_cannot_be_asked_for(ray: FakeRay, pr
     file.write_text(yaml.safe_dump(config))
     for name in ("twin=2", "tpu_v4_8"):
         assert main(["add-worker", name]) == 3
-        assert "no resource is this type's alone; raise its min_workers" in capsys.readouterr().err
+        assert "no resource is unique to this type; raise its min_workers" in capsys.readouterr().err
     assert ray.calls() == []
 
 
@@ -109,7 +109,7 @@ def test_a_working_directory_that_is_not_unpacked_in_time_is_given_up_and_its_jo
             return True
 
     saved = SavedJob({"submission_id": "job-1", "entrypoint": "x"}, "_ray_pkg_1.zip")
-    with pytest.raises(Conflict, match=r"the working directory of job-1 cannot be had on the head: not in 0.01 s"):
+    with pytest.raises(Conflict, match=r"the working directory of job-1 cannot be unpacked on the head: not in 0.01 s"):
         asyncio.run(unpack_on_head(Api(), [saved], seconds=0.01))  # type: ignore[arg-type]
     assert len(stopped) == 1
     assert stopped[0].startswith(JOB_PREFIX)
@@ -126,5 +126,5 @@ def test_jobs_that_cannot_be_saved_are_named(ray: FakeRay, server: JobsServer, t
     server.jobs["lost"] = Job({"submission_id": "lost", "entrypoint": "x", "runtime_env": environment})
     assert main(["restart", "--yes"]) == 0
     said = capsys.readouterr().err
-    assert "job lost will not be submitted again: its py_modules are in the memory of the head only" in said
+    assert "job lost will not be submitted again: its py_modules are only in the head's memory" in said
     assert "0 jobs are saved in" in said

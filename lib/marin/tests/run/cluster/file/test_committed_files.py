@@ -66,7 +66,7 @@ def as_ray_up(name: str) -> Any:
 
 def test_the_files_are_as_the_generator_makes_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "--check", "--dir", str(INFRA)]) == 0
-    assert capsys.readouterr().out == f"{len(FILES)} files are as they would be made\n"
+    assert capsys.readouterr().out == f"{len(FILES)} files are up to date\n"
 
 
 @pytest.mark.parametrize("name", FILES)

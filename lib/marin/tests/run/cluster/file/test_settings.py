@@ -39,7 +39,7 @@ def folder(path: Path, settings: str = SETTINGS, template: str = TEMPLATE) -> Pa
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('zone = "us-central2-b"', 'zone = "us-central-2b"', "zone 'us-central-2b' is none; write e.g. 'us-"),
+        ('zone = "us-central2-b"', 'zone = "us-central-2b"', "zone 'us-central-2b' is not a zone; write e.g. 'us-"),
         ("[clusters.one]", '[clusters.one]\nprefix = "/data"', "prefix '/data' is in no bucket; write gs://BUCKET"),
         ('zone = "us-central2-b"\n', "", "cluster one lacks zone"),
         ('zone = "us-central2-b"', 'zone = "asia-east1-c"', "no bucket is known for region asia-east1"),
@@ -47,16 +47,20 @@ def folder(path: Path, settings: str = SETTINGS, template: str = TEMPLATE) -> Pa
         ("min = 1", "mim = 1", "a worker has an unknown key 'mim'; did you mean 'min'?"),
         ("min = 1", "min = 3", "v4-8: min 3 is above max 2"),
         ("min = 1", "min = true", "min must be a whole number, not True"),
-        ("min = 1", 'capacity = "spot"', "capacity 'spot' is none of preemptible, reserved, on-demand"),
+        ("min = 1", 'capacity = "spot"', "capacity 'spot' is not one of preemptible, reserved, on-demand"),
         ('"v4-8"', '"v4-9"', "unknown TPU type 'v4-9'; valid v4 types: v4-8, v4-16"),
         ('"v4-8", min = 1', "7", "tpu must be a text, not 7"),
         ("[clusters.one]", "[clusters.One_]", "cluster 'One_': a name has small letters"),
         ('default = "one"', 'default = "two"', "default 'two' is none of the clusters one"),
         ('default = "one"', 'default = "one"\nclutsers = 1', "unknown key 'clutsers'; did you mean 'clusters'?"),
-        ("workers = [", "workers = 3 # [", "workers 3 is no list"),
-        ("[clusters.one]", "[clusters]\none = 7\n[clusters.two]", "7 is no table"),
+        ("workers = [", "workers = 3 # [", "workers 3 is not a list"),
+        ("[clusters.one]", "[clusters]\none = 7\n[clusters.two]", "7 is not a table"),
         ("workers = [", "workers = [] # [", "cluster one: it has no workers"),
-        ("min = 1, max = 2 }", 'max = 2 }, { tpu = "v4-8", max = 1}', "two workers have one TPU type and capacity"),
+        (
+            "min = 1, max = 2 }",
+            'max = 2 }, { tpu = "v4-8", max = 1}',
+            "two workers have the same TPU type and capacity",
+        ),
         ("default =", "default", "cannot be read"),
         # They went into YAML and into what root's shell runs on each VM as they were.
         ('project = "p"', 'project = "p: {x"', "cluster one: project 'p: {x' cannot be one; write e.g. 'my-project'"),
@@ -165,11 +169,14 @@ def test_generate_makes_what_differs_and_tells_mistakes(tmp_path: Path, capsys: 
     assert not list(tmp_path.glob("marin-*one*")), "nothing was changed"
     made = [str(tmp_path / "marin-cluster.yaml"), str(tmp_path / "marin-one.yaml")]
     assert said(0).split() == made
-    assert said(0, "--check") == "2 files are as they would be made\n"
+    assert said(0, "--check") == "2 files are up to date\n"
     (tmp_path / "marin-old.yaml").write_text("cluster_name: marin-old\n")
     assert "marin-old.yaml" in said(3, "--check")
     told = said(0)
-    assert "marin-old.yaml: no cluster makes this file any more; bring its cluster down before you remove it" in told
+    assert (
+        "marin-old.yaml: no cluster in the settings generates this file; take its cluster down before you remove it"
+        in told
+    )
     assert (tmp_path / "marin-old.yaml").exists(), "nothing is removed"
     folder(tmp_path, SETTINGS.replace('tpu = "v4-8"', 'tpu = "v4-8", capacity = "reserved"'))
     assert "worker type 'tpu_v4_8' is gone: running nodes are labelled" in said(0), "a rename is warned of"

@@ -49,7 +49,7 @@ def topology(config: dict[str, Any], kind: str, shape: str) -> None:
             lambda c: node(c)["schedulingConfig"].update(preemtible=True),
             "tpu_v4_8.node_config.schedulingConfig: unknown key 'preemtible'; did you mean 'preemptible'?",
         ),
-        (lambda c: node(c).update(schedulingConfig="spot"), "schedulingConfig: 'spot' is no object"),
+        (lambda c: node(c).update(schedulingConfig="spot"), "schedulingConfig: 'spot' is not an object"),
         (lambda c: head(c)["node_config"].update(machinetype="x"), "unknown key 'machinetype'"),
         (
             lambda c: head(c)["node_config"]["disks"][0]["initializeParams"].update(diskSizeGB=1),
@@ -57,24 +57,24 @@ def topology(config: dict[str, Any], kind: str, shape: str) -> None:
         ),
         (lambda c: worker(c).update(min_workers=65), "tpu_v4_8: min_workers 65 must be from 0 to its max_workers, 64"),
         (lambda c: worker(c).update(min_workers="4"), "must be whole numbers, not '4' and 64"),
-        (lambda c: c.update(max_workers=77), "max_workers 77 is less than the types' own together, 78"),
+        (lambda c: c.update(max_workers=77), "max_workers 77 is less than the sum of the types' own, 78"),
         (lambda c: c.pop("max_workers"), "max_workers is missing: Ray would allow 2 workers in all"),
         (lambda c: c["provider"].pop("availability_zone"), "it has no availability_zone; write e.g."),
         (lambda c: c["provider"].update(availability_zone="us-east1-d"), "'us-east1-d' is not in region 'us-central2'"),
         (lambda c: c["provider"].update(zone="x"), "provider: unknown key 'zone'"),
-        (lambda c: c.update(cluster_name="Marin_1"), "cluster_name 'Marin_1': names of VMs are made of it"),
-        (lambda c: head(c)["resources"].update(CPU=8), "the head must have no work on it; write resources"),
-        (lambda c: head(c)["resources"].clear(), "no CPU, which Ray takes for all CPUs"),
+        (lambda c: c.update(cluster_name="Marin_1"), "cluster_name 'Marin_1': VM names contain it"),
+        (lambda c: head(c)["resources"].update(CPU=8), "the head must run no tasks; write resources"),
+        (lambda c: head(c)["resources"].clear(), "no CPU, so Ray uses all CPUs"),
         (lambda c: head(c)["resources"].update(TPU=4), "it has TPU: 4"),
         (lambda c: head(c).update(max_workers=1), "max_workers 1; write 0, as there is one head"),
         (lambda c: head(c)["node_config"]["scheduling"].update(provisioningModel="SPOT"), "the head must be on demand"),
         (lambda c: head(c)["node_config"].update(scheduling=[{"preemptible": True}]), "the head must be on demand"),
-        (lambda c: c.update(head_node_type="tpu_v4_8"), "a TPU may be taken away at any time"),
+        (lambda c: c.update(head_node_type="tpu_v4_8"), "a TPU may be preempted at any time"),
         (lambda c: node(c).update(acceleratorType="v4-9"), "unknown TPU type 'v4-9'; valid v4 types: v4-8"),
         (lambda c: node(c).update(acceleratorType="v9-8"), "unknown TPU type 'v9-8'"),
         (lambda c: node(c).pop("acceleratorType"), "neither a VM (machineType) nor a TPU"),
         (lambda c: topology(c, "V4", "2x2x3"), "topology '2x2x3' has 12 chips; v4 slices have 4, 8, 16"),
-        (lambda c: topology(c, "V4", "huge"), "topology 'huge' is none; write e.g. 2x2x2"),
+        (lambda c: topology(c, "V4", "huge"), "topology 'huge' is invalid; write e.g. 2x2x2"),
         (lambda c: topology(c, "V9", "2x2"), "slices have none: 'V9' is unknown"),
         (
             lambda c: node(c).update(acceleratorConfig={"type": "V4", "topology": "2x2x1"}),
@@ -87,9 +87,9 @@ def topology(config: dict[str, Any], kind: str, shape: str) -> None:
         (lambda c: worker(c)["resources"].pop("TPU-v4-8-head"), "write TPU-v4-8-head: 1"),
         (lambda c: worker(c)["resources"].update({"TPU-v4-16-head": 1}), "TPU-v4-16-head is of another TPU type"),
         (lambda c: c["available_node_types"].update({"Big": worker(c)}), "Big: nodes are labelled"),
-        (lambda c: c["available_node_types"].clear(), "available_node_types: there are none"),
-        (lambda c: c.update(head_node_type="head"), "head_node_type 'head' is none of the types: head_default"),
-        (lambda c: c.pop("head_node_type"), "head_node_type None is none of the types"),
+        (lambda c: c["available_node_types"].clear(), "available_node_types: empty"),
+        (lambda c: c.update(head_node_type="head"), "head_node_type 'head' is not one of the types: head_default"),
+        (lambda c: c.pop("head_node_type"), "head_node_type None is not one of the types"),
         # By Ray's own schema.
         (lambda c: c.update(setup_comands=[]), "('setup_comands' was unexpected)"),
         (lambda c: c.update(setup_commands="pip install x"), "setup_commands: 'pip install x' is not of type 'array'"),
@@ -146,7 +146,7 @@ def test_all_mistakes_are_told_at_once_and_each_once() -> None:
     check_cluster_file(GOOD, "my.yaml")
     assert len(find_mistakes(edited(lambda c: worker(c).update(min_workers="4")))) == 1
     text = yaml.safe_dump(edited(lambda c: c["available_node_types"].update(tpu_v4_8=None)))
-    with pytest.raises(InvalidRequest, match=r"my.yaml: available_node_types.tpu_v4_8 is no object: None"):
+    with pytest.raises(InvalidRequest, match=r"my.yaml: available_node_types.tpu_v4_8 is not an object: None"):
         parse_cluster_file(text, "my.yaml")
 
 
@@ -177,4 +177,4 @@ def test_what_would_leave_orphans_or_end_jobs_is_refused_with_the_reason(edit: E
         check_no_orphans(GOOD, edited(edit), "my.yaml")
     assert said in str(caught.value)
     assert loses in str(caught.value)
-    assert "bring the cluster down with its old file first" in str(caught.value)
+    assert "take the cluster down with its old file first" in str(caught.value)

@@ -67,7 +67,7 @@ def test_a_restart_is_not_kept_by_what_is_left(ray: FakeRay, gcp: GcpServer, cap
     put(gcp, "preempted", "PREEMPTED")
     gcp.failing = 403
     assert main(["restart", "--yes"]) == 0
-    assert "Google's APIs cannot be asked what is left of the cluster" in capsys.readouterr().err
+    assert "cannot list the cluster's remaining nodes with Google's APIs" in capsys.readouterr().err
     assert ray.calls()[-2][0] in ("up", "exec")
     assert main(["down", "--yes"]) == 5
 
@@ -100,7 +100,7 @@ class Stubborn:
 def test_they_are_asked_for_in_the_projects_zone() -> None:
     place = {"project_id": "p", "availability_zone": "us-central2-b"}
     token = {"gcp_credentials": {"type": "credentials_token", "credentials": "t"}}
-    with pytest.raises(Unavailable, match=r"Google's APIs cannot be asked what is left.*127\.0\.0\.1"):
+    with pytest.raises(Unavailable, match=r"cannot list the cluster's remaining nodes.*127\.0\.0\.1"):
         GoogleNodes({**place, **token}, endpoint="http://127.0.0.1:9").list()
     assert GoogleNodes(place).urls == (
         "https://tpu.googleapis.com/v2/projects/p/locations/us-central2-b/nodes",

@@ -1,4 +1,4 @@
-"""Parts that the cluster commands share: the cluster's file, options, output, confirmations."""
+"""Shared parts of the cluster commands: the cluster's file, options, output, confirmations."""
 
 import os
 import sys
@@ -47,9 +47,7 @@ class ClusterFile:
         check_cluster_file(self.config, self.shown)
 
     def check_names(self) -> None:
-        """Raise Conflict if running nodes have other names than the file, according to this user's notes or the
-        head.
-        """
+        """Raise Conflict if names in the file differ from those of running nodes, as recorded here or on the head."""
         running = launched_files().find(self.file) or names_on_head(self.shown)
         if running is not None:
             check_no_orphans(running, self.config, self.shown)
@@ -79,7 +77,7 @@ def cluster_option(function: F) -> F:
 
 def dry_run_option(function: F) -> F:
     """Add --dry-run to a command."""
-    return click.option("--dry-run", is_flag=True, help="Print what would be run, and run nothing.")(function)
+    return click.option("--dry-run", is_flag=True, help="Print the commands that would run, and run nothing.")(function)
 
 
 def yes_option(function: F) -> F:
@@ -98,7 +96,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidRequest(f"{question} There is no terminal to ask in: give --yes")
+        raise InvalidRequest(f"{question} There is no terminal to ask; use --yes")
     click.confirm(question, abort=True)
 
 
@@ -108,7 +106,7 @@ def say(text: str) -> None:
 
 
 def clear_leftovers(found: ClusterFile, *, preempted_only: bool = False) -> None:
-    """Delete what `ray down` left on Google Cloud (see `remove_leftovers`). Does nothing for other providers."""
+    """Delete nodes that `ray down` left on Google Cloud (see `remove_leftovers`). Do nothing for other providers."""
     provider = found.config.get("provider") or {}
     if provider.get("type") == "gcp":
         remove_leftovers(

@@ -25,9 +25,7 @@ _LOOK_SECONDS = 0.5
 @click.option("-p", "--port", type=click.IntRange(1, 65535), default=DASHBOARD_PORT, show_default=True)
 @dry_run_option
 def dashboard(cluster: str, port: int, dry_run: bool) -> None:
-    """Open a connection to the dashboard and the Jobs API until Ctrl-C. Stores the cluster's token in your
-    token file.
-    """
+    """Open a tunnel to the dashboard and the Jobs API until Ctrl-C. Store the cluster's token in your token file."""
     found = load_cluster_file(cluster)
     if dry_run:
         token = [ray_commands.execute(found.shown, ray_commands.READ_TOKEN)] if wants_token(found.config) else []
@@ -37,7 +35,7 @@ def dashboard(cluster: str, port: int, dry_run: bool) -> None:
         try:
             take_token(found)
         except MarinError as error:
-            say(f"its token cannot be had: {error}")
+            say(f"cannot fetch its token: {error}")
         with open_connection(found.target, port=port) as address:
             say(f"dashboard: {address}  (export RAY_ADDRESS={address}); Ctrl-C ends the connection")
             while _answers(port):

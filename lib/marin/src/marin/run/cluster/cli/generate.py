@@ -1,4 +1,4 @@
-"""`cluster generate`: make a project's cluster files from its settings."""
+"""`cluster generate`: generate a project's cluster files from its settings."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from rigging.errors import Conflict
 
 
 @click.command("generate")
-@click.option("--dir", "folder", metavar="DIR", help="Folder with clusters.toml; else infra of the project.")
-@click.option("--check", is_flag=True, help="Write nothing; say whether the files are as they would be made.")
+@click.option("--dir", "folder", metavar="DIR", help="Folder with clusters.toml (default: the project's infra).")
+@click.option("--check", is_flag=True, help="Write nothing; report whether the files are up to date.")
 def generate(folder: str | None, check: bool) -> None:
-    """Make the cluster files from clusters.toml and the template beside it."""
+    """Generate the cluster files from clusters.toml and the template beside it."""
     where = Path(folder) if folder else (find_project_root() or Path.cwd()) / "infra"
     files = make_files(where)
     for name, text in files.items():
@@ -29,7 +29,7 @@ def generate(folder: str | None, check: bool) -> None:
                 f"{where}: not as they would be made: {', '.join(different)}; run `python -m marin.run.cluster "
                 "generate` and remove what no cluster of clusters.toml makes any more"
             )
-        click.echo(f"{len(files)} files are as they would be made")
+        click.echo(f"{len(files)} files are up to date")
         return
     for name in differing(where, files):
         for warning in _warnings(where / name, files.get(name)):
@@ -41,7 +41,7 @@ def generate(folder: str | None, check: bool) -> None:
 def _warnings(path: Path, text: str | None) -> list[str]:
     """Return warnings about applying the file to a running cluster."""
     if text is None:
-        return ["no cluster makes this file any more; bring its cluster down before you remove it"]
+        return ["no cluster in the settings generates this file; take its cluster down before you remove it"]
     try:
         before = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError):
@@ -49,4 +49,4 @@ def _warnings(path: Path, text: str | None) -> list[str]:
     if not isinstance(before, dict):
         return []
     changes = [change for change in compare(before, yaml.safe_load(text)) if change.effect == Effect.ORPHANS]
-    return [f"{change.text} (if this cluster runs: down first, with the old file)" for change in changes]
+    return [f"{change.text} (if this cluster runs, run `down` with the old file first)" for change in changes]

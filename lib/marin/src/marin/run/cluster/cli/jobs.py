@@ -47,12 +47,12 @@ READY_SECONDS: Final = 300.0
 # Of a cluster that is being started: first and longest pause between two looks.
 _FIRST_LOOK_SECONDS: Final = 0.05
 _LAST_LOOK_SECONDS: Final = 1.0
-_CLUSTER_HELP: Final = "Cluster; else RAY_ADDRESS, else http://127.0.0.1:8265."
+_CLUSTER_HELP: Final = "Cluster (default: RAY_ADDRESS, else http://127.0.0.1:8265)."
 
 
 @click.command("jobs")
 @click.option("--cluster", metavar="NAME|FILE|URL", help=_CLUSTER_HELP)
-@click.option("--all", "every", is_flag=True, help="Those that have ended, too.")
+@click.option("--all", "every", is_flag=True, help="Include jobs that have ended.")
 @dry_run_option
 def jobs(cluster: str | None, every: bool, dry_run: bool) -> None:
     """List the jobs of a cluster: status, id, command."""
@@ -81,16 +81,18 @@ def stop_job(job_id: str, cluster: str | None, yes: bool, dry_run: bool) -> None
     if _ask(target, lambda api: api.stop(job_id)):
         say(f"job {job_id} is being stopped")
     else:
-        say(f"job {job_id} had ended")
+        say(f"job {job_id} has already ended")
 
 
 @click.command("restart")
 @cluster_option
-@click.option("--resubmit", metavar="FOLDER", help="Restart nothing; submit the jobs that a restart has saved there.")
+@click.option(
+    "--resubmit", metavar="FOLDER", help="Do not restart; submit the jobs that a restart saved in this folder."
+)
 @yes_option
 @dry_run_option
 def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> None:
-    """Restart a cluster. Running jobs are saved before and submitted again afterwards."""
+    """Restart a cluster. Running jobs are saved first and submitted again afterwards."""
     found = load_cluster_file(cluster)
     found.check()
     if dry_run:
@@ -111,7 +113,7 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
             _submit_saved(found, Path(resubmit))
             return
         found.check_names()
-        confirm(f"Restart {found.name}? All of its VMs are removed; its jobs begin anew.", yes=yes)
+        confirm(f"Restart {found.name}? All of its VMs are removed; its jobs start over.", yes=yes)
         folder = _save(found)
         try:
             expect_workers_again(found.config)
@@ -123,7 +125,7 @@ def restart(cluster: str, resubmit: str | None, yes: bool, dry_run: bool) -> Non
             take_token(found)
             _submit_saved(found, folder)
         except BaseException:
-            say(f"the jobs are saved in {folder}; submit them by: cluster restart --resubmit {folder}")
+            say(f"the jobs are saved in {folder}; submit them with: cluster restart --resubmit {folder}")
             raise
 
 
@@ -172,7 +174,8 @@ def _read_saved(folder: Path) -> list[SavedJob]:
 
 
 def _submit_saved(found: ClusterFile, folder: Path) -> None:
-    """Submit the saved jobs of a folder. Each is then crossed off, so that a second call submits only the others."""
+    """Submit the saved jobs of a folder. Each submitted job is marked, so that a second call submits only the
+    others."""
     waiting = _read_saved(folder)
     packages = {job.package: pack_all(folder / job.package) for job in waiting if job.package}
     done: list[str] = []

@@ -57,7 +57,7 @@ def list_clusters() -> None:
 @yes_option
 @dry_run_option
 def up(cluster: str, yes: bool, dry_run: bool) -> None:
-    """Start a cluster. On a running one Ray restarts and its jobs end (`update` keeps them running)."""
+    """Start a cluster. If it already runs, Ray restarts and its jobs end (`update` keeps them running)."""
     found = load_cluster_file(cluster)
     found.check()
     command = ray_commands.up(found.shown)
@@ -88,7 +88,7 @@ def update(cluster: str, yes: bool, dry_run: bool) -> None:
     if before is not None:
         check_taken_up(before, found.config, found.shown)
     else:
-        say("it was not started from here: whether all changes can be taken up is not known")
+        say("it was not started from here: whether all changes can be applied is unknown")
         confirm("Apply the file?", yes=yes)
     run(command)
     launched_files().remember(found.file)
@@ -96,8 +96,8 @@ def update(cluster: str, yes: bool, dry_run: bool) -> None:
 
 @click.command("down")
 @cluster_option
-@click.option("--workers-only", is_flag=True, help="Keep the head, which soon has its minimum of workers again.")
-@click.option("--preempted-only", is_flag=True, help="Remove slices that were preempted, and nothing that runs.")
+@click.option("--workers-only", is_flag=True, help="Keep the head, which soon starts its minimum of workers again.")
+@click.option("--preempted-only", is_flag=True, help="Remove only preempted slices; keep everything that runs.")
 @yes_option
 @dry_run_option
 def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_run: bool) -> None:
@@ -119,7 +119,7 @@ def down(cluster: str, workers_only: bool, preempted_only: bool, yes: bool, dry_
         return
     found.check_names()
     what = "the workers of" if workers_only else "all VMs of"
-    confirm(f"Remove {what} {found.name}, with all that runs on them?", yes=yes)
+    confirm(f"Remove {what} {found.name}, with everything that runs on them?", yes=yes)
     expect_workers_again(found.config)
     run(ray_commands.down(found.shown, workers_only=workers_only))
     clear_leftovers(found, preempted_only=workers_only)
@@ -142,7 +142,7 @@ def status(ctx: click.Context, cluster: str, dry_run: bool) -> None:
 
 @click.command("monitor")
 @cluster_option
-@click.option("--lines", type=int, default=100, show_default=True, help="Lines of what was said before.")
+@click.option("--lines", type=int, default=100, show_default=True, help="Number of earlier lines to print first.")
 @dry_run_option
 @click.pass_context
 def monitor(ctx: click.Context, cluster: str, lines: int, dry_run: bool) -> None:

@@ -42,7 +42,7 @@ def compare(running: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
 
 
 def check_no_orphans(running: Mapping[str, Any], new: Mapping[str, Any], origin: str) -> None:
-    """Check that a changed file still finds all nodes of the running cluster.
+    """Check that Ray still finds all nodes of the running cluster with a changed file.
 
     Args:
         running: The file that started the cluster.
@@ -50,9 +50,9 @@ def check_no_orphans(running: Mapping[str, Any], new: Mapping[str, Any], origin:
         origin: The changed file's name, for messages.
 
     Raises:
-        Conflict: Some nodes would no longer be found or removed by any command.
+        Conflict: No command would find or remove some nodes any more.
     """
-    _refuse(running, new, origin, Effect.ORPHANS, "bring the cluster down with its old file first")
+    _refuse(running, new, origin, Effect.ORPHANS, "take the cluster down with its old file first")
 
 
 def check_taken_up(running: Mapping[str, Any], new: Mapping[str, Any], origin: str) -> None:
@@ -66,7 +66,7 @@ def check_taken_up(running: Mapping[str, Any], new: Mapping[str, Any], origin: s
     Raises:
         Conflict: A change would have no effect.
     """
-    _refuse(running, new, origin, Effect.RESTART, "bring the cluster down, or restart it, with the jobs on it")
+    _refuse(running, new, origin, Effect.RESTART, "take the cluster down, or restart it, with its jobs")
 
 
 def _refuse(running: Mapping[str, Any], new: Mapping[str, Any], origin: str, least: Effect, advice: str) -> None:
@@ -84,7 +84,7 @@ def _identity(running: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ch
         yield Change(
             Effect.ORPHANS,
             f"cluster_name {old_name!r} became {name!r}: Ray finds a cluster's VMs by its name, so the running ones "
-            "would stay as orphans, and a second cluster start beside them",
+            "would become orphans, and a second cluster would start",
         )
     for key, section in _IDENTITY.items():
         before, after = running.get(section, {}).get(key), new.get(section, {}).get(key)
@@ -92,7 +92,7 @@ def _identity(running: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ch
             yield Change(
                 Effect.ORPHANS,
                 f"{section}.{key} {before!r} became {after!r}: Ray would not look there for the running VMs any more, "
-                "which would stay as orphans",
+                "which would become orphans",
             )
     if running.get("head_node_type") != new.get("head_node_type"):
         yield Change(
@@ -116,7 +116,7 @@ def _types(running: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Chang
             yield Change(
                 Effect.ORPHANS,
                 f"worker type {name!r} {what}: running nodes are labelled with their type's name, so these would "
-                f"stay as orphans{'' if twin else '; keep the type, with max_workers: 0, until none is left'}",
+                f"become orphans{'' if twin else '; keep the type, with max_workers: 0, until none is left'}",
             )
             continue
         yield from _type(name, old, new_types[name])
@@ -130,7 +130,7 @@ def _type(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator
         if key in _TYPE_TAKEN_UP:
             yield Change(Effect.TAKEN_UP, f"{name}.{key}: {old.get(key)!r} became {new.get(key)!r}")
         else:
-            yield Change(Effect.RESTART, f"{name}.{key} changed: nodes that run keep what they were started with")
+            yield Change(Effect.RESTART, f"{name}.{key} changed: running nodes keep their old settings")
 
 
 def _others(running: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""The keys that Google Cloud's APIs accept in a node_config, which Ray passes on unchecked.
+"""The keys that Google Cloud's APIs accept in a node_config, which Ray does not check.
 
 Neither Ray nor Google's client checks for typos: the API refuses them when a node is created, long after `ray up`. The
 names come from the discovery documents "tpu v2" and "compute v1"; a test compares them.

@@ -61,7 +61,7 @@ def worker_resources(tpu: str, visible_cpus: int) -> dict[str, int]:
 
 
 def _history(kept: bool) -> dict[str, str]:
-    """Return where the head keeps its state: a folder of its VM, or in memory."""
+    """Return the location of the head's state: a folder of its VM, or memory."""
     if not kept:
         return {"history_mount": "", "history_folder": "", "history_storage": ""}
     return {

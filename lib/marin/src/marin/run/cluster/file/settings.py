@@ -62,7 +62,7 @@ class WorkerSettings:
         if self.min > self.max:
             raise InvalidRequest(f"{self.tpu}: min {self.min} is above max {self.max}")
         if self.capacity not in tuple(Capacity):
-            raise InvalidRequest(f"{self.tpu}: capacity {self.capacity!r} is none of {', '.join(Capacity)}")
+            raise InvalidRequest(f"{self.tpu}: capacity {self.capacity!r} is not one of {', '.join(Capacity)}")
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class ClusterSettings:
     """A cluster.
 
     Args:
-        name: Its readable name. On Google Cloud and as a file it is `marin-NAME`.
+        name: Its readable name. The name on Google Cloud and of the file is `marin-NAME`.
         zone: The zone of all its nodes, e.g. "us-central2-b".
         image: Container image, with the same Ray as the cluster's users.
         head_image: Boot image of the head's VM.
@@ -109,7 +109,7 @@ class ClusterSettings:
         if not _NAME.fullmatch(self.name):
             raise InvalidRequest(f"cluster {self.name!r}: a name has small letters, digits and -, 31 at most")
         if not _ZONE.fullmatch(self.zone):
-            raise InvalidRequest(f"cluster {self.name}: zone {self.zone!r} is none; write e.g. 'us-central2-b'")
+            raise InvalidRequest(f"cluster {self.name}: zone {self.zone!r} is not a zone; write e.g. 'us-central2-b'")
         if not self.prefix and self.region not in REGION_TO_DATA_BUCKET:
             known = ", ".join(REGION_TO_DATA_BUCKET)
             raise InvalidRequest(
@@ -121,7 +121,7 @@ class ClusterSettings:
             raise InvalidRequest(f"cluster {self.name}: it has no workers")
         names = [worker.name for worker in self.workers]
         if len(set(names)) < len(names):
-            raise InvalidRequest(f"cluster {self.name}: two workers have one TPU type and capacity: {names}")
+            raise InvalidRequest(f"cluster {self.name}: two workers have the same TPU type and capacity: {names}")
         for field, (allowed, example) in _TEXTS.items():
             if not allowed.fullmatch(getattr(self, field)):
                 raise InvalidRequest(
@@ -184,7 +184,7 @@ def parse_settings(found: Mapping[str, Any]) -> Settings:
         table = {**common, **_table(given, f"cluster {name}")}
         workers = table.pop("workers", ())
         if not isinstance(workers, Sequence) or isinstance(workers, str):
-            raise InvalidRequest(f"cluster {name}: workers {workers!r} is no list")
+            raise InvalidRequest(f"cluster {name}: workers {workers!r} is not a list")
         made = tuple(_build(WorkerSettings, _table(each, "a worker"), f"cluster {name}: a worker") for each in workers)
         clusters[name] = _build(ClusterSettings, {**table, "name": name, "workers": made}, f"cluster {name}")
     default = found.get("default")
@@ -199,7 +199,7 @@ def check_keys(found: Mapping[str, Any], known: Sequence[str], owner: str) -> No
     Args:
         found: The keys to check.
         known: The allowed keys.
-        owner: What the keys belong to, for messages.
+        owner: The owner of the keys, for messages.
 
     Raises:
         InvalidRequest: A key is unknown. The message suggests the nearest known one.
@@ -213,7 +213,7 @@ def check_keys(found: Mapping[str, Any], known: Sequence[str], owner: str) -> No
 
 def _table(found: object, owner: str) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise InvalidRequest(f"{owner}: {found!r} is no table")
+        raise InvalidRequest(f"{owner}: {found!r} is not a table")
     return found
 
 

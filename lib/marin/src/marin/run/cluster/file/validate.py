@@ -37,17 +37,17 @@ def find_mistakes(config: Mapping[str, Any]) -> list[str]:
     found = [*_number_mistakes(config, types)]
     head = config.get("head_node_type")
     if types and head not in types:
-        found.append(f"head_node_type {head!r} is none of the types: {', '.join(map(str, types))}")
+        found.append(f"head_node_type {head!r} is not one of the types: {', '.join(map(str, types))}")
     provider = config.get("provider") or {}
     if provider.get("type") == "gcp":
         found += _provider_mistakes(provider)
         if not _CLUSTER_NAME.fullmatch(str(config.get("cluster_name", ""))):
             found.append(
-                f"cluster_name {config.get('cluster_name')!r}: names of VMs are made of it, so it has small letters, "
-                "digits and -, 38 at most"
+                f"cluster_name {config.get('cluster_name')!r}: VM names contain it, so use at most 38 small letters, "
+                "digits and -"
             )
         if not types:
-            found.append("available_node_types: there are none")
+            found.append("available_node_types: empty")
         for name, node_type in types.items():
             found += _type_mistakes(str(name), node_type, is_head=name == head)
     # Of one place our own words are enough.
@@ -87,14 +87,14 @@ def _number_mistakes(config: Mapping[str, Any], types: Mapping[str, Any]) -> Ite
         yield "max_workers is missing: Ray would allow 2 workers in all"
     elif isinstance(total, int) and total < sum(most.values()):
         yield (
-            f"max_workers {total} is less than the types' own together, {sum(most.values())}: "
-            "some could never have as many as they say"
+            f"max_workers {total} is less than the sum of the types' own, {sum(most.values())}: "
+            "some types could never reach their maximum"
         )
 
 
 def _type_mistakes(name: str, node_type: Mapping[str, Any], *, is_head: bool) -> Iterator[str]:
     if not _LABEL.fullmatch(name):
-        yield f"{name}: nodes are labelled with a type's name, so it has small letters, digits, _ and -, 63 at most"
+        yield f"{name}: nodes are labelled with the type's name, so use at most 63 small letters, digits, _ and -"
     config, resources = node_type.get("node_config"), node_type.get("resources") or {}
     if not isinstance(config, Mapping):
         yield f"{name}: it has no node_config"
@@ -112,7 +112,7 @@ def _key_mistakes(config: object, known: Mapping[str, frozenset[str]], owner: st
         for index, each in enumerate(config):
             yield from _key_mistakes(each, known, f"{owner}[{index}]", path)
     elif not isinstance(config, Mapping):
-        yield f"{owner}: {config!r} is no object"
+        yield f"{owner}: {config!r} is not an object"
     else:
         yield from _unknown(config, known[path], owner)
         for key, value in config.items():
@@ -133,11 +133,11 @@ def _head_mistakes(
     name: str, node_type: Mapping[str, Any], config: Mapping[str, Any], resources: Mapping[str, Any]
 ) -> Iterator[str]:
     if "machineType" not in config:
-        yield f"{name}: the head must be a VM with a machineType; a TPU may be taken away at any time"
+        yield f"{name}: the head must be a VM with a machineType; a TPU may be preempted at any time"
     work = {key: amount for key, amount in resources.items() if amount}
     if "CPU" not in resources or work:
-        shown = ", ".join(f"{key}: {amount}" for key, amount in work.items()) or "no CPU, which Ray takes for all CPUs"
-        yield f'{name}: the head must have no work on it; write resources: {{"CPU": 0}} (it has {shown})'
+        shown = ", ".join(f"{key}: {amount}" for key, amount in work.items()) or "no CPU, so Ray uses all CPUs"
+        yield f'{name}: the head must run no tasks; write resources: {{"CPU": 0}} (it has {shown})'
     if node_type.get("max_workers", 0):
         yield f"{name}: the head's type has max_workers {node_type['max_workers']}; write 0, as there is one head"
     scheduling = config.get("scheduling")
@@ -182,7 +182,7 @@ def _topology(config: Mapping[str, Any]) -> TpuTopologyInfo:
     generation = str(given["type"]).lower().replace("v5lite_pod", "v5litepod")
     text = str(given["topology"])
     if not _TOPOLOGY.fullmatch(text):
-        raise InvalidRequest(f"topology {text!r} is none; write e.g. 2x2x2 or 4x4")
+        raise InvalidRequest(f"topology {text!r} is invalid; write e.g. 2x2x2 or 4x4")
     chips = 1
     for side in text.split("x"):
         chips *= int(side)

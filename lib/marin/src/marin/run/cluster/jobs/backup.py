@@ -17,7 +17,7 @@ class SavedJob:
 
     Args:
         body: The request that submits it.
-        package: The name of its working directory, which is on the head; empty if it has none, or one in a bucket.
+        package: The name of its working directory on the head; empty without one, or if it is in a bucket.
     """
 
     body: Mapping[str, Any]
@@ -52,9 +52,9 @@ def select_jobs(described: Iterable[Mapping[str, Any]]) -> tuple[list[SavedJob],
         job_id = job.get("submission_id")
         runtime_env = job.get("runtime_env") or {}
         if job.get("type") != "SUBMISSION" or not job_id:
-            lost.append(LostJob(str(job_id or job.get("job_id")), "it was not submitted, but connected to the cluster"))
+            lost.append(LostJob(str(job_id or job.get("job_id")), "it connected to the cluster without a submission"))
         elif any(str(each).startswith(_CODE) for each in runtime_env.get("py_modules") or ()):
-            lost.append(LostJob(str(job_id), "its py_modules are in the memory of the head only"))
+            lost.append(LostJob(str(job_id), "its py_modules are only in the head's memory"))
         else:
             saved.append(_saved(job, runtime_env))
     return saved, lost

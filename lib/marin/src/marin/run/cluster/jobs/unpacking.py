@@ -1,6 +1,6 @@
-"""Unpack jobs' working directories on a cluster's head, from where they can be copied.
+"""Unpack jobs' working directories on a cluster's head, to copy them from there.
 
-A job's own process may run elsewhere, or not yet. Its directory is then only in the cluster's memory, packed.
+If a job's process runs elsewhere or has not started, its directory is only in the cluster's memory, packed.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def unpack_on_head(api: JobsApi, jobs: Iterable[SavedJob], *, seconds: flo
         ended = await _run(api, package, seconds)
         if ended is None or ended.status != "SUCCEEDED":
             why = f"not in {seconds:g} s" if ended is None else ended.message or ended.status
-            raise Conflict(f"the working directory of {', '.join(names)} cannot be had on the head: {why}")
+            raise Conflict(f"the working directory of {', '.join(names)} cannot be unpacked on the head: {why}")
 
 
 async def _run(api: JobsApi, package: str, seconds: float) -> JobInfo | None:

@@ -104,7 +104,7 @@ def _check(response: Any) -> None:
 
 
 def _message(reason: object) -> str:
-    return f"Google's APIs cannot be asked what is left of the cluster: {reason}"
+    return f"cannot list the cluster's remaining nodes with Google's APIs: {reason}"
 
 
 @contextlib.contextmanager

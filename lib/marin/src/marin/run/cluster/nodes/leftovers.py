@@ -1,7 +1,7 @@
 """Nodes of a Google Cloud cluster that Ray no longer sees: preempted slices, stopped and broken VMs.
 
-Ray's provider only looks at nodes that start or run. A preempted slice stays on Google's list, replaced and useless,
-and `ray down` ignores it. It also ignores VMs that are stopped, or under repair and soon running again.
+Ray's provider only sees nodes that start or run. `ray down` therefore ignores preempted slices, which stay on Google's
+list, and VMs that are stopped or under repair.
 """
 
 import time
@@ -43,9 +43,7 @@ class CloudNodes(Protocol):
         """Return all nodes, of any cluster. Raise Unavailable."""
 
     def delete(self, node: CloudNode) -> None:
-        """Request the deletion of a node. A node that is gone or cannot be deleted now is no error. Raise
-        Unavailable.
-        """
+        """Request the deletion of a node. Ignore a node that is gone or cannot be deleted now. Raise Unavailable."""
 
 
 def select_leftovers(nodes: Sequence[CloudNode], cluster: str, *, preempted_only: bool) -> list[CloudNode]:

@@ -1,6 +1,4 @@
-"""Ray's record of machines outside any cloud (provider `local`), which notes the ones that an earlier `ray down`
-stopped.
-"""
+"""Ray's record of machines outside any cloud (provider `local`) that an earlier `ray down` stopped."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +7,7 @@ from typing import Any
 
 
 def expect_workers_again(config: Mapping[str, Any]) -> None:
-    """Make the next `ray down` of these machines stop each of them, even if an earlier one has stopped it.
+    """Make the next `ray down` stop each of these machines, even if an earlier one stopped it.
 
     When a cluster restarts, Ray updates its record on the operator's side only for the head (Ray 2.60). A second `ray
     down` would skip the workers and leave their containers running.
