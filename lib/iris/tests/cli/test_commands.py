@@ -5,13 +5,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import call
 
 import pytest
 
 from iris.cli.job.commands import in_tree_order, tasks_text
-from iris.client import QueryResult, SilentAttempt, TaskStatus, UserBudgetStatus, WorkerStatus
+from iris.client import AttemptUsage, QueryResult, SilentAttempt, TaskStatus, UserBudgetStatus, WorkerStatus
 from iris.client.tokens import UserTokenStatus
+from iris.client.types import WorkerAttempt
 from iris.cluster.types import JobState, PriorityBand, TaskState
 from rigging.errors import Denied
 from support.iris.cli import Client, Iris, job
@@ -256,6 +258,61 @@ def test_workers_are_taken_out_of_use_and_back(iris: Iris, client: Client) -> No
     assert iris("cluster", "worker", "cordon", "w11") == (4, "", "no worker 'w11'; did you mean 'w1'?\n")
     assert "`iris cluster worker list` shows what there is" in worker("drain", "zebra")
     assert operator.mock_calls == []
+
+
+def drained(*attempts: str, **fields: Any) -> WorkerStatus:
+    left = tuple(WorkerAttempt(name, "stopping") for name in attempts)
+    return replace(WorkerStatus("w1", True, 4, 2**30, 2**30, "", 2, 2**29, 1, attempts=left), **fields)
+
+
+@pytest.mark.parametrize(
+    ("looks", "words", "code", "said"),
+    [
+        (
+            [["/a/b/0:0", "/a/b/1:0"], ["/a/b/1:0"], []],
+            "--wait",
+            0,
+            ["waiting for 2 attempts on w1", "nothing is left on w1"],
+        ),
+        (
+            [["/a/b/0:0"]] * 9,
+            "--wait --deadline 3s",
+            7,
+            ["waiting for 1 attempt on w1", "worker w1 still has /a/b/0:0"],
+        ),
+        ([[]], "--wait", 0, ["nothing is left on w1"]),
+        ([], "--deadline 3s", 2, ["Error: --deadline says nothing without --wait: give both, or neither"]),
+        ([], "", 0, ["worker w1 is drained: drained by an operator; nothing ran there"]),
+    ],
+)
+def test_draining_waits_until_nothing_is_left_or_the_deadline(
+    looks: list[list[str]], words: str, code: int, said: list[str], iris: Iris, client: Client
+) -> None:
+    client.operator.cordon.return_value = []
+    client.looks = iter([drained(*names)] for names in looks)
+    found, _, shown = iris("cluster", "worker", "drain", "w1", *words.split())
+    assert (found, [line.removeprefix("iris: ") for line in shown.splitlines()][-len(said) :]) == (code, said)
+
+
+def test_a_worker_is_described(iris: Iris, client: Client) -> None:
+    use = AttemptUsage("/a/b/0:0", "w1", cpu_cores=1.5, memory_bytes=2**28)
+    attempts = WorkerAttempt("/a/b/0:0", "running", use), WorkerAttempt("/a/b/1:0", "stopping")
+    told = {"version": "0.1.0", "protocol_version": 3, "cordoned_by": "admin bob", "cordoned_at_ms": 1_000}
+    worker = drained(attributes={"zone": "a"}, cordon_reason="bad fan", address="10.0.0.2", **told)
+    client.looks = iter([[replace(worker, attempts=attempts)]] * 2 + [[]])
+    ended = ("/a/c/0:1", "failed", 1_000, "exit code 1")
+    client.answers["'w1'"] = QueryResult(("attempt_id", "state", "finished_at_ms", "error"), (ended,), False)
+    _, out, _ = iris("cluster", "worker", "describe", "w1", now_ms=2_000)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert {"state: cordoned", "address: 10.0.0.2", "version: 0.1.0 (protocol 3)", "zone a"} <= set(lines)
+    assert any(line.startswith("cordoned: bad fan (by admin bob, ") for line in lines)
+    assert {"cpu 4 2 1.50", "memory 1 GiB 512 MiB 256 MiB", "disk 1 GiB 0 B 0 B"} <= set(lines)
+    assert {"/a/b/0:0 running 1.50 256 MiB", "/a/b/1:0 stopping - -"} <= set(lines)
+    assert (lines[-1].startswith("/a/c/0:1 failed"), lines[-1].endswith("exit code 1")) == (True, True)
+    client.answers.clear()
+    shown = json.loads(iris("cluster", "worker", "describe", "w1", "--json")[1])
+    assert (shown["attempts"][1]["state"], shown["ended"]) == ("stopping", [])
+    assert iris("cluster", "worker", "describe", "w11") == (4, "", "no worker 'w11'; did you mean 'w1'?\n")
 
 
 def test_the_list_of_workers(iris: Iris, client: Client) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class CliContext:
     verbose: bool = False
     ask: Callable[[str], bool] = ask
     is_interactive: Callable[[], bool] = is_interactive
+    sleep: Callable[[float], object] = time.sleep
+    clock: Callable[[], float] = time.monotonic
 
     def target(self) -> "ClusterTarget":
         """Return the chosen cluster. Raise InvalidRequest or NotFound."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from iris.client.connection.calls import JobCalls
 from iris.client.connection.connection import QUERY_TIMEOUT, Connection
 from iris.client.connection.waiting import poll_jobs, wait_jobs
-from iris.client.connection.wire import cluster_status, job_status, query_result, task_status
+from iris.client.connection.wire import cluster_status, job_status, query_result, task_status, worker_with_attempts
 from iris.client.job import Job
 from iris.client.logs.stream import LogSelection, read_logs
 from iris.client.types import (
@@ -15,12 +15,13 @@ from iris.client.types import (
     QueryResult,
     TaskLogEntry,
     TaskStatus,
+    WorkerStatus,
     log_entries,
 )
 from iris.cluster.types import JobName, JobState
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logfilter import LineChoice
-from rigging.arguments import as_list
+from rigging.arguments import as_list, as_texts
 from rigging.errors import InvalidRequest
 from rigging.text.quantities import check_count, check_seconds
 from rigging.timing import Timestamp
@@ -201,6 +202,15 @@ class ClusterReader:
         """Return the controller and its workers. With `all_workers`, include known workers that are gone."""
         request = pb.ClusterStatusRequest(all_workers=all_workers)
         return cluster_status(self._connection.ask(lambda c: c.cluster.Status, request))
+
+    def workers(self, worker_ids: Sequence[str]) -> list[WorkerStatus]:
+        """Return these workers with their attempts, gone or not. Unknown ones are left out."""
+        names = as_texts(worker_ids, "worker_ids")
+        if not names:
+            return []
+        request = pb.ClusterStatusRequest(worker_ids=names)
+        reply = self._connection.ask(lambda c: c.cluster.Status, request)
+        return [worker_with_attempts(worker) for worker in reply.workers]
 
     def query(self, sql: str, max_rows: int = 0) -> QueryResult:
         """Return the answer to one SELECT over the controller's tables (docs/query.md).

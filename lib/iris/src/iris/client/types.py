@@ -253,6 +253,15 @@ def _log_entry(line: LogLine, data: bytes) -> TaskLogEntry:
     return TaskLogEntry(Timestamp.from_ms(line.at_ms), JobName.known(line.task_id), source, text, line.attempt, key)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerAttempt(Record):
+    """An attempt that holds resources of a worker. `state` is a task's state, or "stopping"."""
+
+    attempt_id: str
+    state: str
+    usage: AttemptUsage | None = None
+
+
 FAR_CLOCK_MS: Final = 5000
 
 
@@ -285,6 +294,13 @@ class WorkerStatus(Record):
     clock_error_ms: int = 0
     rival_address: str = ""
     """Address of another host whose request for its session was refused in the last minute; empty for none."""
+    cordoned_by: str = ""
+    """Who cordoned it, like "admin root"; empty if the controller did, or if it is not known."""
+    cordoned_at_ms: int = 0
+    committed_disk_bytes: int = 0
+    committed_devices: int = 0
+    attempts: tuple[WorkerAttempt, ...] | None = None
+    """The attempts there; None unless asked for (`IrisClient.workers`)."""
 
     @property
     def has_far_clock(self) -> bool:

@@ -179,7 +179,7 @@ class Controller:
         """
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children))
 
-    async def cordon(self, worker_id: WorkerId, reason: str, drain: bool) -> list[AttemptId]:
+    async def cordon(self, worker_id: WorkerId, reason: str, drain: bool, by: str = "") -> list[AttemptId]:
         """Assign no new attempts to a worker. With `drain`, also move its attempts away, and return them.
 
         Raise NotFound, and InvalidRequest without a reason.
@@ -188,11 +188,12 @@ class Controller:
             worker_id: The worker.
             reason: The reason, shown with the worker.
             drain: Move its live attempts elsewhere.
+            by: Who asks, shown with the reason.
         """
 
         def decide(transaction: Transaction) -> list[AttemptId]:
             before = [booking.attempt_id for booking in transaction.view.attempts_on(worker_id) if not booking.stopping]
-            transaction.apply(WorkerCordoned(worker_id, reason, drain))
+            transaction.apply(WorkerCordoned(worker_id, reason, drain, by))
             return before if drain else []
 
         return await self.engine.decide(decide)

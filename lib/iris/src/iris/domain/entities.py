@@ -112,6 +112,7 @@ class Worker:
         last_seen_at_ms: When it connected, or its session ended.
         cordon_reason: Why it gets no new assignments; empty if it is not cordoned. Survives reconnections.
         strikes: The number of consecutive attempts that ended by a fault of the host: a failed start or a device error.
+        cordoned_by: Who cordoned it, like "admin root"; empty if the controller did. cordoned_at_ms: 0 if unknown.
         trouble: Why it reports that it cannot start anything now; empty if it can. Not stored.
     """
 
@@ -125,6 +126,8 @@ class Worker:
     strikes: int = 0
     is_late: bool = False
     trouble: str = ""
+    cordoned_by: str = ""
+    cordoned_at_ms: int = 0
 
     @property
     def is_open(self) -> bool:

@@ -193,11 +193,12 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCordoned:
-    """The worker gets no new attempts. With `drain` its running ones are moved elsewhere, too."""
+    """The worker gets no new attempts. With `drain` its running ones are moved elsewhere, too. `by` says who asked."""
 
     worker_id: WorkerId
     reason: str
     drain: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

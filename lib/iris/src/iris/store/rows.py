@@ -36,6 +36,7 @@ TASK_COLUMNS: Final = (
 )  # fmt: skip
 WORKER_COLUMNS: Final = (
     "worker_id", "instance_id", "capacity", "attributes", "last_seen_at_ms", "cordon_reason", "strikes",
+    "cordoned_by", "cordoned_at_ms",
 )  # fmt: skip
 BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
 USAGE_COLUMNS: Final = ("user", "use", "at_ms")
@@ -131,6 +132,8 @@ def worker_row(worker: Worker) -> Row:
         worker.last_seen_at_ms,
         worker.cordon_reason,
         worker.strikes,
+        worker.cordoned_by,
+        worker.cordoned_at_ms,
     )
 
 
@@ -145,6 +148,8 @@ def worker_of(row: Row) -> Worker:
         last_seen_at_ms=row[4],
         cordon_reason=row[5],
         strikes=row[6],
+        cordoned_by=row[7],
+        cordoned_at_ms=row[8],
     )
 
 

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from iris.client.connection import wire
 from iris.client.plan import JobLimits, JobPlan, spec_of
-from iris.client.types import JobStatus, LogLine, SilentAttempt, TaskStatus
+from iris.client.types import JobStatus, LogLine, SilentAttempt, TaskStatus, WorkerAttempt
 from iris.cluster.constraints import region_constraint
 from iris.cluster.types import (
     CoschedulingConfig,
@@ -95,6 +95,12 @@ def test_the_status_of_a_cluster_and_its_workers() -> None:
     assert (first.cpu, first.memory_bytes, first.disk_bytes, first.device) == (2.5, 7, 9, "8 gpu H100")
     assert (first.committed_cpu, first.committed_memory_bytes, first.attributes) == (1.5, 3, {"zone": "z"})
     assert (second.device, second.connected, second.is_late) == ("", False, False)
+    use = filled(pb.AttemptUsage())
+    attempts = [pb.WorkerAttempt(attempt_id="/a/b/0:0", state="running", usage=use), pb.WorkerAttempt(state="stopping")]
+    assert wire.worker_with_attempts(pb.WorkerInfo(attempts=attempts)).attempts == (
+        WorkerAttempt("/a/b/0:0", "running", wire.attempt_usage(use)),
+        WorkerAttempt("", "stopping"),
+    )
 
 
 def test_budgets_checkpoints_and_answers() -> None:

@@ -131,6 +131,10 @@ def test_workers_that_are_gone_are_told_when_asked_for(controller: RunningContro
     def workers(all_workers: bool = False) -> list[pb.WorkerInfo]:
         return list(user.cluster.Status(pb.ClusterStatusRequest(all_workers=all_workers)).workers)
 
+    def attempts() -> list[tuple[str, str]]:
+        (info,) = user.cluster.Status(pb.ClusterStatusRequest(worker_ids=["w1", "w2"])).workers
+        return [(attempt.attempt_id, attempt.state) for attempt in info.attempts]
+
     with ScriptedWorker(controller.address, controller.worker_token("w1"), **given) as worker:
         user.submit("/ann/a", memory_bytes=1, replicas=2)
         worker.wait_for_start("/ann/a/1:0")
@@ -140,8 +144,12 @@ def test_workers_that_are_gone_are_told_when_asked_for(controller: RunningContro
         assert info.capacity == capacity
         assert (dict(info.attributes)["zone"], info.connected, info.is_late) == ("z", True, False)
         assert (info.running_tasks, info.committed.cpu_millis, info.committed.memory_bytes) == (2, 2000, 2)
-        assert (info.cordon_reason, info.strikes) == ("", 0)
+        assert (info.cordon_reason, info.strikes, len(info.attempts)) == ("", 0, 0)
+        assert attempts() == [("/ann/a/0:0", "running"), ("/ann/a/1:0", "assigned")]
+        admin.cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w1", reason="bad fan"))
+        assert (workers()[0].cordoned_by, workers()[0].cordoned_at_ms > 1_700_000_000_000) == ("admin root", True)
         user.stop("/ann/a")
+        assert attempts() == [("/ann/a/0:0", "stopping"), ("/ann/a/1:0", "stopping")]
         assert workers()[0].running_tasks == 0, "what is being stopped does not count"
         assert workers()[0].committed.cpu_millis == 2000, "but holds its place"
     eventually(lambda: not workers()[0].connected, "the worker is away")

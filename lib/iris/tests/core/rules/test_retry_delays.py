@@ -79,6 +79,7 @@ def test_starts_that_fail_by_the_host_come_later_each_time_and_a_full_disk_does_
     assert [round(wait / 1000 / 2**n) for n, wait in enumerate(waits)] == [1, 1, 1]
     worker = cluster.view.workers[WorkerId("w")]
     assert (worker.strikes, bool(worker.cordon_reason)) == ((0, False) if kind is FailureKind.DISK else (3, True))
+    assert bool(worker.cordoned_at_ms) == bool(worker.cordon_reason)
 
 
 def test_what_ran_and_was_lost_by_its_host_restarts_at_once(cluster):

@@ -63,7 +63,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url: str, tmp_path: Path) -> None:
     life = ControllerRun(url, tmp_path / "a")
-    worker = Worker(WorkerId("w1"), "one", Resources(1, 2, 3), {"zone": "a"})
+    worker = Worker(WorkerId("w1"), "one", Resources(1, 2, 3), {"zone": "a"}, cordoned_by="bob", cordoned_at_ms=7)
     life.store.commit(Changes.of([job(1)], [task(1)], [worker]))
     life.store.commit(Changes.of([job(2)], [task(2)]))
     life.store.commit(Changes.of(tasks=[task(1, state=TaskState.ASSIGNED, attempt=0, worker_id=WorkerId("w1"))]))

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import create_autospec
 
 from iris.cli.context import CliContext
-from iris.client import JobStatus, Stopped, TaskStatus
+from iris.client import JobStatus, QueryResult, Stopped, TaskStatus, WorkerStatus
 from iris.client.operator import Operator
 from iris.client.types import LogLine
 from iris.cluster.types import JobState
@@ -39,6 +39,10 @@ class Client:
         self.answer: bool | None = True
         """What the user answers to questions; None for no user at the terminal."""
         self.questions: list[str] = []
+        self.looks: Iterator[list[WorkerStatus]] = iter(())
+        """What each look at workers finds."""
+        self.answers: dict[str, QueryResult] = {}
+        """Answers to queries with these words."""
         self.operator: Any = create_autospec(Operator, instance=True)
         self._prefix = prefix
 
@@ -71,6 +75,15 @@ class Client:
         self.asked.append({"stop": list(job_ids), "include_children": include_children})
         return [self.refused or Stopped((job_id,)) for job_id in job_ids]
 
+    def workers(self, worker_ids: Sequence[str]) -> list[WorkerStatus]:
+        return next(self.looks)
+
+    def query(self, sql: str, max_rows: int = 0) -> QueryResult:
+        for words, answer in self.answers.items():
+            if words in sql:
+                return answer
+        raise Denied("jobs may not query the database")
+
     def cluster_status(self, all_workers: bool = False) -> Any:
         return self.cluster
 
@@ -81,7 +94,12 @@ class Context(CliContext):
     def __init__(self, reached: Any, now_ms: int | None = None) -> None:
         super().__init__()
         self.reached, self._now_ms = reached, now_ms
+        self._clock_s = 0.0
+        self.clock, self.sleep = lambda: self._clock_s, self._sleep
         self.ask, self.is_interactive = self._ask, lambda: reached.answer is not None
+
+    def _sleep(self, seconds: float) -> None:
+        self._clock_s += seconds
 
     def _ask(self, question: str) -> bool:
         self.reached.questions.append(question)

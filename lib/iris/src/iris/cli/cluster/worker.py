@@ -1,13 +1,16 @@
-"""`iris cluster worker list|cordon|drain|uncordon|remove`."""
+"""`iris cluster worker list|describe|cordon|drain|uncordon|remove`."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from iris.cli.cluster.chosen_workers import WorkerChoice, choose_workers, find_worker
+from iris.cli.cluster.describe_worker import describe
 from iris.cli.cluster.hosts import shared_identity_lines
 from iris.cli.context import CliContext, pass_context
+from iris.cli.exit_codes import OK
 from iris.cli.output import listed, moment, output, say
+from iris.cli.params import SPAN
 from rigging.cli.groups import SuggestingGroup
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 @click.group(cls=SuggestingGroup)
 def worker() -> None:
     """Inspect workers, and take them out of service."""
+
+
+worker.add_command(describe)
 
 
 @worker.command("list")
@@ -62,14 +68,22 @@ def cordon(context: CliContext, /, reason: str, **chosen: Any) -> None:
 @worker.command()
 @choose_workers
 @click.option("--reason", default="drained by an operator", show_default=True, help="Reason, shown with the workers.")
+@click.option("--wait", "waits", is_flag=True, help="Return when nothing is left on the workers.")
+@click.option("--deadline", type=SPAN, metavar="T", help="With --wait: exit with code 7 after this time, e.g. 10m.")
 @pass_context
-def drain(context: CliContext, /, reason: str, **chosen: Any) -> None:
+def drain(context: CliContext, /, reason: str, waits: bool, deadline: float | None, **chosen: Any) -> int:
     """Assign no new attempts to workers, and move their running ones elsewhere, without using up retries."""
+    from iris.cli.cluster.emptying import await_empty
+
+    if deadline is not None and not waits:
+        raise click.UsageError("--deadline says nothing without --wait: give both, or neither")
     with context.client() as client:
-        for name in WorkerChoice(**chosen).find(context, client, "drain"):
+        names = WorkerChoice(**chosen).find(context, client, "drain")
+        for name in names:
             moved = client.operator.cordon(name, reason, drain=True)
             where = f"sent elsewhere: {listed(moved)}" if moved else "nothing ran there"
             say(f"worker {name} is drained: {reason}; {where}")
+        return await_empty(context, client, names, deadline) if waits else OK
 
 
 @worker.command()

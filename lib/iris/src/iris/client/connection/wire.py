@@ -1,6 +1,7 @@
 """The client's conversion to and from the wire format: submissions to protobuf, statuses from it."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from iris.client.types import (
@@ -16,6 +17,7 @@ from iris.client.types import (
     Stopped,
     TaskStatus,
     UserBudgetStatus,
+    WorkerAttempt,
     WorkerStatus,
 )
 from iris.cluster.types import ExistingJobPolicy, JobState, PriorityBand, TaskState
@@ -213,7 +215,20 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         clock_skew_ms=message.clock_skew_ms if message.HasField("clock_skew_ms") else None,
         clock_error_ms=message.clock_error_ms,
         rival_address=message.rival_address,
+        cordoned_by=message.cordoned_by,
+        cordoned_at_ms=message.cordoned_at_ms,
+        committed_disk_bytes=message.committed.disk_bytes,
+        committed_devices=message.committed.device.count,
     )
+
+
+def worker_with_attempts(message: pb.WorkerInfo) -> WorkerStatus:
+    """Return a worker with its attempts."""
+    attempts = tuple(
+        WorkerAttempt(item.attempt_id, item.state, attempt_usage(item.usage) if item.HasField("usage") else None)
+        for item in message.attempts
+    )
+    return replace(_worker_status(message), attempts=attempts)
 
 
 def user_budget(message: pb.UserBudget) -> UserBudgetStatus:

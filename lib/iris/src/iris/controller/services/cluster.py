@@ -10,13 +10,14 @@ from iris.controller.access.authority import may_read
 from iris.controller.access.interceptor import current_principal
 from iris.controller.clients.sessions import StoppedJobs
 from iris.controller.context import Controller, Shutdown
+from iris.core.state.booking import Booking
 from iris.domain.entities import UserBudget, Worker
 from iris.domain.events import BudgetSet
 from iris.domain.ids import WorkerId, validate_name
 from iris.domain.scale_groups import ScaleGroup
 from iris.domain.states import TaskState
 from iris.rpc.auth import PrincipalKind
-from iris.rpc.convert import budget_from_wire, budget_to_wire
+from iris.rpc.convert import budget_from_wire, budget_to_wire, usage_to_wire
 from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.generated import iris_pb2_grpc
@@ -38,15 +39,17 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         controller, view = self._controller, self._controller.view
         await controller.engine.settled()
         replicator = controller.replicator
+        wanted = frozenset(request.worker_ids)
         running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
         return pb.ClusterStatusResponse(
             protocol_version=controller.config.protocol_version,
             version=controller.version(),
             started_at_ms=controller.started_at_ms,
             workers=[
-                self._worker(worker)
+                self._worker(worker, worker.worker_id in wanted)
                 for worker in view.workers.values()
-                if request.all_workers or controller.sessions.present(worker.worker_id)
+                if worker.worker_id in wanted
+                or (not wanted and (request.all_workers or controller.sessions.present(worker.worker_id)))
             ],
             pending_tasks=sum(map(len, view.pending.values())) + len(view.delays),
             running_tasks=running,
@@ -66,7 +69,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     async def CordonWorker(self, request: pb.CordonWorkerRequest, context: Context) -> pb.CordonWorkerResponse:
         worker_id = WorkerId(request.worker_id)
-        moved = await self._controller.cordon(worker_id, request.reason, request.drain)
+        moved = await self._controller.cordon(worker_id, request.reason, request.drain, str(current_principal()))
         return pb.CordonWorkerResponse(moved_attempt_ids=moved)
 
     async def UncordonWorker(self, request: pb.UncordonWorkerRequest, context: Context) -> pb.UncordonWorkerResponse:
@@ -145,9 +148,9 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             await self._controller.queries.ask(principal.user, request.sql, request.max_rows, reader)
         )
 
-    def _worker(self, worker: Worker) -> pb.WorkerInfo:
+    def _worker(self, worker: Worker, with_attempts: bool) -> pb.WorkerInfo:
         view = self._controller.view
-        here = view.attempts_on(worker.worker_id)
+        here = list(view.attempts_on(worker.worker_id))
         host = self._controller.sessions.host_of(worker.worker_id) if worker.connected else None
         skew = host.skew if host is not None else None
         bookings = [booking for booking in here if not (booking.stopping or booking.prefilled)]
@@ -169,6 +172,20 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             clock_skew_ms=None if skew is None else skew[0],
             clock_error_ms=0 if skew is None else skew[1],
             rival_address=self._controller.sessions.rival_of(worker.worker_id) if worker.connected else "",
+            cordoned_by=worker.cordoned_by,
+            cordoned_at_ms=worker.cordoned_at_ms,
+            attempts=map(self._attempt, here) if with_attempts else (),
+        )
+
+    def _attempt(self, booking: Booking) -> pb.WorkerAttempt:
+        name = booking.attempt_id
+        task, number = self._controller.view.find_attempt(name)
+        is_wanted = task is not None and task.attempt == number and not booking.stopping
+        use = self._controller.live_usage.of_attempt(name)
+        return pb.WorkerAttempt(
+            attempt_id=name,
+            state=task.state.word if task is not None and is_wanted else "stopping",
+            usage=None if use is None else usage_to_wire(name, use.usage),
         )
 
 

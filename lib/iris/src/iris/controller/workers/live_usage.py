@@ -48,6 +48,10 @@ class LiveUsage:
             began = task.started_at_ms if task is not None and task.attempt == number else 0
             self._known[name] = self._unsaved[name] = AttemptUse(worker_id, replace(usage, began_at_ms=began))
 
+    def of_attempt(self, name: AttemptId) -> AttemptUse | None:
+        """Return the latest report about a running attempt; None if there is none."""
+        return self._known.get(name)
+
     def of_job(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
         """Return the use of each attempt of a job, in the order of tasks and attempts."""
         found = dict(self._stored(job_id))

@@ -31,10 +31,13 @@ def judge_host(draft: Draft, event: AttemptObserved, was_running: bool) -> None:
         if event.failure_kind is not FailureKind.DEVICE and was_running:
             return
         strikes = worker.strikes + 1
-        reason = worker.cordon_reason
+        reason, since_ms = worker.cordon_reason, worker.cordoned_at_ms
         if strikes >= MAX_STRIKES and not reason:
             error = event.error or event.failure_kind.name.lower()
             reason = f"{strikes} attempts in a row failed by the host: {event.attempt_id}: {error}"
-        draft.changes.workers[event.worker_id] = replace(worker, strikes=strikes, cordon_reason=reason)
+            since_ms = draft.now_ms
+        draft.changes.workers[event.worker_id] = replace(
+            worker, strikes=strikes, cordon_reason=reason, cordoned_at_ms=since_ms
+        )
     elif worker.strikes and (was_running or event.state is TaskState.SUCCEEDED):
         draft.changes.workers[event.worker_id] = replace(worker, strikes=0)

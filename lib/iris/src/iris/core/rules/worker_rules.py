@@ -34,6 +34,8 @@ def connect(draft: Draft, event: WorkerConnected) -> None:
         draft.now_ms,
         "" if known is None else known.cordon_reason,
         0 if known is None else known.strikes,
+        cordoned_by="" if known is None else known.cordoned_by,
+        cordoned_at_ms=0 if known is None else known.cordoned_at_ms,
     )
 
 
@@ -113,7 +115,12 @@ def cordon(draft: Draft, event: WorkerCordoned) -> None:
     """
     if not event.reason:
         raise InvalidRequest(f"worker {event.worker_id} cannot be cordoned without a reason")
-    draft.changes.workers[event.worker_id] = replace(_known(draft, event.worker_id), cordon_reason=event.reason)
+    draft.changes.workers[event.worker_id] = replace(
+        _known(draft, event.worker_id),
+        cordon_reason=event.reason,
+        cordoned_by=event.by,
+        cordoned_at_ms=draft.now_ms,
+    )
     what = "drained" if event.drain else "cordoned"
     for booking in list(draft.view.attempts_on(event.worker_id)):
         if event.drain or booking.prefilled:
@@ -127,8 +134,10 @@ def uncordon(draft: Draft, event: WorkerUncordoned) -> None:
     Raises:
         NotFound: The worker does not exist.
     """
-    worker = replace(_known(draft, event.worker_id), cordon_reason="", strikes=0)
-    draft.changes.workers[event.worker_id] = worker
+    known = _known(draft, event.worker_id)
+    draft.changes.workers[event.worker_id] = replace(
+        known, cordon_reason="", strikes=0, cordoned_by="", cordoned_at_ms=0
+    )
 
 
 def _known(draft: Draft, worker_id: WorkerId) -> Worker:

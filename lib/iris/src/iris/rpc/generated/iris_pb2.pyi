@@ -1843,6 +1843,9 @@ class WorkerInfo(_message.Message):
     CLOCK_SKEW_MS_FIELD_NUMBER: _builtins.int
     CLOCK_ERROR_MS_FIELD_NUMBER: _builtins.int
     RIVAL_ADDRESS_FIELD_NUMBER: _builtins.int
+    CORDONED_BY_FIELD_NUMBER: _builtins.int
+    CORDONED_AT_MS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     connected: _builtins.bool
     last_seen_at_ms: _builtins.int
@@ -1866,12 +1869,20 @@ class WorkerInfo(_message.Message):
     """maximum error of clock_skew_ms"""
     rival_address: _builtins.str
     """address of another host whose recent request for its session was refused; empty for none"""
+    cordoned_by: _builtins.str
+    """like "admin root"; empty: the controller"""
+    cordoned_at_ms: _builtins.int
+    """0 if unknown"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def committed(self) -> Global___Resources: ...
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerAttempt]:
+        """only if the request names the worker"""
+
     def __init__(
         self,
         *,
@@ -1892,10 +1903,13 @@ class WorkerInfo(_message.Message):
         clock_skew_ms: _builtins.int | None = ...,
         clock_error_ms: _builtins.int = ...,
         rival_address: _builtins.str = ...,
+        cordoned_by: _builtins.str = ...,
+        cordoned_at_ms: _builtins.int = ...,
+        attempts: _abc.Iterable[Global___WorkerAttempt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "address", b"address", "attributes", b"attributes", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "protocol_version", b"protocol_version", "rival_address", b"rival_address", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "address", b"address", "attempts", b"attempts", "attributes", b"attributes", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "cordoned_at_ms", b"cordoned_at_ms", "cordoned_by", b"cordoned_by", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "protocol_version", b"protocol_version", "rival_address", b"rival_address", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015
@@ -1904,20 +1918,57 @@ class WorkerInfo(_message.Message):
 Global___WorkerInfo: _TypeAlias = WorkerInfo  # noqa: Y015
 
 @_typing.final
+class WorkerAttempt(_message.Message):
+    """An attempt that holds resources of a worker, or waits there for room."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    attempt_id: _builtins.str
+    state: _builtins.str
+    """a word for people: "running", "stopping" """
+    @_builtins.property
+    def usage(self) -> Global___AttemptUsage:
+        """unset if not measured"""
+
+    def __init__(
+        self,
+        *,
+        attempt_id: _builtins.str = ...,
+        state: _builtins.str = ...,
+        usage: Global___AttemptUsage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "state", b"state", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerAttempt: _TypeAlias = WorkerAttempt  # noqa: Y015
+
+@_typing.final
 class ClusterStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ALL_WORKERS_FIELD_NUMBER: _builtins.int
+    WORKER_IDS_FIELD_NUMBER: _builtins.int
     all_workers: _builtins.bool
     """including known workers that are gone"""
+    @_builtins.property
+    def worker_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """only these workers, gone or not, with their attempts; none for all"""
+
     def __init__(
         self,
         *,
         all_workers: _builtins.bool = ...,
+        worker_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_workers", b"all_workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_workers", b"all_workers", "worker_ids", b"worker_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
