@@ -126,8 +126,11 @@ def test_without_a_commit_there_is_none(tmp_path: Path) -> None:
     assert git_commit(str(tmp_path)) is None
 
 
-def test_the_code_state_tells_what_no_commit_has(checkout: Path, tmp_path: Path) -> None:
+def test_the_code_state_tells_what_no_commit_has(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (checkout / "run.py").write_text("rate = 1\n")
+    (checkout / "an old name.py").write_text("kept = 1\n" * 9)
     (checkout / ".gitignore").write_text("ignored.py\n")
     git(checkout, "add", ".")
     git(checkout, "commit", "--quiet", "-m", "files")
@@ -136,18 +139,23 @@ def test_the_code_state_tells_what_no_commit_has(checkout: Path, tmp_path: Path)
     assert clean == CodeState(commit, branch, dirty=False)
 
     (checkout / "run.py").write_text("rate = 2\nHF_TOKEN = 'hf_abcDEF123456'\n")
+    git(checkout, "mv", "an old name.py", "deep/a [new] name.py")
     for name in ("new.py", "ignored.py", ".env.py", "notes.txt"):
         (checkout / name).write_text("password = 'opensesame1'\n")
     (checkout / "big.py").write_text("x" * (MOST_BYTES + 1))
     dirty = read_code_state(str(checkout), {})
     assert (dirty.commit, dirty.branch, dirty.dirty, dirty.problem) == (commit, branch, True, None)
     assert "-rate = 1\n+rate = 2\n" in dirty.diff
+    assert "rename from an old name.py\nrename to deep/a [new] name.py\n" in dirty.diff
     assert "abcDEF" not in dirty.diff
     assert dirty.untracked == {"new.py": "password = '[REDACTED]'\n"}
     [left_out] = dirty.left_out
     assert left_out.startswith("big.py: 1048577 bytes")
     digests = read_code_state(str(checkout), {RECORD_VARIABLE: "0"})
     assert (digests.digest, digests.diff, digests.untracked) == (dirty.digest, "", {})
+    with monkeypatch.context() as names_are_too_long:
+        names_are_too_long.setattr(code_state, "_CHUNK", 9)
+        assert read_code_state(str(checkout), {}) == dirty
 
     # In a job, which has no checkout, or one of something else.
     handed = {CODE_VARIABLE: dirty.handed()}

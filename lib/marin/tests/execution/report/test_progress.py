@@ -37,9 +37,9 @@ from marin.execution.report.events import (
 )
 from marin.execution.report.progress import (
     LEAST_MEASURED_SECONDS,
+    Measuring,
     StepProgress,
     Use,
-    measuring,
     set_progress_of_process,
 )
 from rigging.errors import InvalidRequest, StepFailed
@@ -101,8 +101,8 @@ def test_processor_time_counts_threads_and_processes_unless_other_steps_ran_mean
     # A step of an earlier test may still run in this process.
     monkeypatch.setattr(progress_module, "_MEASURED", progress_module._Measured())
     alone, beside = StepProgress("a", "/p/a", lambda _: None), StepProgress("b", "/p/b", lambda _: None)
-    with measuring(alone):
-        with measuring(beside, 0.0) if neighbours else contextlib.nullcontext():
+    with Measuring(alone):
+        with Measuring(beside, 0.0) if neighbours else contextlib.nullcontext():
             pass
         thread = threading.Thread(target=busy, args=(0.1,))
         thread.start()

@@ -3,7 +3,6 @@
 import json
 import time
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 
 #: Seconds between renewals of a held lease.
 HEARTBEAT_INTERVAL = 30.0
@@ -74,6 +73,8 @@ def age_by(date: str | None, last_modified: str | None) -> float | None:
     """Return an object's age from two HTTP dates of one server; None if one is missing or unreadable."""
     if date is None or last_modified is None:
         return None
+    from email.utils import parsedate_to_datetime  # takes as long to import as all leases
+
     try:
         return (parsedate_to_datetime(date) - parsedate_to_datetime(last_modified)).total_seconds()
     except (ValueError, TypeError):

@@ -32,7 +32,9 @@ MOST_BYTES: Final = 1 << 20
 _HANDED_BYTES: Final = 48 << 10
 _MOST_NAMES: Final = 20
 _CHUNK: Final = 1 << 16
-_NO_ENV_FILES: Final = ":(exclude,glob)**/.env*"
+_FIELDS: Final = {"1": 7, "2": 8, "u": 9}
+"""How many fields stand before the name in a status line, by the kind of line."""
+_NO_ENV_FILES: Final = ":(top,exclude,glob)**/.env*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,8 @@ def _of_checkout(directory: str) -> CodeState:
         told = _Status.parse(b"".join(_git(root, "status", "--porcelain=v2", "--branch", "-z", "-uall")))
         texts = _Texts()
         if told.changed and told.commit is not None:
-            diff = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--", ".", _NO_ENV_FILES)
-            texts.add("the diff", _git(root, *diff))
+            diff = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--")
+            texts.add("the diff", _git(root, *diff, *_pathspecs(told.changed), _NO_ENV_FILES))
     except (OSError, _GitFailed) as error:
         return CodeState(commit=commit, problem=redact_string(f"git: {error}"))
     diff_text = texts.kept.pop("the diff", "")
@@ -128,12 +130,17 @@ def _of_checkout(directory: str) -> CodeState:
     return CodeState(
         commit=told.commit or commit,
         branch=told.branch,
-        dirty=told.changed or bool(told.untracked),
+        dirty=bool(told.changed or told.untracked),
         digest=texts.digest.hexdigest() if told.changed or told.untracked else None,
         diff=diff_text,
         untracked=texts.kept,
         left_out=tuple(texts.left_out),
     )
+
+
+def _pathspecs(names: Sequence[str]) -> Sequence[str]:
+    """Return what limits git to these files; to none if the names are too long for a command."""
+    return [f":(top,literal){name}" for name in names] if sum(map(len, names)) <= _CHUNK else [":(top)"]
 
 
 class _GitFailed(Exception):
@@ -172,14 +179,14 @@ def _git(root: Path, *words: str) -> Iterator[bytes]:
 class _Status:
     commit: str | None
     branch: str | None
-    changed: bool
+    changed: tuple[str, ...]
     untracked: tuple[str, ...]
 
     @classmethod
     def parse(cls, output: bytes) -> _Status:
         """Parse the output of `git status --porcelain=v2 --branch -z`."""
         heads: dict[str, str] = {}
-        changed = False
+        changed: list[str] = []
         untracked: list[str] = []
         entries = iter(os.fsdecode(output).split("\0"))
         for entry in entries:
@@ -190,15 +197,15 @@ class _Status:
             elif kind == "?":
                 if rest.endswith(".py") and not any(part.startswith(".env") for part in rest.split("/")):
                     untracked.append(rest)
-            elif kind in ("1", "2", "u"):
-                changed = True
+            elif kind in _FIELDS:
+                changed.append(rest.split(" ", _FIELDS[kind])[-1])
                 if kind == "2":
-                    next(entries, None)  # the earlier name
+                    changed.append(next(entries, ""))  # the earlier name
         commit, branch = heads.get("branch.oid"), heads.get("branch.head")
         return cls(
             commit=None if commit == "(initial)" else commit,
             branch=None if branch == "(detached)" else branch,
-            changed=changed,
+            changed=tuple(changed),
             untracked=tuple(sorted(untracked)),
         )
 

@@ -7,12 +7,13 @@ import select
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
-
-from dotenv.parser import Binding, parse_stream
+from typing import TYPE_CHECKING, Final
 
 from rigging.errors import InvalidRequest
 from rigging.text.printable import printable
+
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
 
 LocalPath = str | os.PathLike[str]
 
@@ -118,6 +119,8 @@ def _wrong_with(status: os.stat_result) -> str | None:
 
 
 def _variables(text: str, shown: str) -> dict[str, str]:
+    from dotenv.parser import parse_stream
+
     found: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(text, newline="")):
         # The parser takes the empty lines before a line for its beginning.
@@ -133,7 +136,7 @@ def _variables(text: str, shown: str) -> dict[str, str]:
     return found
 
 
-def _problem(binding: Binding) -> str | None:
+def _problem(binding: "Binding") -> str | None:
     """Return what is wrong with a line, without its value. A line that is only a value is not quoted either."""
     if binding.value is None:
         return f"there is no '='; {_ALLOWED}"

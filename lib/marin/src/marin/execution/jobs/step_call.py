@@ -20,7 +20,7 @@ from marin.execution.lease.circles import Making, making_as, making_here
 from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
 from marin.execution.log.notes import ValueNote, job_progress, tell, tell_use
-from marin.execution.report.progress import is_in_step, measuring, set_progress_of_process, step_progress
+from marin.execution.report.progress import Measuring, is_in_step, set_progress_of_process, step_progress
 from rigging.errors import InvalidRequest
 from rigging.process.calls import call_to_end, exit_status
 
@@ -183,7 +183,7 @@ def _told_to_run() -> Iterator[None]:
     """Context manager: send the function's progress and final resource use to its run."""
     if is_in_step():
         # An in-process client's job: the run is here.
-        with measuring(step_progress(), 0.0):
+        with Measuring(step_progress(), 0.0):
             yield
         return
     began = time.process_time()

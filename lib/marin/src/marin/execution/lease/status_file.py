@@ -7,7 +7,6 @@ import functools
 import logging
 import math
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar, cast, overload
@@ -44,7 +43,7 @@ class PreviousTaskFailedError(StepFailed):
 
 def worker_id() -> str:
     """Return a readable name for this thread of this process: `{host}-{pid}-{thread}`."""
-    return f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}"
+    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
 
 
 class StatusFile:

@@ -10,6 +10,8 @@ import dis
 import functools
 import inspect
 import json
+import linecache
+import os
 import re
 import tokenize
 import types
@@ -296,9 +298,19 @@ def _code_source(code: types.CodeType, filename: str) -> str | None:
     try:
         if code.co_name == "<lambda>":
             return _lambda_source(code)
-        return bare_source(inspect.getsource(code))
+        lines = _lines_of(code)[code.co_firstlineno - 1 :]
+        return bare_source("".join(inspect.getblock(lines))) if lines else None
     except (OSError, TypeError, SyntaxError, tokenize.TokenError, IndentationError):
         return None
+
+
+def _lines_of(code: types.CodeType) -> list[str]:
+    """Return the lines of the file with a code, which `inspect` finds only after a look at the files of all modules."""
+    path = code.co_filename
+    if path not in linecache.cache and not os.path.exists(path):
+        return inspect.findsource(code)[0]
+    linecache.checkcache(path)
+    return linecache.getlines(path) or inspect.findsource(code)[0]
 
 
 def _class_source(kind: type[Any]) -> str | None:
@@ -331,8 +343,7 @@ def _members_source(kind: type[Any]) -> str | None:
 
 def _lambda_source(code: types.CodeType) -> str:
     """Return the lambdas on this one's line, without the line's other code."""
-    lines, _ = inspect.findsource(code)
-    found = [node for node in _lambdas("".join(lines)) if node[0] == code.co_firstlineno]
+    found = [node for node in _lambdas("".join(_lines_of(code))) if node[0] == code.co_firstlineno]
     return "\n".join(text for _, text in found)
 
 

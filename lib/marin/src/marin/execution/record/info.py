@@ -67,9 +67,11 @@ class ExecutorStepInfo:
 
     def content(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the content of `.executor_info`, given the result of `identity()`."""
+        found = self.content_without_reached(identity)
         # Without the key where nothing is reached: most records are as the first release wrote them.
-        reached = {"reached": self.reached} if self.reached else {}
-        return {**self.content_without_reached(identity), **reached}
+        if self.reached:
+            found["reached"] = self.reached
+        return found
 
     def content_without_reached(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Return the content of `.executor_info` as it was before code of other modules was recorded."""

@@ -37,6 +37,8 @@ class OwnModules:
     def __init__(self) -> None:
         self._files: dict[str, str | None] = {}
         self._tables: dict[str, ModuleTable | None] = {}
+        # By id, as not every callable can be hashed; the function is kept, so that its id is not used again.
+        self._starts: dict[int, tuple[Callable[..., Any] | None, _Start]] = {}
         self._reached: dict[_Start, Reached] = {}
         self._recorded: dict[_Start, dict[str, Any]] = {}
         self._known = KnownTables.of_script(str(getattr(sys.modules.get("__main__"), "__file__", "")))
@@ -100,6 +102,12 @@ class OwnModules:
 
     def _start(self, fn: Callable[..., Any] | None) -> _Start:
         """Return a function's module and the definitions there that it begins with; none when it is not own."""
+        known = self._starts.get(id(fn))
+        if known is None:
+            known = self._starts[id(fn)] = (fn, self._look_up(fn))
+        return known[1]
+
+    def _look_up(self, fn: Callable[..., Any] | None) -> _Start:
         start = None if fn is None else plain_function(fn)
         module = getattr(start, "__module__", None)
         table = self.table(module) if isinstance(module, str) else None

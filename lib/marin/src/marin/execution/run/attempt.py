@@ -19,7 +19,7 @@ from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, end_fail
 from marin.execution.log.step_log import StepLog, set_step_log
 from marin.execution.record.info import STEP_INFO_FILE
 from marin.execution.report.events import AttemptUse, RunEvent, StepEnd, StepTimedOut
-from marin.execution.report.progress import StepProgress, measuring, set_step_progress
+from marin.execution.report.progress import Measuring, StepProgress, set_step_progress
 from marin.execution.run.interruption import AtWork
 from marin.execution.run.limited_call import LimitedCall
 from marin.execution.run.outcomes import attempts_of, outcome_of, outcome_of_failure, retrying
@@ -260,11 +260,11 @@ class Attempt:
         if not task.in_process:
             return task.work()
         if task.tries.timeout is None:
-            with measuring(progress):
+            with Measuring(progress):
                 return task.work()
 
         def work() -> bytes | None:
-            with measuring(progress):
+            with Measuring(progress):
                 return task.work()
 
         self._call = LimitedCall(work, self.lease, task.tries.timeout)

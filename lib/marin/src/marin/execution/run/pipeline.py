@@ -19,7 +19,7 @@ from marin.execution.jobs.placement import (
     remote_function,
     tries_of,
 )
-from marin.execution.jobs.remote import connect, function_name
+from marin.execution.jobs.remote import connect
 from marin.execution.lease.set_aside import ForcedOutputs
 from marin.execution.lease.status_file import worker_id
 from marin.execution.lease.status_words import STATUS_DEP_FAILED, STATUS_FAILED, STATUS_RUNNING, STATUS_SUCCESS
@@ -129,6 +129,7 @@ class Executor:
         self._forced = ForcedOutputs([])
         self._texts: dict[str, StepText] = {}
         self._info_of: dict[str, ExecutorStepInfo] = {}
+        self._functions: dict[str, Callable[..., Any] | None] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -279,7 +280,9 @@ class Executor:
 
     def get_infos(self) -> None:
         """Compute `step_infos` and `executor_info`."""
-        self.step_infos = [self.plan.info(step) for step in self.steps if not self.is_pseudo_dep[step]]
+        steps = [step for step in self.steps if not self.is_pseudo_dep[step]]
+        self.step_infos = [self.plan.info(step) for step in steps]
+        self._functions = {info.fn_name: step.fn for info, step in zip(self.step_infos, steps, strict=True)}
         self._info_of = {info.output_path: info for info in self.step_infos}
         self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
         path = caller_path()
@@ -298,8 +301,7 @@ class Executor:
     def _code_recorder(self) -> Callable[[], dict[str, Any]]:
         assert self.executor_info is not None
         folder = _folder_of(self.executor_info.caller_path)
-        functions = {function_name(step.fn): step.fn for step in self.steps if not self.is_pseudo_dep[step]}
-        return code_recorder(self.executor_info_base_path, folder, self.plan.own_modules, functions)
+        return code_recorder(self.executor_info_base_path, folder, self.plan.own_modules, self._functions)
 
     def write_infos(self) -> None:
         """Write the run's info file, and each step's into its output path."""
