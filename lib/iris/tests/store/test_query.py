@@ -11,8 +11,10 @@ import pytest
 from iris.core.state.changes import Changes
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, Task, UserBudget, Worker
+from iris.domain.events import Assigned, JobSubmitted, WorkerCordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId, attempt_id, task_id
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.records import NOBODY, Caller, Record, Requested
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.domain.usage import AttemptUse, Usage
@@ -52,6 +54,14 @@ def state_dir(tmp_path: Path, store: Store) -> Path:
         [ENDPOINT],
     )
     changes.usage[attempt_id(tasks[0].task_id, 0)] = AttemptUse(WorkerId("w1"), Usage(1500, 0, 0, 7, 0, 8, 0, 9, 10))
+    for what, caller in (
+        (JobSubmitted(SPEC), Caller("ann", "10.0.0.7")),
+        (Assigned(tasks[0].task_id, WorkerId("w1")), NOBODY),
+        (WorkerCordoned(WorkerId("w1"), "bad disk"), Caller("root", "unix")),
+        (Requested("revoke users' tokens", "t-1"), Caller("root", "unix")),
+        (Requested("make tokens", "/bob"), Caller("bob", "10.0.0.8")),
+    ):
+        changes.records.append(Record(1, 20, what, caller))
     store.commit(changes)
     return tmp_path
 
@@ -153,8 +163,8 @@ def test_rows_beyond_the_limit_are_cut_off_and_that_is_told(state_dir: Path) -> 
         ("  ", "the query is empty"),
         (
             "SELECT * FROM job",
-            "no such table: job; there are the tables jobs, tasks, attempt_usage, workers, budgets, endpoints and "
-            "states",
+            "no such table: job; there are the tables jobs, tasks, attempt_usage, workers, budgets, endpoints, "
+            "states, events and audit",
         ),
         ("SELECT nme FROM jobs", "no such column: nme"),
         ("SELECT zeroblob(1000000000)", "too big"),
@@ -199,6 +209,25 @@ def test_a_user_sees_of_others_what_there_is_and_not_what_it_says(state_dir: Pat
         for view in ("endpoints", "budgets"):
             assert len(run_query(state_dir, f"SELECT * FROM {view}", reader=reader).rows) == rows
         assert len(run_query(state_dir, "SELECT * FROM workers", reader=reader).rows) == 1
+
+
+def test_an_admin_reads_who_did_what_and_others_read_of_their_jobs_and_of_workers(state_dir: Path) -> None:
+    events = "SELECT kind, subject, worker_id, caller, address FROM events ORDER BY sequence"
+    submitted = ("submitted", "/ann/train", None, "ann", "10.0.0.7")
+    placed = ("placed", "/ann/train/0", "w1", None, None)
+    assert run_query(state_dir, events).rows == (
+        submitted, placed, ("cordoned", None, "w1", "root", "unix"),
+        ("requested", "t-1", None, "root", "unix"), ("requested", "/bob", None, "bob", "10.0.0.8"),
+    )  # fmt: skip
+    cordoned = ("cordoned", None, "w1", None, None)
+    assert run_query(state_dir, events, reader="ann").rows == (submitted, placed, cordoned)
+    assert run_query(state_dir, events, reader="ben").rows == (cordoned,)
+    audit = "SELECT caller, address, action, subject, reason FROM audit ORDER BY sequence"
+    assert run_query(state_dir, audit).rows == (
+        ("ann", "10.0.0.7", "submitted", "/ann/train", None), ("root", "unix", "cordoned", "w1", "bad disk"),
+        ("root", "unix", "revoke users' tokens", "t-1", None), ("bob", "10.0.0.8", "make tokens", "/bob", None),
+    )  # fmt: skip
+    assert run_query(state_dir, audit, reader="ann").rows == (("ann", "10.0.0.7", "submitted", "/ann/train", None),)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def query(context: CliContext, sql: str, form: str, max_rows: int) -> None:
       iris query "SELECT job_id, error FROM jobs WHERE state_word = 'failed'"
       iris query "SELECT user, sum(running_tasks) FROM jobs GROUP BY user" -f csv
 
-    The tables are jobs, tasks, workers, budgets, endpoints and states; docs/query.md lists their columns. Queries are
+    The tables include jobs, tasks, workers, events and audit; docs/query.md lists all and their columns. Queries are
     read-only and limited to 5 seconds. With SQL -, the query is read from stdin.
     """
     text = sys.stdin.read() if sql == "-" else sql

@@ -32,6 +32,7 @@ from iris.controller.upkeep.usage_keeper import UsageKeeper
 from iris.core.state.view import ClusterView
 from iris.domain.events import BudgetSet
 from iris.domain.ids import WorkerId
+from iris.domain.records import ControllerStarted
 from iris.rpc.auth import load_or_create_secret
 from iris.store.damage import DatabaseDamaged
 from iris.store.replicate.leadership import Leadership, acquire
@@ -167,7 +168,7 @@ class _Run:
         logs = self.controller.hub.store
         self._moved_logs = RemotePieces(config.remote_state_dir) if config.remote_state_dir else None
         self._log_keeper = LogKeeper(logs, self._moved_logs, asyncio.get_running_loop().call_soon_threadsafe)
-        self._retention = Retention(config, self._engine, logs, self.controller.blobs)
+        self._retention = Retention(config, self._engine, logs, self.controller.blobs, store.forget_events)
 
     def restore(self) -> None:
         """Load what the previous controller left. Raise DatabaseDamaged."""
@@ -196,6 +197,7 @@ class _Run:
             self._idle.start()
             self._log_keeper.start()
             self._notifier.restore()
+            self._engine.record(ControllerStarted(self.controller.version()))
             self._engine.wake()
             keepers = (self._retention.run(), self._usage.run(), self.controller.live_usage.run())
             chores += map(asyncio.create_task, keepers)
@@ -236,6 +238,7 @@ class _Run:
             users=self.controller.credentials.users,
             protocol_version=self._config.protocol_version,
             figures=self._engine.figures,
+            audit=self._engine.record,
         )
         server, local = make_servers(self.controller, interceptor)
         wanted = Address(self._config.host, self._config.port)

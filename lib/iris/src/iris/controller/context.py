@@ -31,6 +31,7 @@ from iris.core.state.view import ClusterView
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
+from iris.domain.records import NOBODY, Caller
 from iris.domain.scale_groups import offers as group_offers
 from iris.domain.states import ExistingJobPolicy
 from iris.rpc.convert_job import SpecReader
@@ -129,7 +130,7 @@ class Controller:
         return ""
 
     async def begin_submit(
-        self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy
+        self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy, caller: Caller
     ) -> "asyncio.Future[Answer]":
         """Validate a job and have it decided in the next batch. The future's result is a `Submitted`, after the commit.
 
@@ -142,6 +143,7 @@ class Controller:
             spec: The requested job.
             idempotency_key: A repeated submission with this key returns the first one's job; empty for none.
             existing: What to do if a live job has that name.
+            caller: Who asked for it.
         """
         if self.space is not None:
             self.space.check("new jobs")
@@ -150,14 +152,16 @@ class Controller:
             await self.notifier.check(spec.notify_url)
         if not self.uploads.is_known(spec):
             await self.uploads.check(spec)
-        return self.engine.begin(lambda transaction: self.admit(transaction, spec, idempotency_key, existing))
+        return self.engine.begin(lambda transaction: self.admit(transaction, spec, idempotency_key, existing, caller))
 
     async def confirm(self) -> None:
         """Return once all commits are as durable as the cluster promises for its answers."""
         if self.replicator is not None and self.config.durability is Durability.REMOTE:
             await self.replicator.wait()
 
-    def begin_stop(self, job_id: JobId, reason: str, keep_children: bool = False) -> "asyncio.Future[Answer]":
+    def begin_stop(
+        self, job_id: JobId, reason: str, keep_children: bool = False, caller: Caller = NOBODY
+    ) -> "asyncio.Future[Answer]":
         """End a job in the next batch and, by default, its descendants. The future's result is a `StoppedJobs`.
 
         The future raises NotFound.
@@ -166,20 +170,22 @@ class Controller:
             job_id: The job.
             reason: The jobs' error text.
             keep_children: Leave the descendants alone.
+            caller: Who asked for it.
         """
-        return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children))
+        return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
 
-    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool) -> StoppedJobs:
+    async def stop_job(self, job_id: JobId, reason: str, keep_children: bool, caller: Caller) -> StoppedJobs:
         """End a job and, by default, its descendants. Raise NotFound.
 
         Args:
             job_id: The job.
             reason: The jobs' error text.
             keep_children: Leave the descendants alone.
+            caller: Who asked for it.
         """
-        return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children))
+        return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
 
-    async def cordon(self, worker_id: WorkerId, reason: str, drain: bool, by: str = "") -> list[AttemptId]:
+    async def cordon(self, worker_id: WorkerId, reason: str, drain: bool, caller: Caller = NOBODY) -> list[AttemptId]:
         """Assign no new attempts to a worker. With `drain`, also move its attempts away, and return them.
 
         Raise NotFound, and InvalidRequest without a reason.
@@ -188,27 +194,27 @@ class Controller:
             worker_id: The worker.
             reason: The reason, shown with the worker.
             drain: Move its live attempts elsewhere.
-            by: Who asks, shown with the reason.
+            caller: Who asked for it, shown with the reason.
         """
 
         def decide(transaction: Transaction) -> list[AttemptId]:
             before = [booking.attempt_id for booking in transaction.view.attempts_on(worker_id) if not booking.stopping]
-            transaction.apply(WorkerCordoned(worker_id, reason, drain, by))
+            transaction.apply(WorkerCordoned(worker_id, reason, drain, caller.name), caller)
             return before if drain else []
 
         return await self.engine.decide(decide)
 
-    async def uncordon(self, worker_id: WorkerId) -> str:
+    async def uncordon(self, worker_id: WorkerId, caller: Caller = NOBODY) -> str:
         """Allow assignments to a worker again. Return why it was not used; empty if it was. Raise NotFound."""
 
         def decide(transaction: Transaction) -> str:
             worker = transaction.view.workers.get(worker_id)
-            transaction.apply(WorkerUncordoned(worker_id))
+            transaction.apply(WorkerUncordoned(worker_id), caller)
             return worker.cordon_reason if worker is not None else ""
 
         return await self.engine.decide(decide)
 
-    async def remove_worker(self, worker_id: WorkerId, reason: str) -> list[AttemptId]:
+    async def remove_worker(self, worker_id: WorkerId, reason: str, caller: Caller = NOBODY) -> list[AttemptId]:
         """Treat a worker's host as gone and remove it. Return the attempts that were waited for.
 
         Raise NotFound, InvalidRequest without a reason, and Conflict while the worker is connected.
@@ -218,13 +224,15 @@ class Controller:
             if not reason:
                 raise InvalidRequest(f"worker {worker_id} cannot be removed without a reason")
             waited = [booking.attempt_id for booking in transaction.view.attempts_on(worker_id)]
-            transaction.apply(WorkerGone(worker_id, f"worker {worker_id} was removed: {reason}"))
+            transaction.apply(WorkerGone(worker_id, f"worker {worker_id} was removed: {reason}"), caller)
             transaction.forget_worker(worker_id)
             return waited
 
         return await self.engine.decide(decide)
 
-    def admit(self, transaction: Transaction, spec: JobSpec, key: str, existing: ExistingJobPolicy) -> Answer:
+    def admit(
+        self, transaction: Transaction, spec: JobSpec, key: str, existing: ExistingJobPolicy, caller: Caller
+    ) -> Answer:
         view = transaction.view
         known = view.job_of_key.get(key) if key else None
         if known is not None:
@@ -249,13 +257,13 @@ class Controller:
         ]
         self.admission.check_place(spec, offers)
         if is_live:
-            transaction.apply(StopRequested(spec.job_id, "replaced by a new submission"))
+            transaction.apply(StopRequested(spec.job_id, "replaced by a new submission"), caller)
         kinds = (attributes for _, _, attributes in (*offers, *group_offers(self.config.scale_groups)))
-        transaction.apply(JobSubmitted(with_preferences(spec, kinds), key))
+        transaction.apply(JobSubmitted(with_preferences(spec, kinds), key), caller)
         return Submitted(spec.job_id, adopted=False)
 
 
-def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: bool) -> StoppedJobs:
+def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: bool, caller: Caller) -> StoppedJobs:
     job = transaction.view.job(job_id)
     if job.state.is_terminal:
         return StoppedJobs((), job.state)
@@ -265,5 +273,5 @@ def _stop(transaction: Transaction, job_id: JobId, reason: str, keep_children: b
         stopped.append(current)
         if not keep_children:
             ending += reversed(transaction.view.children.get(current, {}))
-    transaction.apply(StopRequested(job_id, reason, keep_children))
+    transaction.apply(StopRequested(job_id, reason, keep_children), caller)
     return StoppedJobs(tuple(stopped), None)

@@ -1,6 +1,8 @@
 """One run of the real controller in a simulated process: engine, sessions, services and store, without sockets."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,12 +19,16 @@ from iris.core.state import invariants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
 from iris.domain.events import Event, WorkerLate, WorkerLost
+from iris.domain.records import ControllerStarted
 from iris.rpc.generated import iris_pb2_grpc
 from iris.sim.ledger import CommitFault, Ledger, WatchedStore
 from iris.sim.network import Network
 from iris.sim.physics import Physics
 from iris.sim.server import Server
 from iris.sim.world import Crash, Node, World
+from iris.store.db import DATABASE_NAME
+from iris.store.event_rows import EVENT_COLUMNS
+from iris.store.rows import Row
 from iris.store.store import Store
 
 EPOCH_MS: Final = 1_700_000_000_000
@@ -110,6 +116,11 @@ class ControllerLife:
     def view(self) -> ClusterView:
         return self.engine.view
 
+    def event_rows(self) -> list[Row]:
+        """Return all stored events, in order."""
+        with closing(sqlite3.connect(self._config.state_dir / DATABASE_NAME)) as database:
+            return database.execute(f"SELECT {', '.join(EVENT_COLUMNS)} FROM events ORDER BY sequence").fetchall()
+
     def stop_in_order(self) -> None:
         """Say goodbye to the workers, then end, like the process at SIGTERM."""
         if self.is_up:
@@ -139,6 +150,7 @@ class ControllerLife:
         iris_pb2_grpc.add_JobServiceServicer_to_server(JobService(controller), registry)
         iris_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerService(controller), registry)
         self.controller.sessions.start()
+        self.engine.record(ControllerStarted("simulated"))
         self.engine.wake()
         self._network.server = server
 

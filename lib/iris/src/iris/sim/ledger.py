@@ -8,8 +8,9 @@ from typing import Any
 
 from iris.core.state.changes import Changes
 from iris.domain.entities import Job, Task, Worker
+from iris.domain.events import JobSubmitted
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
-from iris.domain.job_spec import is_gang
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import JobState
 from iris.rpc.generated import iris_pb2 as pb
 from iris.sim.world import Crash
@@ -30,6 +31,7 @@ class Ledger:
     """The committed records over all runs of the controller, and the checks of outgoing messages.
 
     Attributes:
+        specs: The specs of all jobs of each name, in order.
         granted: The worker of every attempt that was ever committed as live. violations: Premature messages.
         stop_sent: Attempts that a worker was told to stop. unwanted: Those that a commit stopped.
         begun: Attempts whose process has started anywhere. running: Those that have not ended. exits: How the others
@@ -49,10 +51,14 @@ class Ledger:
     told: Container[AttemptId] = ()
     violations: list[str] = field(default_factory=list)
     commits: int = 0
+    specs: dict[JobId, list[JobSpec]] = field(default_factory=dict)
 
     def take(self, changes: Changes) -> None:
         """Record a commit that is on disk."""
         self.commits += 1
+        for record in changes.records:
+            if isinstance(record.what, JobSubmitted):
+                self.specs.setdefault(record.what.spec.job_id, []).append(record.what.spec)
         for job in changes.jobs.values():
             known = self.jobs.get(job.job_id)
             if known is not None and known.sequence != job.sequence:

@@ -23,9 +23,11 @@ from iris.sim.ledger import Ledger
 from iris.sim.network import Network
 from iris.sim.physics import Physics
 from iris.sim.programs import PlannedJob, Program
+from iris.sim.replay import differences
 from iris.sim.scenario import Fault, FaultKind, Scenario, make_scenario
 from iris.sim.trace import Trace
 from iris.sim.world import Node, World
+from iris.store.event_rows import record_of
 from rigging.errors import MarinError
 
 _PATIENCE_S: Final = 3600.0
@@ -331,12 +333,20 @@ class Simulation:
                 yield f"{name} was acknowledged and is gone"
         view = self.life.view if self.life is not None else None
         assert view is not None
+        yield from self._judge_history()
         for worker_id, load in view.loads.items():
             if load.bookings or load.cpu_millis or load.memory_bytes or load.disk_bytes or load.device_count:
                 yield f"{worker_id}: resources are still taken when nothing is left: {load.bookings}"
         if view.pending or view.stopping_counts or view.held_counts or view.lost:
             rest = f"stopping {view.stopping_counts}, held {view.held_counts}, given up {view.lost}"
             yield f"left over: pending {view.pending}, {rest}"
+
+    def _judge_history(self) -> Iterator[str]:
+        """Decide everything again, from the stored events alone."""
+        assert self.life is not None
+        specs = {job_id: iter(found) for job_id, found in self.ledger.specs.items()}
+        rows = self.life.event_rows()
+        yield from differences(record_of(row, lambda job_id: next(specs[job_id])) for row in rows)
 
     def _judge_job(self, job: Job) -> Iterator[str]:
         plan, name = self._plan_of(job.job_id, -1), job.job_id

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from iris.store.access_rows import CREDENTIAL_COLUMNS, JOIN_TOKEN_COLUMNS, USER_TOKEN_COLUMNS
+from iris.store.event_rows import EVENT_COLUMNS
 from iris.store.rows import (
     ATTEMPT_USAGE_COLUMNS,
     BUDGET_COLUMNS,
@@ -38,6 +39,7 @@ TABLES: Final = {
     "lost_attempts": (("attempt_id",), LOST_COLUMNS),
     "join_tokens": (("token_id",), JOIN_TOKEN_COLUMNS),
     "notices": (("name",), ("name",)),
+    "events": (("sequence",), EVENT_COLUMNS),
     "user_tokens": (("token_id",), USER_TOKEN_COLUMNS),
     "worker_credentials": (("secret_sha256",), CREDENTIAL_COLUMNS),
 }
@@ -58,7 +60,7 @@ class Delete:
     """Remove all rows with one of `ids` in the first column of the table's key."""
 
     table: str
-    ids: Sequence[str]
+    ids: Sequence[str | int]
 
 
 Op = Upsert | Delete

@@ -127,7 +127,7 @@ def worker_row(worker: Worker) -> Row:
     return (
         worker.worker_id,
         worker.instance_id,
-        _dump(_resources_to_json(worker.capacity)),
+        _dump(resources_to_json(worker.capacity)),
         _dump(dict(worker.attributes)),
         worker.last_seen_at_ms,
         worker.cordon_reason,
@@ -142,7 +142,7 @@ def worker_of(row: Row) -> Worker:
     return Worker(
         worker_id=WorkerId(row[0]),
         instance_id=row[1],
-        capacity=_resources_of(json.loads(row[2])),
+        capacity=resources_of(json.loads(row[2])),
         attributes=json.loads(row[3]),
         connected=False,
         last_seen_at_ms=row[4],
@@ -182,13 +182,13 @@ def budget_of(row: Row) -> UserBudget:
 
 def stopping_row(name: AttemptId, stopping: Stopping) -> Row:
     """Return the row of a stopping attempt."""
-    resources = _dump(_resources_to_json(stopping.resources))
+    resources = _dump(resources_to_json(stopping.resources))
     return name, stopping.job_id, stopping.worker_id, resources, int(stopping.found)
 
 
 def stopping_of(row: Row) -> tuple[AttemptId, Stopping]:
     """Return the stopping attempt of a row, with its id."""
-    resources = _resources_of(json.loads(row[3]))
+    resources = resources_of(json.loads(row[3]))
     return AttemptId(row[0]), Stopping(JobId(row[1]), WorkerId(row[2]), resources, bool(row[4]))
 
 
@@ -198,7 +198,7 @@ def lost_row(name: AttemptId, lost: LostAttempt) -> Row:
         name,
         lost.job_id,
         lost.worker_id,
-        _dump(_resources_to_json(lost.resources)),
+        _dump(resources_to_json(lost.resources)),
         int(lost.may_return),
         int(lost.is_charged),
         _dump([endpoint_row(endpoint) for endpoint in lost.endpoints]),
@@ -210,7 +210,7 @@ def lost_of(row: Row) -> tuple[AttemptId, LostAttempt]:
     return AttemptId(row[0]), LostAttempt(
         JobId(row[1]),
         WorkerId(row[2]),
-        _resources_of(json.loads(row[3])),
+        resources_of(json.loads(row[3])),
         bool(row[4]),
         bool(row[5]),
         tuple(map(endpoint_of, json.loads(row[6]))),
@@ -283,7 +283,7 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
     return JobSpec(
         job_id=job_id,
         entrypoint=_entrypoint_of(written["entrypoint"]),
-        resources=_resources_of(written.get("resources", {})),
+        resources=resources_of(written.get("resources", {})),
         extras=tuple(written.get("extras", ())),
         pip_packages=tuple(written.get("pip_packages", ())),
         env_vars=json.loads(env_vars) if env_vars else {},
@@ -318,7 +318,8 @@ def _entrypoint_of(fields: Mapping[str, Any]) -> Entrypoint:
     return CallableEntrypoint(fields["payload_digest"], fields["display_name"])
 
 
-def _resources_to_json(resources: Resources) -> dict[str, object]:
+def resources_to_json(resources: Resources) -> dict[str, object]:
+    """Return the JSON form of resources."""
     fields: dict[str, object] = {
         "cpu_millis": resources.cpu_millis,
         "memory_bytes": resources.memory_bytes,
@@ -330,7 +331,8 @@ def _resources_to_json(resources: Resources) -> dict[str, object]:
     return fields
 
 
-def _resources_of(fields: Mapping[str, Any]) -> Resources:
+def resources_of(fields: Mapping[str, Any]) -> Resources:
+    """Return the resources of their JSON form."""
     device = None
     if "device" in fields:
         kind, variant, count, alternatives = fields["device"]
@@ -345,7 +347,7 @@ def _resources_of(fields: Mapping[str, Any]) -> Resources:
 
 _TO_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
     "entrypoint": _entrypoint_to_json,
-    "resources": _resources_to_json,
+    "resources": resources_to_json,
     "constraints": _constraints_to_json,
     "band": int,
     "runtime": runtime_to_json,

@@ -30,6 +30,7 @@ from iris.store.access_rows import (
 )
 from iris.store.damage import DatabaseDamaged, is_corruption
 from iris.store.db import DATABASE_NAME, connect, lock
+from iris.store.event_rows import event_row
 from iris.store.journal import Entry, Journal
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
@@ -152,6 +153,7 @@ class Store:
         self._lock = lock_descriptor
         self._spec_of_sequence: dict[JobId, int] = {}
         self._specs = SpecWriter()
+        self._last_event = 0
 
     @classmethod
     def open(cls, state_dir: Path, generation: int = 0, clock_ms: Callable[[], int] = unix_ms) -> "Store":
@@ -171,6 +173,7 @@ class Store:
             store = cls(connection, descriptor, state_dir / DATABASE_NAME, journal)
             with store._reading("the list of jobs"):
                 store._spec_of_sequence.update(connection.execute("SELECT job_id, sequence FROM jobs"))
+                (store._last_event,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchone()
             return store
         except BaseException:
             os.close(descriptor)
@@ -188,7 +191,13 @@ class Store:
         known = self._spec_of_sequence
         fresh = [job for job in changes.jobs.values() if known.get(job.job_id) != job.sequence]
         replaced = [job.job_id for job in fresh if job.job_id in known]
-        self._run(_removals(changes, replaced) + _writes(changes, fresh, self._specs))
+        events = [event_row(self._last_event + number, record) for number, record in enumerate(changes.records, 1)]
+        self._run([
+            *_removals(changes, replaced),
+            *_writes(changes, fresh, self._specs),
+            *([upsert("events", events)] if events else []),
+        ])  # fmt: skip
+        self._last_event += len(events)
         for job_id in changes.forgotten_jobs:
             known.pop(job_id, None)
         for job in fresh:
@@ -253,6 +262,22 @@ class Store:
         """Return the names of pending deliveries."""
         with self._reading("the notices that are owed"):
             return [str(name) for (name,) in self._connection.execute("SELECT name FROM notices ORDER BY name")]
+
+    def forget_events(self, before_ms: int, keep: int, at_once: int = 1000) -> int:
+        """Remove the oldest events, and return how many: at most `at_once`, so call it again if it returns as many.
+
+        Args:
+            before_ms: Events from before this time (Unix ms) are removed.
+            keep: Number of newest events kept, at most.
+            at_once: Maximum number removed in one transaction.
+
+        Raise StorageUnavailable if nothing was removed.
+        """
+        oldest = self._connection.execute("SELECT sequence, at_ms FROM events ORDER BY sequence LIMIT ?", (at_once,))
+        gone = [number for number, at_ms in oldest if at_ms < before_ms or number <= self._last_event - keep]
+        if gone:
+            self._run([Delete("events", gone)])
+        return len(gone)
 
     def load_usage(self) -> list[UserUse]:
         """Return the users' accounts as last saved."""

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Final
 
 from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.store.event_rows import REQUESTED, WORDS
 
 
 def _word(column: str, kind: type[IntEnum]) -> str:
@@ -30,6 +31,8 @@ _STATES: Final = " UNION ALL ".join(
     for of, kind in (("job", JobState), ("task", TaskState), ("band", PriorityBand))
     for member in kind
 )
+
+_KINDS: Final = " ".join(f"WHEN {number} THEN '{word}'" for number, word in WORDS.items())
 
 VIEWS: Final = {
     "jobs": f"""
@@ -79,16 +82,30 @@ VIEWS: Final = {
             registered_at_ms
         FROM main.endpoints""",
     "states": _STATES,
+    "events": f"""
+        SELECT sequence, at_ms, CASE kind {_KINDS} END AS kind, subject,
+            CASE WHEN substr(subject, 1, 1) = '/' THEN substr(subject, 2, instr(substr(subject, 2) || '/', '/') - 1) END
+                AS user,
+            worker_id, caller, address, detail
+        FROM main.events""",
+    "audit": f"""
+        SELECT sequence, at_ms, caller, address,
+            CASE kind WHEN {REQUESTED} THEN json_extract(detail, '$.action') ELSE CASE kind {_KINDS} END END AS action,
+            coalesce(subject, worker_id) AS subject, json_extract(detail, '$.reason') AS reason
+        FROM main.events WHERE caller IS NOT NULL""",
 }
 
 HIDDEN: Final = {
     "jobs": frozenset({"command", "bundle_digest", "description", "error", "deciding_task_id"}),
     "tasks": frozenset({"error", "causes"}),
+    "events": frozenset({"caller", "address"}),
 }
 """Columns that are NULL in other users' rows unless the reader is an admin: what a job runs and prints."""
 
 OWN_ROWS: Final = {
     "budgets": "user = {user}",
+    "events": "user = {user} OR user IS NULL AND kind != 'requested'",
+    "audit": "caller = {user}",
     "endpoints": "substr(name, 1, length({user}) + 2) = '/' || {user} || '/'",
 }
 """Views of which a reader sees only their own rows unless they are an admin."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from iris.client import JobStatus, LogLine, TaskStatus
+from iris.client.types import QueryResult
 from iris.cluster.types import JobState, TaskState
 from rigging.errors import DeadlineExceeded, Unavailable
 from support.iris.cli import Client, Iris, job
@@ -32,6 +33,9 @@ class Waiting(Client):
         yield LogLine(name, 0, True, 8, b"\xff plain")
         yield LogLine(name, 0, True, 9, b"DB_PASSWORD=horse-battery then")
         yield LogLine(name, 0, True, 9, b'login with horse-battery, my-shells-value and two"quoted\\ failed')
+
+    def query(self, sql: str, max_rows: int) -> QueryResult:
+        return QueryResult(("kind",), (("placed",),), max_rows < 1 or not sql)
 
     def cluster_status(self, all_workers: bool = False) -> Any:
         raise Unavailable("only operators")
@@ -83,12 +87,13 @@ def test_a_report_has_everything_and_no_secrets(iris: Iris, tmp_path: Path, monk
             for member in archive
         }
     assert set(found) == {
-        *("versions.json", "job.json", "tasks.json", "children.json", "cluster.json", "summary.txt"),
+        *("versions.json", "job.json", "tasks.json", "children.json", "cluster.json", "summary.txt", "events.json"),
         *("logs/0.txt", "logs/1.txt"),
     }
     assert json.loads(found["job.json"])["state"] == "failed"
     assert "marin-iris" in json.loads(found["versions.json"])["packages"]
     assert "attempt 0: boom" in found["summary.txt"]
+    assert json.loads(found["events.json"])[0]["kind"] == "placed"
     assert found["logs/0.txt"] == "cannot be read: the logs cannot be read now\n"
     assert "8 attempt 0 stderr: � plain" in found["logs/1.txt"]
     assert "only operators" in found["cluster.json"], "what cannot be had is said"

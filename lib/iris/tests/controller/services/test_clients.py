@@ -11,6 +11,7 @@ from iris.controller.clients.sessions import ClientSessions, ConnectedClient, St
 from iris.controller.services.clients import ClientService
 from iris.core.state.view import ClusterView
 from iris.domain.ids import JobId
+from iris.domain.records import Caller
 from iris.domain.states import JobState
 from iris.rpc.auth import Principal, PrincipalKind
 from iris.rpc.generated import iris_pb2 as pb
@@ -75,7 +76,7 @@ async def test_a_call_is_answered_when_what_it_did_is_as_durable_as_promised() -
         asked.set()
         await durable.wait()
 
-    def begin_stop(job_id: JobId, reason: str, keep_children: bool) -> "asyncio.Future[StoppedJobs]":
+    def begin_stop(job_id: JobId, reason: str, keep_children: bool, caller: Caller) -> "asyncio.Future[StoppedJobs]":
         found: asyncio.Future[StoppedJobs] = asyncio.get_running_loop().create_future()
         found.set_result(StoppedJobs((job_id,), JobState.KILLED))
         return found

@@ -9,12 +9,15 @@ import grpc
 import pytest
 
 from fray.testing.waiting import eventually
+from iris.controller.access.interceptor import serve_for
 from iris.controller.clients.sessions import StoppedJobs
 from iris.controller.context import Shutdown
 from iris.controller.services.cluster import ClusterService
 from iris.controller.services.query_process import query_response
 from iris.domain.ids import JobId
-from iris.rpc.auth import PrincipalKind, user_of_token
+from iris.domain.records import Caller
+from iris.rpc.auth import Principal, PrincipalKind, user_of_token
+from iris.rpc.generated import access_pb2
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.query import QueryRows
@@ -69,12 +72,13 @@ async def test_a_shutdown_goes_on_when_who_asked_for_it_has_left() -> None:
         waited.set()
         await asyncio.Event().wait()
 
-    def begin_stop(job_id: JobId, reason: str) -> "asyncio.Future[StoppedJobs]":
-        assert reason == "the cluster was shut down"
+    def begin_stop(job_id: JobId, reason: str, caller: Caller) -> "asyncio.Future[StoppedJobs]":
+        assert (reason, caller.name) == ("the cluster was shut down", "root")
         found: asyncio.Future[StoppedJobs] = asyncio.get_running_loop().create_future()
         found.set_result(StoppedJobs((job_id,), None))
         return found
 
+    serve_for(Principal(PrincipalKind.ADMIN, "root"))
     service = ClusterService(
         SimpleNamespace(
             view=SimpleNamespace(live_jobs={JobId("/ann/a"): None}),
@@ -147,7 +151,7 @@ def test_workers_that_are_gone_are_told_when_asked_for(controller: RunningContro
         assert (info.cordon_reason, info.strikes, len(info.attempts)) == ("", 0, 0)
         assert attempts() == [("/ann/a/0:0", "running"), ("/ann/a/1:0", "assigned")]
         admin.cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w1", reason="bad fan"))
-        assert (workers()[0].cordoned_by, workers()[0].cordoned_at_ms > 1_700_000_000_000) == ("admin root", True)
+        assert (workers()[0].cordoned_by, workers()[0].cordoned_at_ms > 1_700_000_000_000) == ("root", True)
         user.stop("/ann/a")
         assert attempts() == [("/ann/a/0:0", "stopping"), ("/ann/a/1:0", "stopping")]
         assert workers()[0].running_tasks == 0, "what is being stopped does not count"
@@ -227,6 +231,27 @@ def test_what_others_run_is_answered_to_admins_only(user: Any, admin: Any) -> No
     assert refused(lambda: user.cluster.Query(pb.QueryRequest(sql="DELETE FROM jobs")))[0] is (
         grpc.StatusCode.PERMISSION_DENIED
     )
+
+
+def test_the_audit_names_who_asked_for_what_and_from_where(admin: Any, user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/a")
+    user.stop("/ann/a", "enough")
+    admin.cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w1", reason="bad fan"))
+    made = admin.cluster.CreateToken(pb.CreateTokenRequest(user="bob"))
+    admin.stubs.access.RevokeUserToken(access_pb2.RevokeUserTokenRequest(token_id=made.token_id))
+
+    def audit() -> list[tuple[str, ...]]:
+        query = pb.QueryRequest(sql="SELECT caller, address, action, subject, reason FROM audit ORDER BY sequence")
+        return [tuple(value.text for value in row.values) for row in admin.cluster.Query(query).rows]
+
+    eventually(lambda: len(audit()) == 5, "the last line is written")
+    assert audit() == [
+        ("ann", "127.0.0.1", "submitted", "/ann/a", ""),
+        ("ann", "127.0.0.1", "stopped", "/ann/a", "enough"),
+        ("root", "127.0.0.1", "cordoned", "w1", "bad fan"),
+        ("root", "127.0.0.1", "make tokens", "/bob", ""),
+        ("root", "127.0.0.1", "revoke users' tokens", made.token_id, ""),
+    ]
 
 
 def test_answers_to_queries_keep_their_kinds() -> None:

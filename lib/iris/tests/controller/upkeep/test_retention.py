@@ -66,7 +66,9 @@ async def test_a_name_that_is_used_again_is_not_forgotten_and_many_logs_go_a_few
     logs = LogStore(tmp_path / "logs")
     for index in range(450):
         logs.append(("/ann/a", index, 0), 0, encode(False, 1, b"x"))
-    rounds = Retention(CONFIG, engine, logs, BlobStore(tmp_path / "blobs"), choose=lambda *_: [JobId("/ann/a")])
+    rounds = Retention(
+        CONFIG, engine, logs, BlobStore(tmp_path / "blobs"), lambda *_: 0, choose=lambda *_: [JobId("/ann/a")]
+    )
     forgetting = asyncio.create_task(rounds.forget_jobs())
     seen = set()
     while not forgetting.done():
@@ -93,6 +95,9 @@ class Rounds(Retention):
 
     async def forget_workers(self) -> int:
         self.done.append("workers")
+        return 0
+
+    async def forget_events(self) -> int:
         return 0
 
     async def remove_stray_logs(self) -> int:
@@ -187,7 +192,7 @@ def test_blobs_that_no_job_names_go_whatever_is_missing_of_others(tmp_path: Path
     cluster.submit("/ann/has", bundle_digest=kept[1])
     for name in (*kept, *gone):
         os.utime(blobs.path(name), (1000, 1000))
-    rounds = Retention(CONFIG, cast(Engine, cluster), LogStore(tmp_path / "logs"), BlobStore(tmp_path))
+    rounds = Retention(CONFIG, cast(Engine, cluster), LogStore(tmp_path / "logs"), BlobStore(tmp_path), lambda *_: 0)
     assert asyncio.run(rounds.remove_blobs()) == 2
     assert BlobStore(tmp_path).missing([*kept, *gone]) == gone
 

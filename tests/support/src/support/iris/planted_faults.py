@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from iris.controller import context
-from iris.controller.engine import load
+from iris.controller.engine import load, transaction
 from iris.controller.workers import sessions
 from iris.controller.workers.connected import ConnectedWorker, Report
 from iris.controller.workers.sessions import Sessions
@@ -22,7 +22,7 @@ from iris.core.state.booking import Booking
 from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Task
-from iris.domain.events import AttemptObserved
+from iris.domain.events import AttemptObserved, LendCpu
 from iris.domain.ids import attempt_id
 from iris.domain.states import FailureKind, TaskState
 from iris.rpc.generated import iris_pb2 as pb
@@ -236,6 +236,11 @@ def _use_burnt_numbers_again(patch: Patch) -> None:
     patch.setattr(Task, "next_attempt", property(lambda self: self.attempt + 1))
 
 
+def _leave_lent_cpu_out_of_the_history(patch: Patch) -> None:
+    """Completeness: the stored events do not lead to the same decisions."""
+    patch.setattr(transaction, "_UNRECORDED", (*transaction._UNRECORDED, LendCpu))
+
+
 PLANTED: dict[str, Planted] = {
     function.__name__.strip("_"): Planted(function, seeds)
     for function, seeds in (
@@ -259,6 +264,7 @@ PLANTED: dict[str, Planted] = {
         (_begin_what_was_handed_back, (3, 4, 5)),
         (_stop_what_returns, (21, 27, 28)),
         (_use_burnt_numbers_again, (28,)),
+        (_leave_lent_cpu_out_of_the_history, (0, 3, 4)),
     )
 }
 

@@ -10,6 +10,7 @@ from iris.cli import exit_codes
 from iris.cli.cluster.certs import certs
 from iris.cli.cluster.controller import controller, storage_lines
 from iris.cli.cluster.dashboard import dashboard
+from iris.cli.cluster.events import audit, events
 from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines, shared_identity_lines
 from iris.cli.cluster.import_file import import_command
 from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, start_run
@@ -249,6 +250,8 @@ cluster.add_command(import_command)
 cluster.add_command(token)
 cluster.add_command(certs)
 cluster.add_command(dashboard)
+cluster.add_command(events)
+cluster.add_command(audit)
 
 
 def _await_end(processes: "ClusterProcesses", force: bool) -> None:

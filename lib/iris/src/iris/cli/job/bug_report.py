@@ -26,6 +26,7 @@ _LINES_OF_A_TASK: Final = 2000
 _BYTES_OF_A_TASK: Final = 1024 * 1024
 _TASKS: Final = 100
 _CHILDREN: Final = 1000
+_EVENTS: Final = 500
 _PACKAGES: Final = ("marin-iris", "marin-rigging", "grpcio", "protobuf", "cloudpickle", "uv")
 
 
@@ -84,11 +85,20 @@ def collected(client: "IrisClient", status: "JobStatus") -> dict[str, object]:
         "tasks.json": [task.to_json() for task in tasks],
         "children.json": _try(lambda: [child.to_json() for child in _children(client, status)]),
         "cluster.json": _try(lambda: client.cluster_status(all_workers=True).to_json()),
+        "events.json": _try(lambda: _events(client, status.job_id)),
         "summary.txt": _summary(status, tasks),
     }
     for task in _most_telling(tasks, status.deciding_task_id):
         files[f"logs/{task.task_id.rpartition('/')[2]}.txt"] = _log(client, task.task_id)
     return files
+
+
+def _events(client: "IrisClient", job_id: str) -> list[dict[str, Any]]:
+    """Return the last events of a job, of its child jobs and of all workers."""
+    name = job_id.replace("'", "''")
+    mine = f"subject = '{name}' OR substr(subject, 1, {len(job_id) + 1}) = '{name}/' OR subject IS NULL"
+    found = client.query(f"SELECT * FROM events WHERE {mine} ORDER BY sequence DESC LIMIT {_EVENTS}", _EVENTS)
+    return [dict(zip(found.columns, row, strict=True)) for row in reversed(found.rows)]
 
 
 def _children(client: "IrisClient", status: "JobStatus") -> "list[JobStatus]":

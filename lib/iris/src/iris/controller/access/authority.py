@@ -62,6 +62,11 @@ def _field(name: str) -> About:
     return lambda _, request: (getattr(request, name),)
 
 
+def _nothing(_: Principal, request: Request) -> Iterable[str]:
+    del request
+    return ("",)
+
+
 def _submitted(_: Principal, request: Request) -> Iterable[str]:
     return (request.spec.job_id,)
 
@@ -150,6 +155,19 @@ RULES: Final[dict[str, Rule]] = {
     "WorkerService/Session": Rule("open sessions", admin=Scope.NOTHING, worker=Scope.ITSELF),
 }
 """By service and method, without the package's name."""
+
+AUDITED: Final[dict[str, About]] = {
+    "ClusterService/Shutdown": _nothing,
+    "ClusterService/SetBudget": lambda _, request: (f"/{request.budget.user}",),
+    "ClusterService/Checkpoint": _nothing,
+    "ClusterService/CreateToken": _user,
+    "AccessService/Join": _field("worker_id"),
+    "AccessService/CreateJoinToken": _nothing,
+    "AccessService/RevokeJoinToken": _field("token_id"),
+    "AccessService/RevokeUserToken": _field("token_id"),
+    "AccessService/RevokeWorker": _field("worker_id"),
+}
+"""The calls that the history names, with their entities. Other calls that change something are events."""
 
 _NO_RULE: Final = Rule("do this", admin=Scope.NOTHING)
 

@@ -15,10 +15,11 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from iris.controller.access.authority import Rule, as_attempt, authorize_all, check_caller, rule_of
+from iris.controller.access.authority import AUDITED, Rule, as_attempt, authorize_all, check_caller, rule_of
 from iris.controller.access.open_calls import OpenCalls
 from iris.controller.access.user_tokens import UserTokens, id_of
 from iris.controller.dashboard.figures import Figures
+from iris.domain.records import Caller, Requested
 from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, is_kept, verify_token
 from iris.rpc.protocol import (
     ATTEMPT_ID_KEY,
@@ -33,6 +34,7 @@ from rigging.errors import Conflict, InvalidRequest, MarinError
 logger = logging.getLogger(__name__)
 
 _PRINCIPAL: Final[ContextVar[Principal]] = ContextVar("iris_principal")
+_CONTEXT: Final[ContextVar[Any]] = ContextVar("iris_context", default=None)
 _MAX_KNOWN_TOKENS: Final = 4096
 _DIGITS: Final = 9
 _BETWEEN_COMPLAINTS_S: Final = 60.0
@@ -55,6 +57,21 @@ def current_principal() -> Principal:
     return _PRINCIPAL.get()
 
 
+def address_of(peer: str) -> str:
+    """Return the address in gRPC's name of a caller ("ipv4:10.0.0.2:53012": "10.0.0.2"; "unix:" is this machine)."""
+    kind, _, where = peer.partition(":")
+    if kind == "unix":
+        return "unix"
+    host = where.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0]
+    return host.strip("[]")
+
+
+def current_caller() -> Caller:
+    """Return the authenticated caller of the current RPC, and its address, for the history."""
+    context = _CONTEXT.get()
+    return Caller(_PRINCIPAL.get().name, "" if context is None else address_of(context.peer()))
+
+
 def serve_for(principal: Principal) -> None:
     """Make `principal` the caller for the rest of this task."""
     _PRINCIPAL.set(principal)
@@ -71,6 +88,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         max_known_tokens: Number of authenticated tokens to cache.
         protocol_version: This controller's protocol version.
         figures: Counts the calls; None for a new counter.
+        audit: Called with an action and its caller when a call of `authority.AUDITED` has succeeded.
         verify_kept: Verifies tokens that are not signatures (`auth.is_kept`) at every call, because they may have been
             revoked.
         users: Checks users' tokens, whose calls end when they are revoked; None for no such tokens.
@@ -87,7 +105,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         users: UserTokens | None = None,
         protocol_version: int = PROTOCOL_VERSION,
         figures: Figures | None = None,
+        audit: Callable[[Requested, Caller], None] | None = None,
     ) -> None:
+        self._audit = audit
         self._figures = figures or Figures()
         self._protocol_version = protocol_version
         self._verify_kept = verify_kept
@@ -234,12 +254,18 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         self, behaviour: Callable[..., Awaitable[Any]], method: str, rule: Rule, decode: Decoder | None
     ) -> Callable[..., Awaitable[Any]]:
         watched = not method.startswith("/iris.v1.WorkerService/") and method != _OF_PAGES
+        audited = None if self._audit is None else AUDITED.get(method.rpartition(".")[2])
 
         async def serve(request: Any, context: Context) -> Any:
+            _CONTEXT.set(context)
             try:
                 decoded = _checked(request, rule, decode)
                 with self._counted(method, watched), self._revocable(current_principal()):
-                    return await behaviour(decoded, context)
+                    answer = await behaviour(decoded, context)
+                if audited is not None and self._audit is not None:
+                    for entity in audited(current_principal(), decoded):
+                        self._audit(Requested(rule.action, entity), current_caller())
+                return answer
             except MarinError as error:
                 await _abort(context, error)
 
@@ -255,6 +281,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
         watched = not method.startswith(_LASTING)
 
         async def serve(request: Any, context: Context) -> None:
+            _CONTEXT.set(context)
             try:
                 decoded, principal = _checked(request, rule, decode), current_principal()
                 may_end = principal.kind is PrincipalKind.JOB

@@ -61,6 +61,8 @@ class ControllerConfig:
         history_max_age_s: Jobs that ended this long ago are removed with their logs, and so are workers not seen since.
         history_max_jobs: Number of ended jobs kept for each user, latest first. Others are removed once they ended
             `history_min_age_s` ago.
+        history_max_events: Number of events kept, newest first; each takes about 80 bytes. They are also removed at
+            `history_max_age_s`.
         blob_grace_s: Time since its last use after which a blob that no job names is removed.
         remote_state_dir: The remote state (docs/durability.md): any fsspec URL; empty for none.
         durability: Where a submit is stored before it is acknowledged. pace: The timing of writes to
@@ -92,6 +94,7 @@ class ControllerConfig:
     history_max_age_s: float = 30 * DAY_S
     history_max_jobs: int = 10_000
     history_min_age_s: float = 3600
+    history_max_events: int = 1_000_000
     blob_grace_s: float = DAY_S
     log_limit_bytes: int = DEFAULT_LIMIT_BYTES
     disk_reserve_bytes: int = DEFAULT_RESERVE_BYTES

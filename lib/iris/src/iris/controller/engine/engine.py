@@ -41,6 +41,7 @@ from iris.domain.effects import (
 from iris.domain.errors import StorageUnavailable
 from iris.domain.events import Event
 from iris.domain.ids import JobId
+from iris.domain.records import NOBODY, Caller, Recorded
 from iris.sched.plan import RoundPlan, pause_ms, plan_round
 from rigging.errors import MarinError, Unavailable
 
@@ -108,6 +109,7 @@ class Engine:
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
         self._last_round_ms = 0
+        self._turns = 0
         self._open_batch = Batch()
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_due = False
@@ -167,6 +169,15 @@ class Engine:
         self._enqueue(decision, future)  # type: ignore[arg-type]  # a future of Result is used as one of object
         return future
 
+    def record(self, what: Recorded, caller: Caller = NOBODY) -> None:
+        """Add a line to the history with the next batch. Nobody waits for it.
+
+        Args:
+            what: What happened.
+            caller: Who asked for it.
+        """
+        self._enqueue(lambda transaction: transaction.record(what, caller), None)
+
     def wake(self) -> None:
         """Run a batch even if nothing happened: schedule pending tasks, set the timer."""
         if not self._scheduled and not self._closed:
@@ -206,7 +217,8 @@ class Engine:
         if self._closed or self._stall is not None:
             return
         queue, self._queue = self._queue, []
-        transaction = Transaction(self.view, self._clock_ms(), self._open_batch)
+        self._turns += 1
+        transaction = Transaction(self.view, self._clock_ms(), self._open_batch, self._turns)
         known = len(transaction.batch.effects)
         self.figures.events += len(queue)
         answers = [answer for item in queue if (answer := _process(transaction, *item)) is not None]
@@ -338,7 +350,7 @@ class Engine:
         self.reasons = plan.reasons
         for event in plan.events():
             try:
-                transaction.apply(event)
+                transaction.apply(event, is_decision=True)
             except Exception as error:  # refused or broken, it changed nothing: the others stand
                 self._report(f"{event}, decided by the scheduler, was refused", error)
         return None

@@ -1,11 +1,18 @@
 """A running batch of the engine, in which decisions read and apply events."""
 
+from typing import Final
+
 from iris.core.rules.reduce import reduce
 from iris.core.state.batch import Batch
 from iris.core.state.view import ClusterView
 from iris.domain.effects import JobForgotten
-from iris.domain.events import Event
+from iris.domain.events import EndpointRegistered, EndpointRemoved, Event, WorkerCordoned, WorkerUncordoned
 from iris.domain.ids import JobId, WorkerId
+from iris.domain.records import NOBODY, AutoCordoned, Caller, Record, Recorded
+
+# Endpoints decide nothing, and their addresses are no one else's business.
+_UNRECORDED: Final = (EndpointRegistered, EndpointRemoved)
+_CORDONS: Final = (WorkerCordoned, WorkerUncordoned)
 
 
 class Transaction:
@@ -15,18 +22,43 @@ class Transaction:
         view: The cluster. Events change it immediately.
         now_ms: The batch's time.
         batch: Collects changes and effects.
+        turn: The number of the engine's turn.
     """
 
-    def __init__(self, view: ClusterView, now_ms: int, batch: Batch) -> None:
+    def __init__(self, view: ClusterView, now_ms: int, batch: Batch, turn: int = 0) -> None:
+        self._turn = turn
         self.view = view
         self.now_ms = now_ms
         self.batch = batch
 
-    def apply(self, event: Event) -> None:
-        """Reduce one event and apply its changes to the view. Raise MarinError if it is refused."""
+    def apply(self, event: Event, caller: Caller = NOBODY, is_decision: bool = False) -> None:
+        """Reduce one event, apply its changes to the view and record it. Raise MarinError if it is refused.
+
+        Args:
+            event: The event.
+            caller: Who asked for it.
+            is_decision: Whether the scheduler decided it.
+        """
         outcome = reduce(self.view, event, self.now_ms)
+        if not isinstance(event, _UNRECORDED):
+            self.record(event, caller, is_decision)
+        if outcome.changes.workers and not isinstance(event, _CORDONS):
+            for worker_id, worker in outcome.changes.workers.items():
+                before = self.view.workers.get(worker_id)
+                if worker.cordon_reason and before is not None and not before.cordon_reason:
+                    self.record(AutoCordoned(worker_id, worker.cordon_reason))
         self.view.apply(outcome.changes)
         self.batch.add(outcome)
+
+    def record(self, what: Recorded, caller: Caller = NOBODY, is_decision: bool = False) -> None:
+        """Add a line to the history.
+
+        Args:
+            what: What happened.
+            caller: Who asked for it.
+            is_decision: Whether the scheduler decided it.
+        """
+        self.batch.changes.records.append(Record(self._turn, self.now_ms, what, caller, is_decision))
 
     def forget_job(self, job_id: JobId) -> bool:
         """Remove a job's history, after its descendants'. Return False if it is in use, or changed in this batch."""

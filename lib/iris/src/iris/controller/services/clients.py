@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Final
 
 from iris.controller.access.authority import authorize, authorize_all, check_live, rule_of
-from iris.controller.access.interceptor import current_principal
+from iris.controller.access.interceptor import current_caller, current_principal
 from iris.controller.clients.sessions import Answer, ConnectedClient, News, StoppedJobs, Submitted
 from iris.controller.context import Controller
 from iris.controller.services.submissions import begin_submission, stop_response
@@ -82,12 +82,12 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
             kind = call.WhichOneof("kind")
             if kind == "submit":
                 authorize_all(principal, _SUBMIT, call.submit)
-                return call.call_id, await begin_submission(self._controller, call.submit)
+                return call.call_id, await begin_submission(self._controller, call.submit, current_caller())
             if kind == "stop":
                 request = call.stop
                 authorize_all(principal, _STOP, request)
                 return call.call_id, self._controller.begin_stop(
-                    JobId(request.job_id), request.reason, request.keep_children
+                    JobId(request.job_id), request.reason, request.keep_children, current_caller()
                 )
             raise InvalidRequest("a call of this kind is unknown: use the same release of iris on both sides")
         except MarinError as error:

@@ -7,7 +7,7 @@ import os
 from typing import Any, Final
 
 from iris.controller.access.authority import may_read
-from iris.controller.access.interceptor import current_principal
+from iris.controller.access.interceptor import current_caller, current_principal
 from iris.controller.clients.sessions import StoppedJobs
 from iris.controller.context import Controller, Shutdown
 from iris.core.state.booking import Booking
@@ -69,14 +69,15 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     async def CordonWorker(self, request: pb.CordonWorkerRequest, context: Context) -> pb.CordonWorkerResponse:
         worker_id = WorkerId(request.worker_id)
-        moved = await self._controller.cordon(worker_id, request.reason, request.drain, str(current_principal()))
+        moved = await self._controller.cordon(worker_id, request.reason, request.drain, current_caller())
         return pb.CordonWorkerResponse(moved_attempt_ids=moved)
 
     async def UncordonWorker(self, request: pb.UncordonWorkerRequest, context: Context) -> pb.UncordonWorkerResponse:
-        return pb.UncordonWorkerResponse(former_reason=await self._controller.uncordon(WorkerId(request.worker_id)))
+        former = await self._controller.uncordon(WorkerId(request.worker_id), current_caller())
+        return pb.UncordonWorkerResponse(former_reason=former)
 
     async def RemoveWorker(self, request: pb.RemoveWorkerRequest, context: Context) -> pb.RemoveWorkerResponse:
-        lost = await self._controller.remove_worker(WorkerId(request.worker_id), request.reason)
+        lost = await self._controller.remove_worker(WorkerId(request.worker_id), request.reason, current_caller())
         return pb.RemoveWorkerResponse(lost_attempt_ids=lost)
 
     async def SetBudget(self, request: pb.SetBudgetRequest, context: Context) -> pb.SetBudgetResponse:
@@ -121,14 +122,14 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
 
     async def Shutdown(self, request: pb.ShutdownRequest, context: Context) -> pb.ShutdownResponse:
         controller, view = self._controller, self._controller.view
-        live = list(view.live_jobs)
+        live, caller = list(view.live_jobs), current_caller()
         if live and not request.stop_jobs:
             more = f" and {len(live) - _NAMES_SHOWN} more" if len(live) > _NAMES_SHOWN else ""
             raise Conflict(
                 f"{len(live)} live job(s): {', '.join(live[:_NAMES_SHOWN])}{more}; stop them first, or shut down with "
                 "stop_jobs"
             )
-        stops = [controller.begin_stop(job_id, "the cluster was shut down") for job_id in live]
+        stops = [controller.begin_stop(job_id, "the cluster was shut down", caller=caller) for job_id in live]
         answers = await asyncio.gather(*stops)
         stopped = [job_id for answer in answers if isinstance(answer, StoppedJobs) for job_id in answer.job_ids]
         if stopped:

@@ -9,7 +9,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 from iris.controller.access.authority import check_live, may_read
-from iris.controller.access.interceptor import current_principal
+from iris.controller.access.interceptor import current_caller, current_principal
 from iris.controller.clients.sessions import Submitted
 from iris.controller.context import Controller
 from iris.controller.logs.reader import Batch, LogQuery, read_logs
@@ -52,7 +52,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return self._controller.view
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
-        submitted = await (await begin_submission(self._controller, request))
+        submitted = await (await begin_submission(self._controller, request, current_caller()))
         await self._controller.confirm()
         assert isinstance(submitted, Submitted)
         return pb.SubmitJobResponse(job_id=submitted.job_id, adopted=submitted.adopted)
@@ -146,7 +146,9 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return task_status(task, reason, silent.get(task.task_id, ()), usage.get(task.task_id, ()))
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
-        stopped = await self._controller.stop_job(JobId(request.job_id), request.reason, request.keep_children)
+        stopped = await self._controller.stop_job(
+            JobId(request.job_id), request.reason, request.keep_children, current_caller()
+        )
         await self._controller.engine.settled()
         return stop_response(self._controller, stopped)
 

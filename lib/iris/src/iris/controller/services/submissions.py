@@ -6,12 +6,15 @@ from iris.controller.clients.sessions import Answer, StoppedJobs
 from iris.controller.context import Controller
 from iris.controller.workers.silent import silent_attempts
 from iris.domain.ids import JobId, parent_of
+from iris.domain.records import Caller
 from iris.domain.states import PriorityBand
 from iris.rpc.convert import existing_policy_from_wire, job_state_to_wire, silent_attempt
 from iris.rpc.generated import iris_pb2 as pb
 
 
-async def begin_submission(controller: Controller, request: pb.SubmitJobRequest) -> "asyncio.Future[Answer]":
+async def begin_submission(
+    controller: Controller, request: pb.SubmitJobRequest, caller: Caller
+) -> "asyncio.Future[Answer]":
     """Store the included blobs and have the job decided in the next batch. The future's result is a `Submitted`.
 
     Raise MarinError like `Controller.begin_submit`, immediately or in the future.
@@ -23,7 +26,7 @@ async def begin_submission(controller: Controller, request: pb.SubmitJobRequest)
     for blob in request.inline_blobs:
         controller.blobs.put(blob)
     policy = existing_policy_from_wire(request.existing)
-    return await controller.begin_submit(spec, request.idempotency_key, policy)
+    return await controller.begin_submit(spec, request.idempotency_key, policy, caller)
 
 
 def stop_response(controller: Controller, stopped: StoppedJobs) -> pb.StopJobResponse:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from iris.controller.access.authority import RULES, authorize
-from iris.controller.access.interceptor import current_principal
+from iris.controller.access.interceptor import address_of, current_principal
 from iris.controller.context import Controller
 from iris.controller.services.convert_worker import (
     clock_shift,
@@ -56,15 +56,6 @@ def check_worker_id(worker_id: str) -> None:
             f"{worker_id[:_LONGEST_WORKER_ID]!r} is no id of a worker: no control characters, and "
             f"1 to {_LONGEST_WORKER_ID} characters of ASCII, are allowed"
         )
-
-
-def address_of(peer: str) -> str:
-    """Return the address in gRPC's name of a caller ("ipv4:10.0.0.2:53012": "10.0.0.2"; "unix:" is this machine)."""
-    kind, _, where = peer.partition(":")
-    if kind == "unix":
-        return "unix"
-    host = where.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0]
-    return host.strip("[]")
 
 
 class WorkerService(iris_pb2_grpc.WorkerServiceServicer):

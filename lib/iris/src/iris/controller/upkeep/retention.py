@@ -89,6 +89,7 @@ class Retention:
         engine: Removes jobs and workers.
         logs: The logs of removed jobs are removed here.
         blobs: Unused blobs are removed here.
+        forget: Removes a part of the events from before a time, or beyond a number (`Store.forget_events`).
         choose: Chooses the jobs to remove.
     """
 
@@ -98,10 +99,12 @@ class Retention:
         engine: Engine,
         logs: LogStore,
         blobs: BlobStore,
+        forget: Callable[[int, int], int],
         choose: Callable[[Iterable[Job], ControllerConfig, int], list[JobId]] = forgettable,
     ) -> None:
         self._config = config
         self._choose = choose
+        self._forget = forget
         self._engine = engine
         self._logs = logs
         self._blobs = blobs
@@ -117,6 +120,7 @@ class Retention:
             try:
                 await self.forget_jobs()
                 await self.forget_workers()
+                await self.forget_events()
                 if clock() >= blobs_due:
                     await self.remove_stray_logs()
                     await self.remove_blobs()
@@ -156,6 +160,16 @@ class Retention:
 
     def _choose_whole(self, jobs: Sequence[Job], now_ms: int) -> list[JobId]:
         return list(with_descendants(self._choose(jobs, self._config, now_ms), (job.job_id for job in jobs)))
+
+    async def forget_events(self) -> int:
+        """Remove events that are older than jobs are kept, or more than `history_max_events`. Return their number."""
+        before_ms = unix_ms() - round(self._config.history_max_age_s * 1000)
+        total = count = self._forget(before_ms, self._config.history_max_events)
+        while count:
+            await asyncio.sleep(0)
+            count = self._forget(before_ms, self._config.history_max_events)
+            total += count
+        return total
 
     async def forget_workers(self) -> int:
         """Remove workers that were not seen for as long as jobs are kept, and return their number."""

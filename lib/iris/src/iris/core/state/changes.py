@@ -9,6 +9,7 @@ from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
+from iris.domain.records import Record
 from iris.domain.usage import AttemptUse
 
 
@@ -30,6 +31,7 @@ class Changes:
         endpoints: Endpoints to write (a record) or remove (None).
         usage: What attempts have used; stored, and not in the view.
         budgets: Budgets by user. at_ms: The time of the event, from which use of the cluster is counted.
+        records: What happened, in order, for the history.
         forgotten_jobs, forgotten_workers: Removed with everything stored about them, before anything is written,
             because a name may have been reused. No event does this: the caller that sets them has updated the view.
     """
@@ -47,6 +49,7 @@ class Changes:
     budgets: dict[str, UserBudget] = field(default_factory=dict)
     endpoints: dict[EndpointId, RegisteredEndpoint | None] = field(default_factory=dict)
     usage: dict[AttemptId, AttemptUse] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
     forgotten_jobs: set[JobId] = field(default_factory=set)
     forgotten_workers: set[WorkerId] = field(default_factory=set)
     at_ms: int = 0
@@ -95,6 +98,7 @@ class Changes:
             or self.stopping
             or self.lost
             or self.usage
+            or self.records
             or self.forgotten_jobs
             or self.forgotten_workers
         )

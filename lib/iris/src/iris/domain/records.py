@@ -1,0 +1,74 @@
+"""Records of what happened: every event that the controller applied, who asked for it, and what else was asked for."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from iris.domain.events import Event
+from iris.domain.ids import WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asked for something, and from where; both empty for the controller itself.
+
+    Args:
+        name: A user, a job id or a worker id.
+        address: The caller's IP address, or "unix" for a socket of this machine.
+    """
+
+    name: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A caller used an RPC that changes no job and no worker, e.g. revoked a token.
+
+    Args:
+        action: What the RPC does, e.g. "revoke users' tokens".
+        subject: The entity; empty for none.
+    """
+
+    action: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCordoned:
+    """The controller cordoned a worker because attempts failed there by the host."""
+
+    worker_id: WorkerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStarted:
+    """A controller loaded the stored state. What was only in memory before is gone."""
+
+    version: str
+
+
+Recorded = Event | Requested | AutoCordoned | ControllerStarted
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the history.
+
+    Args:
+        turn: The turn of the engine. A turn ends with a scheduling round, so the records of one turn precede its
+            decisions.
+        at_ms: Unix time in milliseconds.
+        what: The event.
+        caller: Who asked for it.
+        is_decision: Whether the scheduler decided it, in this turn's round.
+    """
+
+    turn: int
+    at_ms: int
+    what: Recorded
+    caller: Caller
+    is_decision: bool = False
+
+
+NOBODY: Final = Caller()

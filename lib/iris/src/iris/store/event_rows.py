@@ -1,0 +1,201 @@
+"""Records of what happened ↔ rows of the table `events`.
+
+A row costs about as much as its names: fields that have their default are left out, and times are written relative to
+the record's.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from typing import Any, Final
+
+from iris.domain.entities import UserBudget
+from iris.domain.events import (
+    Assigned,
+    AttemptFenced,
+    AttemptMissing,
+    AttemptObserved,
+    Begun,
+    BudgetSet,
+    JobSubmitted,
+    LendCpu,
+    Preempted,
+    RetryDue,
+    StopRequested,
+    TimedOut,
+    WorkerConnected,
+    WorkerCordoned,
+    WorkerDisconnected,
+    WorkerGone,
+    WorkerHeard,
+    WorkerLate,
+    WorkerLost,
+    WorkerResized,
+    WorkerTroubled,
+    WorkerUncordoned,
+)
+from iris.domain.ids import JobId
+from iris.domain.job_spec import JobSpec
+from iris.domain.records import AutoCordoned, Caller, ControllerStarted, Record, Recorded, Requested
+from iris.domain.states import FailureKind, PriorityBand, TaskState, TimeoutKind
+from iris.store.rows import Row, resources_of, resources_to_json
+
+EVENT_COLUMNS: Final = (
+    "sequence", "turn", "decided", "at_ms", "kind", "subject", "worker_id", "caller", "address", "detail",
+)  # fmt: skip
+
+REQUESTED: Final = 23
+_OBSERVED: Final = 100
+"""Added to a task state: the kind of an observed attempt."""
+
+_KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
+    1: (JobSubmitted, "submitted"),
+    2: (StopRequested, "stopped"),
+    3: (Assigned, "placed"),
+    4: (Begun, "begun"),
+    5: (WorkerConnected, "joined"),
+    6: (WorkerResized, "resized"),
+    7: (WorkerTroubled, "troubled"),
+    8: (WorkerDisconnected, "disconnected"),
+    9: (WorkerLate, "late"),
+    10: (WorkerHeard, "heard"),
+    11: (WorkerLost, "lost"),
+    12: (WorkerGone, "removed"),
+    13: (AttemptFenced, "fenced"),
+    14: (AttemptMissing, "missing"),
+    15: (TimedOut, "timed out"),
+    16: (RetryDue, "retry due"),
+    17: (LendCpu, "lent cpu"),
+    18: (Preempted, "preempted"),
+    19: (WorkerCordoned, "cordoned"),
+    20: (WorkerUncordoned, "uncordoned"),
+    21: (BudgetSet, "budget set"),
+    22: (AutoCordoned, "auto-cordoned"),
+    REQUESTED: (Requested, "requested"),
+    24: (ControllerStarted, "controller started"),
+}
+"""The number of each kind is stored, so it never changes its meaning."""
+
+WORDS: Final[Mapping[int, str]] = {
+    **{number: word for number, (_, word) in _KINDS.items()},
+    **{_OBSERVED + state: state.word for state in TaskState},
+}
+"""The public word of each stored kind."""
+
+_NUMBERS: Final = {kind: number for number, (kind, _) in _KINDS.items()}
+# Made once: that takes longer than to write a short detail.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_SUBJECTS: Final = ("attempt_id", "task_id", "job_id", "subject")
+_SHOWN_ERROR: Final = 200
+_LEFT_OUT: Final = frozenset({"by", "idempotency_key", "usage", "spec", "state", "budget", "worker_id", *_SUBJECTS})
+
+_TO_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
+    "capacity": resources_to_json,
+    "attributes": dict,
+    "error": lambda error: error[:_SHOWN_ERROR],
+}
+_OF_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
+    "capacity": resources_of,
+    "failure_kind": FailureKind,
+    "what": TimeoutKind,
+}
+_TIMES: Final = {"at_ms": "at", "started_at_ms": "began"}
+"""Times of the worker, and their names in the detail: milliseconds after the record's time, mostly negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How one kind of event is written: its subject's field, whether it names a worker, and (name, default) of the
+    rest.
+    """
+
+    subject: str
+    has_worker: bool
+    rest: tuple[tuple[str, object], ...]
+
+
+@lru_cache(maxsize=64)
+def _plan_of(kind: Any) -> _Plan:
+    names = [field.name for field in fields(kind)]
+    rest = tuple(
+        (field.name, field.default if field.default is not MISSING else None)
+        for field in fields(kind)
+        if field.name not in _LEFT_OUT
+    )
+    return _Plan(next((name for name in _SUBJECTS if name in names), ""), "worker_id" in names, rest)
+
+
+def event_row(sequence: int, record: Record) -> Row:
+    """Return the row of a record.
+
+    Args:
+        sequence: Its number in the table.
+        record: The record.
+    """
+    what: Any = record.what
+    plan = _plan_of(what.__class__)
+    kind = _OBSERVED + what.state if isinstance(what, AttemptObserved) else _NUMBERS[type(what)]
+    detail: dict[str, object] = {}
+    subject: object = getattr(what, plan.subject) if plan.subject else None
+    if isinstance(what, JobSubmitted):
+        subject = what.spec.job_id
+    elif isinstance(what, BudgetSet):
+        budget = what.budget
+        subject = f"/{budget.user}"
+        detail = {"max_weight": budget.max_weight, "max_band": int(budget.max_band)}
+    for name, default in plan.rest:
+        value = getattr(what, name)
+        if value == default:
+            continue
+        if name in _TIMES:
+            detail[_TIMES[name]] = value - record.at_ms
+            continue
+        if name in _TO_JSON:
+            value = _TO_JSON[name](value)
+        detail[name] = value
+    return (
+        sequence,
+        record.turn,
+        int(record.is_decision),
+        record.at_ms,
+        kind,
+        subject or None,
+        getattr(what, "worker_id", None) if plan.has_worker else None,
+        record.caller.name or None,
+        record.caller.address or None,
+        _ENCODER.encode(detail) if detail else None,
+    )
+
+
+def record_of(row: Row, spec_of: Callable[[JobId], JobSpec]) -> Record:
+    """Return the record of a row.
+
+    Args:
+        row: The row, in the order of EVENT_COLUMNS.
+        spec_of: Returns the spec of a job, which is stored with the job.
+    """
+    _, turn, decided, at_ms, kind, subject, worker_id, caller, address, text = row
+    detail: dict[str, Any] = json.loads(text) if text else {}
+    values: dict[str, Any] = {
+        name: _OF_JSON[name](value) if name in _OF_JSON else value for name, value in detail.items()
+    }
+    for name, short in _TIMES.items():
+        if short in values:
+            values[name] = values.pop(short) + at_ms
+    kind_of: Any = AttemptObserved if kind >= _OBSERVED else _KINDS[kind][0]
+    plan = _plan_of(kind_of)
+    if plan.subject:
+        values[plan.subject] = subject or ""
+    if plan.has_worker:
+        values["worker_id"] = worker_id
+    if kind_of is AttemptObserved:
+        values["state"] = TaskState(kind - _OBSERVED)
+    elif kind_of is WorkerCordoned:
+        values["by"] = caller or ""
+    elif kind_of is JobSubmitted:
+        values = {"spec": spec_of(JobId(subject))}
+    elif kind_of is BudgetSet:
+        band = PriorityBand(values["max_band"])
+        values = {"budget": UserBudget(subject.removeprefix("/"), values["max_weight"], band)}
+    return Record(turn, at_ms, kind_of(**values), Caller(caller or "", address or ""), bool(decided))
