@@ -13,6 +13,9 @@ LOG_FILE: Final = ".log"
 ERROR_FILE: Final = ".error"
 TARGET_CONFIG_FILE: Final = ".target_config"
 
+#: The earlier output is at the output path with this suffix while `--force` makes it again.
+ASIDE_SUFFIX: Final = ".forced"
+
 WAITING_FILE: Final = ".waiting_for"
 
 LOCK_SUFFIX: Final = ".lock"

@@ -15,7 +15,8 @@ from marin.recorded.deciding.run_steps import RunStep, steps_of_run
 from marin.recorded.deciding.run_summary import RunState, RunSummary
 from marin.recorded.reading.runs import MOST_RUNS, read_events, read_info, read_json, summaries
 from marin.recorded.reading.steps import read_statuses
-from marin.recorded.reading.store import below, each, files_below, reading
+from marin.recorded.reading.store import below, each
+from marin.stored_files import files_below, reading
 from rigging.errors import Conflict, Unavailable
 from rigging.filesystem import TEMPORARY_PREFIX, local_path, open_url
 

@@ -16,7 +16,7 @@ from marin.execution.record.code_record import describe_code
 from marin.execution.record.contents import installed_packages
 from marin.execution.report.explain_mode import ExplainRequest
 from marin.execution.version.differences import value_differences
-from marin.recorded.reading.store import names_in, reading
+from marin.stored_files import names_in, reading
 from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.filesystem import local_path, marin_temp_bucket, url_to_fs
 from rigging.project.code_state import read_code_state

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
 from marin.browser.listing import Entry, Listing
-from marin.recorded.reading.store import read_part, reading
+from marin.recorded.reading.store import read_part
+from marin.stored_files import reading
 from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
 from rigging.filesystem import local_path, url_to_fs
 
@@ -229,6 +230,6 @@ def _remote_entries(path: str, name: str) -> Iterator[Entry]:
 
 
 def _remote_entry(name: str, item: dict[str, Any]) -> Entry:
-    from marin.recorded.reading.store import modified_of
+    from marin.stored_files import modified_of
 
     return Entry(name, item.get("type") == "directory", int(item.get("size") or 0), modified_of(item))

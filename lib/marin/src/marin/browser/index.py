@@ -12,7 +12,7 @@ from marin.browser.confined import Confined
 from marin.recorded.deciding.run_names import RunFiles, find_run, runs_of
 from marin.recorded.deciding.run_summary import RunState, RunSummary
 from marin.recorded.reading.runs import summaries
-from marin.recorded.reading.store import names_in
+from marin.stored_files import names_in
 
 #: Of these states a run's summary does not change any more.
 _ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.ENDED})

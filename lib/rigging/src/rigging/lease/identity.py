@@ -117,6 +117,12 @@ def process_of(worker_id: str) -> int | None:
     return None if match is None else int(match["pid"])
 
 
+def host_of(worker_id: str) -> str | None:
+    """Return the name of the machine in an id from `acquisition_id`; None for other ids."""
+    match = _ID.fullmatch(worker_id)
+    return None if match is None else match["node"]
+
+
 def give_up(worker_id: str) -> None:
     """Record that this process no longer holds a lease although its lock file may still exist.
 

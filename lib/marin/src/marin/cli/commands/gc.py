@@ -11,8 +11,8 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, SPAN, json_option, prefix_option
 from marin.cli.output import Output, echo_json, say
 from marin.recorded.deciding.garbage import Found, Verdict
-from marin.recorded.deciding.run_names import shown_names
 from marin.recorded.reading.places import runs_directory, storage_root
+from marin.stored_files import shown_names
 from rigging.cli.asking import confirmed
 from rigging.errors import Conflict, InvalidRequest
 from rigging.text.quantities import format_size

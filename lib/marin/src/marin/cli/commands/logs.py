@@ -192,7 +192,8 @@ class _Tail:
 
     def _beside(self, name: str) -> str | None:
         """Return the text that job processes wrote to separate files, which buckets need until the log includes it."""
-        from marin.recorded.reading.store import below, names_in
+        from marin.recorded.reading.store import below
+        from marin.stored_files import names_in
         from rigging.filesystem import read_bytes_or_none
 
         if local_path(self._path) is not None:

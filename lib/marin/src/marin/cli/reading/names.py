@@ -9,7 +9,7 @@ from marin.output_files import INFO_FILE
 from marin.recorded.deciding.step_names import split_word, stem_of
 from marin.recorded.reading.places import runs_directory, storage_root
 from marin.recorded.reading.runs import list_runs
-from marin.recorded.reading.store import names_in
+from marin.stored_files import names_in
 
 _MOST = 200
 # Each is a request, and somebody waits at the keyboard.

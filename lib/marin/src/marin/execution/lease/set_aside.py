@@ -1,7 +1,8 @@
 """Outputs that a run makes again although they exist: set aside meanwhile, and put back unless that succeeds.
 
 An output is beside its path, in `{output path}.forced`, while its step runs. The next run puts back what a killed one
-has left there.
+has left there. Before anything moves, the status becomes RUNNING: from then on no step starts to read the output, and
+those that read it already are looked for once more.
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from marin.execution.lease.first_generation import is_success
 from marin.execution.lease.status_file import StatusFile
-from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS, status_path
 from marin.execution.report.events import RunEvent, StepEnd, StepEnded
-from marin.output_files import ERROR_FILE, INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
+from marin.output_files import ASIDE_SUFFIX, ERROR_FILE, INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
+from marin.stored_files import files_added, files_below, shown_names
 from rigging.distributed_lock import lease
 from rigging.errors import Conflict
-from rigging.filesystem import local_path, url_to_fs
+from rigging.filesystem import local_path, read_bytes_or_none, url_to_fs, write_bytes_atomic
 from rigging.filesystem.location import path_in
 from rigging.process.parallel import map_in_threads
 
 logger = logging.getLogger(__name__)
 
-# The lease's own files, and those that tell of failed attempts.
-_STAY: Final = frozenset({LOCK_FILE, f"{LOCK_FILE}.fence", LOG_FILE, ERROR_FILE})
+# The lease's own files, and those that tell of failed attempts. The status is written, never moved.
+_STAY: Final = frozenset({LOCK_FILE, f"{LOCK_FILE}.fence", LOG_FILE, ERROR_FILE, STATUS_FILE})
 
 
 class ForcedOutputs:
@@ -34,10 +37,12 @@ class ForcedOutputs:
 
     Args:
         paths: The output paths.
+        readers: Returns which running steps read an output, in words.
     """
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str], readers: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
         self.paths = frozenset(paths)
+        self._readers = readers
         self._aside: set[str] = set()
 
     @property
@@ -45,13 +50,25 @@ class ForcedOutputs:
         """Whether there is an output to make again, or one aside."""
         return bool(self.paths or self._aside)
 
+    def check(self, complete: Iterable[str]) -> None:
+        """Check that nothing of others would go with the outputs that are made again.
+
+        Args:
+            complete: The outputs that exist.
+
+        Raises:
+            Conflict: Another step's output or somebody's own file is in one, or a running step reads it.
+        """
+        for path in sorted(self.paths.intersection(complete)):
+            self._check(path)
+
     def resume(self, paths: Iterable[str]) -> list[str]:
         """Put back what killed runs have left aside, unless it is to be made again. Return the output paths.
 
         Args:
             paths: Outputs that runs did not finish.
         """
-        found = [path for path in paths if path not in self.paths and _place_of(path).is_aside()]
+        found = [path for path in paths if path not in self.paths and is_aside(path)]
         self._aside.update(found)
         for path in found:
             self._settle(path, is_made=False)
@@ -63,21 +80,16 @@ class ForcedOutputs:
         """Move an output aside, if it is to be made again. Without one, what was set aside earlier stays.
 
         Raises:
-            Conflict: The output is in use, another step's output is in it, or it is complete without a status file.
+            Conflict: As in `check`, or the output's lease is held.
         """
         if path not in self.paths:
             return
         self._aside.add(path)
-        if StatusFile(path).status != STATUS_SUCCESS:
+        if not _is_complete(path):
             return
         with lease(path_in(path, LOCK_FILE)):
-            place = _place_of(path)
-            inner = place.inner_outputs()
-            if inner:
-                raise Conflict(f"--force: {path} contains other outputs, which would go with it: {', '.join(inner)}")
-            place.move_aside()
-            if StatusFile(path).status == STATUS_SUCCESS:
-                raise Conflict(f"--force: {path} is complete by {path}.SUCCESS; remove that file to run the step again")
+            self._check(path)
+            _place_of(path).move_aside(lambda: self._check_readers(path))
 
     def on_event(self, event: RunEvent) -> None:
         """Settle an output whose step has ended."""
@@ -89,52 +101,112 @@ class ForcedOutputs:
         for path in sorted(self._aside):
             self._settle(path, is_made=False)
         for path in sorted(self._aside):
-            place = _place_of(path)
-            if place.is_aside():
-                logger.warning("the earlier output of %s is in %s: the next run puts it back", path, place.aside)
+            if is_aside(path):
+                logger.warning("the earlier output of %s is in %s: the next run puts it back", path, aside_of(path))
 
     def _settle(self, path: str, *, is_made: bool) -> None:
-        place = _place_of(path)
         try:
-            with lease(path_in(path, LOCK_FILE)):
-                if is_made or StatusFile(path).status == STATUS_SUCCESS:
-                    place.drop()
-                else:
-                    place.put_back()
+            settle(path, is_made=is_made)
         # Storage libraries raise errors of many types. What was set aside stays.
         except Exception as error:
-            logger.debug("%s is not settled yet: %s", place.aside, error)
+            logger.debug("%s is not settled yet: %s", aside_of(path), error)
         else:
             self._aside.discard(path)
 
+    def _check(self, path: str) -> None:
+        files = list(files_below(path))
+        inner = [file.name for file in files if file.name.endswith(f"/{INFO_FILE}")]
+        if inner:
+            raise Conflict(f"--force: {path} contains other outputs, which would go with it: {', '.join(inner)}")
+        added = files_added(files)
+        if added:
+            raise Conflict(
+                f"--force: {path}: changed after its step ended, and would go with the old output: "
+                f"{shown_names(added)}. Move these files elsewhere; if they may go, remove them or, on a disk, "
+                f"touch {status_path(path)}"
+            )
+        self._check_readers(path)
+
+    def _check_readers(self, path: str) -> None:
+        readers = self._readers(path)
+        if readers:
+            raise Conflict(
+                f"--force: {path} is being read by {'; '.join(readers)}. Wait until that ends, or stop it, and run "
+                "this again"
+            )
+
+
+def aside_of(path: str) -> str:
+    """Return where an output is while it is made again."""
+    return _place_of(path).aside
+
+
+def is_aside(path: str) -> bool:
+    """Return whether an earlier output is aside."""
+    return _place_of(path).is_aside()
+
+
+def settle(path: str, *, is_made: bool) -> None:
+    """Remove what is aside if the output exists, and put it back otherwise.
+
+    Args:
+        path: The output path.
+        is_made: Whether the output is known to exist.
+
+    Raises:
+        Conflict: The output's lease is held.
+    """
+    with lease(path_in(path, LOCK_FILE)):
+        if is_made or StatusFile(path).status == STATUS_SUCCESS:
+            _place_of(path).drop()
+        else:
+            _place_of(path).put_back()
+
+
+def _is_complete(path: str) -> bool:
+    status = StatusFile(path).status
+    return status == STATUS_SUCCESS or (status is None and is_success(path))
+
 
 class _LocalPlace:
-    """An output on this machine's disks, and where it is aside."""
+    """An output on this machine's disks, and where it is aside.
+
+    With a status file the part that is aside is whole, and what is in the output is new. Without one, both parts belong
+    together.
+    """
 
     def __init__(self, path: str) -> None:
-        self._path = os.path.realpath(path)
-        self.aside = f"{self._path}.forced"
+        # The name beside a link is not beside what it leads to.
+        self._path = os.path.realpath(path) if os.path.islink(path) else path
+        self.aside = f"{self._path}{ASIDE_SUFFIX}"
 
     def is_aside(self) -> bool:
         return os.path.isdir(self.aside)
 
-    def inner_outputs(self) -> list[str]:
-        return [at for at, _, names in os.walk(self._path) if INFO_FILE in names and at != self._path]
-
-    def move_aside(self) -> None:
+    def move_aside(self, check: Callable[[], None]) -> None:
         self.drop()
         os.mkdir(self.aside)
-        # The status first and back last: what is in part here is never complete.
-        for name in sorted(self._names(), key=lambda name: name != STATUS_FILE):
+        _write_status(self._path, STATUS_RUNNING)
+        try:
+            check()
+        except BaseException:
+            self.put_back()
+            raise
+        for name in self._names():
             os.rename(f"{self._path}/{name}", f"{self.aside}/{name}")
+        _write_status(self.aside, STATUS_SUCCESS)
 
     def put_back(self) -> None:
         if not self.is_aside():
             return
-        for name in self._names():
-            _remove(f"{self._path}/{name}")
-        for name in sorted(os.listdir(self.aside), key=lambda name: name == STATUS_FILE):
+        mark = status_path(self.aside)
+        if os.path.exists(mark):
+            for name in self._names():
+                _remove(f"{self._path}/{name}")
+            os.remove(mark)
+        for name in os.listdir(self.aside):
             os.rename(f"{self.aside}/{name}", f"{self._path}/{name}")
+        _write_status(self._path, STATUS_SUCCESS)
         os.rmdir(self.aside)
 
     def drop(self) -> None:
@@ -146,24 +218,30 @@ class _LocalPlace:
 
 
 class _StoredPlace:
-    """An output in any other storage. What was copied is complete before anything is removed."""
+    """An output in any other storage. What was copied is complete, by its status, before anything is removed."""
 
     def __init__(self, path: str) -> None:
-        self.aside = f"{path.rstrip('/')}.forced"
+        self._url = path.rstrip("/")
+        self.aside = f"{self._url}{ASIDE_SUFFIX}"
         self._fs, place = url_to_fs(path)
         self._path = str(place).rstrip("/")
-        self._aside = f"{self._path}.forced"
+        self._aside = f"{self._path}{ASIDE_SUFFIX}"
 
     def is_aside(self) -> bool:
-        return STATUS_FILE in self._names(self._aside)
+        return read_bytes_or_none(status_path(self.aside)) is not None
 
-    def inner_outputs(self) -> list[str]:
-        return [name for name in self._names(self._path) if name.endswith(f"/{INFO_FILE}")]
-
-    def move_aside(self) -> None:
+    def move_aside(self, check: Callable[[], None]) -> None:
         self.drop()
         names = self._names(self._path)
         self._copy(self._path, self._aside, names)
+        _write_status(self.aside, STATUS_SUCCESS)
+        _write_status(self._url, STATUS_RUNNING)
+        try:
+            check()
+        except BaseException:
+            _write_status(self._url, STATUS_SUCCESS)
+            self.drop()
+            raise
         self._remove(self._path, names)
 
     def put_back(self) -> None:
@@ -171,9 +249,12 @@ class _StoredPlace:
             return
         self._remove(self._path, self._names(self._path))
         self._copy(self._aside, self._path, self._names(self._aside))
+        _write_status(self._url, STATUS_SUCCESS)
         self.drop()
 
     def drop(self) -> None:
+        if self.is_aside():
+            self._fs.rm_file(f"{self._aside}/{STATUS_FILE}")
         self._remove(self._aside, self._names(self._aside))
 
     def _names(self, place: str) -> list[str]:
@@ -184,22 +265,19 @@ class _StoredPlace:
         return []
 
     def _copy(self, source: str, target: str, names: Sequence[str]) -> None:
-        for group in _with_status(names, is_last=True):
-            map_in_threads(lambda name: self._fs.cp_file(f"{source}/{name}", f"{target}/{name}"), group)
+        map_in_threads(lambda name: self._fs.cp_file(f"{source}/{name}", f"{target}/{name}"), names)
 
     def _remove(self, place: str, names: Sequence[str]) -> None:
-        for group in _with_status(names, is_last=False):
-            map_in_threads(lambda name: self._fs.rm_file(f"{place}/{name}"), group)
+        map_in_threads(lambda name: self._fs.rm_file(f"{place}/{name}"), names)
 
 
-def _with_status(names: Sequence[str], *, is_last: bool) -> Iterator[list[str]]:
-    groups = [[name for name in names if name == STATUS_FILE], [name for name in names if name != STATUS_FILE]]
-    yield from reversed(groups) if is_last else groups
+def _write_status(output: str, status: str) -> None:
+    write_bytes_atomic(status_path(output), status.encode())
 
 
 def _place_of(path: str) -> _LocalPlace | _StoredPlace:
     local = local_path(path)
-    return _StoredPlace(path) if local is None else _LocalPlace(local)
+    return _StoredPlace(path) if local is None else _LocalPlace(local.rstrip("/"))
 
 
 def _remove(path: str) -> None:

@@ -18,6 +18,7 @@ from marin.execution.lease.status_words import STATUS_FAILED, STATUS_SUCCESS
 from marin.execution.lease.step_lease import DEFAULT_TERMS, LeaseTerms, end_failed, set_step_lease
 from marin.execution.log.step_log import StepLog, set_step_log
 from marin.execution.record.info import STEP_INFO_FILE
+from marin.execution.record.readers import await_inputs
 from marin.execution.report.events import AttemptUse, RunEvent, StepEnd, StepTimedOut
 from marin.execution.report.progress import Measuring, StepProgress, set_step_progress
 from marin.execution.run.interruption import AtWork
@@ -70,6 +71,7 @@ class Attempt:
         self._earlier = earlier
         self._terms = terms
         self._is_first = tried is NEVER
+        self._is_prepared = False
         self._waits = False
         self._follows_unfinished = task.was_running and tried is NEVER
         self._thread = 0
@@ -94,8 +96,9 @@ class Attempt:
         progress: StepProgress | None = None
         log: StepLog | None = None
         try:
-            if self._is_first:
+            if not self._is_prepared:
                 task.prepare()
+                self._is_prepared = True
             is_fresh, self._is_first = task.is_fresh and self._is_first, False
             if self._waits:
                 end_wait(task.output_path)
@@ -208,6 +211,8 @@ class Attempt:
     def _make(self, progress: StepProgress, log: StepLog) -> None:
         """Do the task's work, and end its lease with a true status."""
         try:
+            await_inputs(self.task.dependencies, self.task.name, self.lease.lost_event.wait)
+            self.lease.check()
             if self.task.in_process:
                 progress.started()
             self.working_since = time.monotonic()

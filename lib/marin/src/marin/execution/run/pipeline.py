@@ -41,6 +41,7 @@ from marin.execution.record.info import (
 )
 from marin.execution.record.output_state import OutputState, OutputStates, read_output_states, statuses_of
 from marin.execution.record.provenance import compared, refuse_differences, report_merged
+from marin.execution.record.readers import forced_outputs
 from marin.execution.report.error_text import short_errors
 from marin.execution.report.events import RunObserver, told_run
 from marin.execution.report.explain_mode import explain_request
@@ -214,7 +215,7 @@ class Executor:
             if rerun_changed is not None:
                 with gc_paused():
                     move_changed(self.plan, chosen, self._states(chosen, ForcedOutputs([])), rerun_changed)
-            self._forced = ForcedOutputs([self.output_paths[step] for step in forced])
+            self._forced = forced_outputs([self.output_paths[step] for step in forced], self.executor_info_base_path)
             self._run_chosen(chosen, force_run_failed, max_concurrent, strict)
             raise_failures(self.results)
             return dict(self.output_paths)
@@ -226,6 +227,7 @@ class Executor:
         with gc_paused():
             self.get_infos()
             states = self._states(chosen, forced)
+            forced.check(path for path, state in states.items() if state.status == STATUS_SUCCESS)
             found = check_existing([self._planned(step) for step in chosen], states)
             differing = {path: differences for path, differences in found.items() if path not in forced.paths}
             # A step with this status runs, over what may be there.

@@ -48,7 +48,7 @@ def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: boo
     return StepTask(
         name=spec.name,
         output_path=output_path,
-        dependencies=frozenset(),
+        dependencies=frozenset(spec.dep_paths),
         work=lambda: bind(step, output_path, output_path, prefix, jobs)(),
         info=lambda: to_bytes(spec_info(spec)),
         in_process=spec.resources is None and not isinstance(spec.fn, RemoteCallable),

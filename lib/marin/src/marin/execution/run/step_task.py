@@ -33,7 +33,7 @@ class StepTask:
         has_ended: After a failure, waits for the end of what `work` has started. Returns False if that may still run.
         take_log: Returns the location of the work's log, called once at its end; None for this process's log.
         differences: Differences between what made the existing output and what would make it now.
-        prepare: Called before the first attempt takes the lease. It may fail the step by an error.
+        prepare: Called before each attempt takes the lease. It may fail the step by an error.
         compare: Returns the same for an output that another run has made meanwhile. It may refuse it by an error.
     """
 

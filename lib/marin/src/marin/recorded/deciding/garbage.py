@@ -7,25 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from marin.output_files import INFO_FILE, LOCK_FILE, STATUS_FILE, is_record
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file below a directory.
-
-    Attributes:
-        name: Its path relative to that directory.
-        size: Size in bytes.
-        modified: Modification time in seconds since the epoch; None if storage does not report it.
-        changed: On disks the time of its last change, also of its name; else `modified`.
-    """
-
-    name: str
-    size: int
-    modified: float | None
-    changed: float | None
-
+from marin.output_files import INFO_FILE, LOCK_FILE
+from marin.stored_files import StoredFile
 
 _BETWEEN: Final = re.compile(r"[\s'\"=,;|<>(){}]+")
 _STORED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
@@ -154,25 +137,6 @@ def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[Outp
     for directory in leased:
         busy.update(place for place in _and_above(directory) if place in totals)
     return [OutputFiles(name, *totals[name], name in busy) for name in sorted(totals)]
-
-
-def files_added(files: Sequence[StoredFile]) -> list[str]:
-    """Return the names of an output's files that changed after its step ended, sorted: somebody else's.
-
-    Files of outputs within it do not count. Without a status file there are none.
-
-    Args:
-        files: All files below the output path, named relative to it.
-    """
-    ended = max((file.modified for file in files if file.name == STATUS_FILE and file.modified), default=None)
-    if ended is None:
-        return []
-    inner = [file.name.removesuffix(f"/{INFO_FILE}") for file in files if file.name.endswith(f"/{INFO_FILE}")]
-    return sorted(
-        file.name
-        for file in files
-        if (file.changed or 0.0) > ended and not is_record(file.name) and not any(_is_in(file.name, at) for at in inner)
-    )
 
 
 def references(value: Any, root: str) -> set[str]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from marin.stored_files import shown_names
 from rigging.errors import InvalidRequest, NotFound
 
 _INFO: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})\.json")
 _EVENTS: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})-(?P<time>\d{8}T\d{6}\.\d{6})Z-(?P<pid>\d+)\.events\.jsonl")
-_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,6 @@ def runs_named(runs: Sequence[RunFiles], word: str, where: str) -> list[RunFiles
     if len(stems) > 1:
         raise InvalidRequest(f"{word!r} begins runs of different steps: {shown_names(stems)}")
     return found
-
-
-def shown_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many there are if not all are shown."""
-    more = f", ... ({len(names)})" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def nearest_names(word: str, names: Iterable[str]) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from marin.output_files import LOCK_FILE
 from marin.recorded.deciding.leases import LeaseSeen, judge
-from marin.recorded.reading.store import below, each, files_below
+from marin.recorded.reading.store import below, each
+from marin.stored_files import files_below
 from rigging.lease.holding import store_of
 from rigging.lease.identity import HolderState, holder_state
 from rigging.lease.record import Lease, StoredLease

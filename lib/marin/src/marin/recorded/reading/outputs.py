@@ -14,7 +14,6 @@ from marin.recorded.deciding.garbage import (
     OutputFacts,
     OutputFiles,
     Verdict,
-    files_added,
     judge_outputs,
     outputs_of,
     references,
@@ -23,7 +22,8 @@ from marin.recorded.deciding.garbage import (
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.reading.runs import list_runs, read_json
 from marin.recorded.reading.steps import read_status
-from marin.recorded.reading.store import below, each, files_below, names_in, reading
+from marin.recorded.reading.store import below, each
+from marin.stored_files import files_added, files_below, names_in, reading
 from rigging.distributed_lock import create_lock
 from rigging.filesystem import local_path, url_to_fs
 from rigging.filesystem.prefix import TEMP_PATH_PREFIX

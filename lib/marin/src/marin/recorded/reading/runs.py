@@ -20,7 +20,8 @@ from marin.recorded.deciding.run_summary import (
     summarize,
 )
 from marin.recorded.deciding.step_attempts import OPEN_OUTCOMES, StepAttempt, attempts_in
-from marin.recorded.reading.store import below, each, names_in, read_ends
+from marin.recorded.reading.store import below, each, read_ends
+from marin.stored_files import names_in
 from rigging.errors import InvalidRequest, MarinError, NotFound
 from rigging.filesystem import read_bytes_or_none
 from rigging.lease.identity import PROCESSES

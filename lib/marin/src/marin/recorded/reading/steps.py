@@ -11,11 +11,12 @@ from typing import Any
 from marin.execution.lease.status_words import STATUS_RUNNING
 from marin.output_files import INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
 from marin.recorded.deciding.leases import LeaseSeen
-from marin.recorded.deciding.run_names import nearest_names, shown_names
+from marin.recorded.deciding.run_names import nearest_names
 from marin.recorded.deciding.step_names import outputs_named, split_word, stem_of
 from marin.recorded.reading.leases import read_lease
 from marin.recorded.reading.runs import read_json
-from marin.recorded.reading.store import below, each, modified_at, names_in, size_of
+from marin.recorded.reading.store import below, each, modified_at, size_of
+from marin.stored_files import names_in, shown_names
 from rigging.errors import InvalidRequest, NotFound
 from rigging.filesystem import local_path
 
