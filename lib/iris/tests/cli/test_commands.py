@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import call
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -70,6 +70,14 @@ def test_a_summary_tells_what_became_of_each_task_and_leaves_out_what_there_is_n
     counts = {TaskState.SUCCEEDED: 2, TaskState.FAILED: 1}
     client.jobs = [job("/ann/a", JobState.SUCCEEDED, replicas=3, task_counts=counts)]
     assert "failed:     1 of 3 tasks" in iris("job", "summary", "a")[1].splitlines()
+
+
+def test_another_users_job_is_shown_as_in_the_list(iris: Iris, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "status", Mock(side_effect=Denied("user ann may not read jobs of /bob/large")))
+    client.jobs = [job("/bob/large/child", JobState.PENDING), job("/bob/large", replicas=2)]
+    shown = ["job:        /bob/large", "state:      running", "", "child jobs:", "  /bob/large/child  pending"]
+    assert iris("job", "status", "/bob/large")[1].splitlines() == shown
+    assert iris("job", "status", "/bob/lar") == (3, "", "iris: user ann may not read jobs of /bob/large\n")
 
 
 def test_a_list_asks_for_what_was_asked_for_and_shows_the_tree(iris: Iris, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""`iris job run|list|logs|wait|stop|summary|bug-report`."""
+"""`iris job run|list|logs|wait|stop|summary|bug-report`; `status` is `summary`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
 from iris.domain.states import JobState
 from rigging.cli.groups import SuggestingGroup
+from rigging.errors import Denied
 from rigging.text.printable import printable_line
 
 if TYPE_CHECKING:
@@ -131,15 +132,33 @@ job.add_command(stop, "kill")
 @pass_context
 def summary(context: CliContext, name: str, as_json: bool) -> None:
     """Show a job: its tasks, their attempts and how those ended, why it waits, its child jobs."""
-    from iris.cli.job.ids import find_job
-
     with context.client() as client:
-        status = find_job(client, name)
-        tasks = client.list_tasks(status.job_id)
+        status, tasks = _look(client, name)
         below = client.list_jobs(prefix=status.job_id, limit=_CHILDREN_LIMIT)
     tree = in_tree_order([status, *(child for child in below if child.job_id != status.job_id)])
     record = {**_nested(tree), "tasks": [task.to_json() for task in tasks]}
     output(as_json).record(_summary_lines(status, tasks, tree, context.now_ms()), record)
+
+
+job.add_command(summary, "status")
+
+
+def _look(client: "IrisClient", name: str) -> "tuple[JobStatus, list[TaskStatus]]":
+    """Return a job and its tasks. Another user's job, which a reason may name, is shown as in the list: without tasks.
+
+    Raises:
+        NotFound: The job does not exist. Denied: It is another user's, and no list shows it.
+    """
+    from iris.cli.job.ids import find_job
+
+    try:
+        status = find_job(client, name)
+        return status, client.list_tasks(status.job_id)
+    except Denied:
+        for status in client.list_jobs(prefix=name.rstrip("/"), limit=_CHILDREN_LIMIT) if name.startswith("/") else ():
+            if status.job_id == name.rstrip("/"):
+                return status, []
+        raise
 
 
 def _used(task: "TaskStatus") -> tuple[str, str]:
@@ -192,7 +211,9 @@ def _summary_lines(
         for task in tasks
     ]
     used = ("cpu time", "memory peak") if is_measured else ()
-    lines += ["", *table(("task", "state", "attempt", "worker", "duration", *used, "error or reason"), rows)]
+    lines += (
+        ["", *table(("task", "state", "attempt", "worker", "duration", *used, "error or reason"), rows)] if rows else []
+    )
     causes = [f"  task {task.task_id.rpartition('/')[2]}: {cause}" for task in tasks for cause in task.causes]
     lines += ["", "ended attempts:", *causes] if causes else []
     silent = [f"  {attempt}" for task in tasks for attempt in task.silent]
