@@ -77,7 +77,7 @@ def test_another_users_job_is_shown_as_in_the_list(iris: Iris, client: Client, m
     client.jobs = [job("/bob/large/child", JobState.PENDING), job("/bob/large", replicas=2)]
     shown = ["job:        /bob/large", "state:      running", "", "child jobs:", "  /bob/large/child  pending"]
     assert iris("job", "status", "/bob/large")[1].splitlines() == shown
-    assert iris("job", "status", "/bob/lar") == (3, "", "iris: user ann may not read jobs of /bob/large\n")
+    assert iris("job", "status", "/bob/lar") == (3, "", "user ann may not read jobs of /bob/large\n")
 
 
 def test_a_list_asks_for_what_was_asked_for_and_shows_the_tree(iris: Iris, client: Client) -> None:
