@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,12 @@ from unittest.mock import Mock, call
 import pytest
 
 from iris.cli.job.commands import in_tree_order, tasks_text
+from iris.cli.output import moment
 from iris.client import AttemptUsage, QueryResult, SilentAttempt, TaskStatus, UserBudgetStatus, WorkerStatus
 from iris.client.tokens import UserTokenStatus
 from iris.client.types import WorkerAttempt
 from iris.cluster.types import JobState, PriorityBand, TaskState
+from iris.domain.constraints import LIMITS_ATTRIBUTE
 from rigging.errors import Denied
 from support.iris.cli import Client, Iris, job
 
@@ -78,6 +81,22 @@ def test_another_users_job_is_shown_as_in_the_list(iris: Iris, client: Client, m
     shown = ["job:        /bob/large", "state:      running", "", "child jobs:", "  /bob/large/child  pending"]
     assert iris("job", "status", "/bob/large")[1].splitlines() == shown
     assert iris("job", "status", "/bob/lar") == (3, "", "user ann may not read jobs of /bob/large\n")
+
+
+def test_a_list_tells_places_in_the_queue_and_counts_child_jobs(iris: Iris, client: Client) -> None:
+    below = {JobState.SUCCEEDED: 26, JobState.FAILED: 4}
+    client.jobs = [job("/ann/a", replicas=1, descendant_counts=below)]
+    for place in (1, 2, 3, 4, 11, 12, 13, 101, 111):
+        waits = {"queue_place": place, "queue_length": 120, "pending_reason": "needs 4 cores" if place > 1 else ""}
+        client.jobs.append(job(f"/ann/w{place}", JobState.PENDING, submitted_at_ms=-place, **waits))
+    header, parent, *waiting = iris("job", "list")[1].splitlines()
+    assert re.split("  +", header) == ["JOB", "STATE", "SUBMITTED", "DURATION", "TASKS", "CHILD JOBS", "COMMAND"]
+    assert re.split("  +", parent) == ["/ann/a", "running", "-", "-", "1", "26 succeeded, 4 failed"]
+    places = ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "101st", "111th"]
+    assert [line.strip() for line in waiting[1::2]] == [
+        f"waits: {'needs 4 cores ' if place != '1st' else ''}({place} of 120 in its band)" for place in places
+    ]
+    assert "waits:      needs 4 cores (2nd of 120 in its band)" in iris("job", "status", "w2")[1].splitlines()
 
 
 def test_a_list_asks_for_what_was_asked_for_and_shows_the_tree(iris: Iris, client: Client) -> None:
@@ -324,15 +343,16 @@ def test_a_worker_is_described(iris: Iris, client: Client) -> None:
 
 
 def test_the_list_of_workers(iris: Iris, client: Client) -> None:
-    client.cluster.workers = [
-        WorkerStatus("w1", True, 1, 1, 1, "", 0, 0, 3, strikes=2, cordon_reason="slow", last_seen_at_ms=1),
-        WorkerStatus("w2", False, 1, 1, 1, "", 0, 0, 0),
-    ]
+    slow = WorkerStatus("w1", True, 1, 1, 1, "", 0, 0, 3, {LIMITS_ATTRIBUTE: "soft: cpu"}, cordon_reason="slow")
+    slow = replace(slow, strikes=2, last_seen_at_ms=1, cordoned_at_ms=86_400_000)
+    client.cluster.workers = [slow, WorkerStatus("w2", False, 1, 1, 1, "", 0, 0, 0)]
+    client.now_ms = 86_401_000
     _, out, _ = iris("cluster", "worker", "list")
-    header, first, second = (line.split() for line in out.splitlines())
-    assert header == ["WORKER", "STATE", "TASKS", "STRIKES", "SINCE", "BECAUSE"]
-    assert (first[:4], first[-1]) == (["w1", "cordoned", "3", "2"], "slow")
-    assert second == ["w2", "away", "0", "0", "-", "-"]
+    assert [re.split("  +", line) for line in out.splitlines()] == [
+        ["WORKER", "STATE", "TASKS", "STRIKES", "SINCE", "LIMITS", "BECAUSE"],
+        ["w1", "cordoned", "3", "2", moment(86_400_000, client.now_ms), "soft: cpu", "slow"],
+        ["w2", "away", "0", "0", "-", "-", "-"],
+    ]
     assert [item["worker_id"] for item in json.loads(iris("cluster", "worker", "list", "--json")[1])] == ["w1", "w2"]
     client.cluster.workers = []
     assert iris("cluster", "worker", "list") == (0, "", "no worker is known\n")

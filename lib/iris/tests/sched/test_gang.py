@@ -139,4 +139,5 @@ class TestBadHosts:
             slices.observe(f"/u/job/{index}:0", TaskState.KILLED)
         assert placed(slices.schedule()) == ["s2-0", "s2-1"]
         slices.reconnect("s1-1", "b", [])
-        assert slices.view.workers["s1-1"].cordon_reason == "new disk", "a cordon outlives a reconnection"
+        worker = slices.view.workers["s1-1"]
+        assert (worker.cordon_reason, worker.cordoned_at_ms > 0) == ("new disk", True), "it outlives a reconnection"

@@ -2,7 +2,7 @@ from iris.core.state.usage import HALF_LIFE_MS
 from iris.domain.entities import UserBudget
 from iris.domain.events import BudgetSet
 from iris.domain.states import PriorityBand
-from iris.sched.order import turns
+from iris.sched.order import places, turns
 from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
 from support.iris.scheduling import InMemoryCluster, resources
 
@@ -52,6 +52,17 @@ def test_a_job_that_is_not_done_comes_again_after_the_others(cluster):
         seen.append((turn.job_id, count))
         turn.is_done, turn.placed_weight = left[turn.job_id] == 0, float(count)
     assert seen == [("/ann/many", 8), ("/bob/one", 1), ("/ann/many", 8), ("/ann/many", 4), ("/ann/next", 1)]
+
+
+def test_the_place_of_each_is_that_of_a_round_in_which_everything_fits(cluster):
+    cluster.submit("/ann/many", replicas=20)
+    cluster.submit("/ann/next")
+    cluster.submit("/bob/one")
+    cluster.submit("/bob/late", band=BATCH)
+    cluster.submit("/ann/late", band=BATCH)
+    assert places(cluster.view, cluster.now_ms) == {
+        "/ann/many": (1, 3), "/bob/one": (2, 3), "/ann/next": (3, 3), "/bob/late": (1, 2), "/ann/late": (2, 2),
+    }  # fmt: skip
 
 
 def test_who_is_over_budget_is_served_as_batch_by_age(cluster):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from iris.domain.constraints import DISK_SIZE_ATTRIBUTE
+from iris.domain.constraints import DISK_SIZE_ATTRIBUTE, LIMITS_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.rpc.controller_address import ControllerAddress
 from iris.worker import app
@@ -32,6 +32,7 @@ SIZE = Resources(cpu_millis=4000, memory_bytes=2**30, disk_bytes=2**30)
 
 class Guardian:
     isolation = IsolationMode.OVERLAY
+    limits = "soft: cpu"
     pid = 7
 
     def __init__(self, number: int, told: list[str]) -> None:
@@ -263,7 +264,7 @@ def test_what_it_offers_is_what_it_was_told_or_what_there_is(worker: Played) -> 
     assert (told.worker_id, told.capacity) == ("w1", SIZE)
     assert told.attributes["zone"] == "a"
     assert told.attributes["hostname"] == "another", "whoever runs it knows better than the host"
-    assert DISK_SIZE_ATTRIBUTE not in told.attributes
+    assert (DISK_SIZE_ATTRIBUTE in told.attributes, told.attributes[LIMITS_ATTRIBUTE]) == (False, "soft: cpu")
     assert not worker.given["offer"].renew(0), "it stays as it was said"
     worker.run(capacity=None)
     found = worker.identities[1]

@@ -43,6 +43,9 @@ class JobStatus(Record):
         parent_id: Empty for a root job.
         command: A readable form of what it runs.
         description: Its purpose, as given by its submitter.
+        queue_place: Its place in the order in which its band is served, from 1; 0 if nothing of it waits.
+        queue_length: The number of jobs that wait in that band.
+        descendant_counts: Child jobs, their child jobs and so on, by state; only in lists.
     """
 
     job_id: str
@@ -60,6 +63,9 @@ class JobStatus(Record):
     deciding_task_id: str = ""
     command: str = ""
     description: str = ""
+    queue_place: int = 0
+    queue_length: int = 0
+    descendant_counts: Mapping[JobState, int] = field(default_factory=dict, hash=False)
 
     @property
     def is_terminal(self) -> bool:
@@ -299,6 +305,9 @@ class WorkerStatus(Record):
     cordoned_at_ms: int = 0
     committed_disk_bytes: int = 0
     committed_devices: int = 0
+    used_cpu: float = 0
+    """What its tasks use now, as measured, like `used_memory_bytes`; `committed_cpu` is what was promised to them."""
+    used_memory_bytes: int = 0
     attempts: tuple[WorkerAttempt, ...] | None = None
     """The attempts there; None unless asked for (`IrisClient.workers`)."""
 

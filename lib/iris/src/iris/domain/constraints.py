@@ -69,6 +69,8 @@ _WITHOUT_VALUE = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
 PLACE_KEYS = frozenset({"region", "zone"})
 # Workers have it whose tasks run as users of their own (`--task-users`).
 TASK_USERS_ATTRIBUTE = "iris-task-users"
+# How the worker limits tasks: "enforced", "off", or "soft: " and the limits that the kernel does not enforce.
+LIMITS_ATTRIBUTE = "iris-limits"
 # The worker's name, given by the controller.
 WORKER_NAME_ATTRIBUTE = "worker-name"
 # Bytes of the disk of a worker that tells anew what is free of it: so much may be free some day.

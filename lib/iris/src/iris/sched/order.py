@@ -88,6 +88,22 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
             yield from _fair(view, band, users, now_ms)
 
 
+def places(view: ClusterView, now_ms: int) -> dict[JobId, tuple[int, int]]:
+    """Return each pending job's place in the order of service of its band, from 1, and the number of jobs in that band.
+
+    The order is that of a round in which everything fits.
+    """
+    order: dict[PriorityBand, dict[JobId, int]] = {band: {} for band in PriorityBand}
+    for turn in turns(view, now_ms):
+        job_id, served = turn.job_id, order[turn.band]
+        left = len(view.pending[job_id]) - served.get(job_id, 0)
+        count = min(turn.limit, left)
+        served[job_id] = served.get(job_id, 0) + count
+        turn.placed_weight = view.demands[job_id].weight * count
+        turn.is_done = count == left
+    return {job_id: (place, len(served)) for served in order.values() for place, job_id in enumerate(served, start=1)}
+
+
 def _of_one_user(view: ClusterView) -> Iterator[JobTurn]:
     by_number = {int(band): JobTurn(band, _NO_LIMIT) for band in PriorityBand}
     for band, _, job_id in view.queue:

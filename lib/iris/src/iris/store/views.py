@@ -73,7 +73,7 @@ VIEWS: Final = {
             json_extract(capacity, '$.device[0]') AS device_kind,
             json_extract(capacity, '$.device[1]') AS device_variant,
             json_extract(capacity, '$.device[2]') AS device_count,
-            attributes, last_seen_at_ms, cordon_reason, strikes
+            attributes, last_seen_at_ms, cordon_reason, cordoned_at_ms, strikes
         FROM main.workers""",
     "budgets": f"""
         SELECT user, max_weight, max_band, {_word("max_band", PriorityBand)} AS max_band_word FROM main.budgets""",

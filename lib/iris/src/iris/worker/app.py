@@ -12,7 +12,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from iris.domain.constraints import TASK_USERS_ATTRIBUTE
+from iris.domain.constraints import LIMITS_ATTRIBUTE, TASK_USERS_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.rooms import Room, Rooms, furnish
@@ -156,7 +156,7 @@ async def _serve_guardian(
     if held:
         logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
     logger.info("tasks are isolated by %s; %s says why", guardian.isolation, GuardianPaths(paths.root).log)
-    identity = _identity(config, paths, guardian.guardian_id)
+    identity = _identity(config, paths, guardian)
     # A capacity that was configured stays as it is.
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
     agent = Agent(identity, resolve, config.orphan_timeout_s, offer=CapacityOffer(identity.capacity, free))
@@ -272,16 +272,17 @@ def _own_address(controller_address: str) -> str:
     return os.environ.get(ACTOR_HOST_VARIABLE) or source_address(controller_address)
 
 
-def _identity(config: WorkerConfig, paths: WorkPaths, guardian_id: str) -> WorkerIdentity:
+def _identity(config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient) -> WorkerIdentity:
     return WorkerIdentity(
         worker_id=config.worker_id,
-        instance_id=guardian_id,  # what it holds is what counts, not the process that speaks for it
+        instance_id=guardian.guardian_id,  # what it holds is what counts, not the process that speaks for it
         capacity=config.capacity or probe_resources(paths.root),
         attributes={
             **probe_attributes(),
             **({} if config.capacity else disk_size(paths.root)),
             **config.attributes,
             **({} if config.task_users is None else {TASK_USERS_ATTRIBUTE: "true"}),
+            **({LIMITS_ATTRIBUTE: guardian.limits} if guardian.limits else {}),
         },
         version=importlib.metadata.version("marin-iris"),
         place=place_of(paths.root),

@@ -20,7 +20,17 @@ from support.iris.cli import Client, Context, Iris
 
 NOW_MS = 1_700_000_000_000
 WORKER = WorkerStatus(
-    "w1", True, 8, 16 * 2**30, 0, "H100 x 8", committed_cpu=2.5, committed_memory_bytes=3 * 2**30, running_tasks=4
+    "w1",
+    True,
+    8,
+    16 * 2**30,
+    0,
+    "H100 x 8",
+    committed_cpu=2.5,
+    committed_memory_bytes=3 * 2**30,
+    running_tasks=4,
+    used_cpu=0.4,
+    used_memory_bytes=2**30,
 )
 STATUS = ClusterStatus("1.2", 2, 77, "/state", NOW_MS - 125_000, 900, 5, 6, (WORKER,))
 
@@ -216,17 +226,20 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
         "state:      /state",
         "tasks:      6 running, 5 pending",
         "",
-        "WORKER  STATE      CPU USED  MEMORY USED   DEVICE    TASKS",
-        "w1      connected  2.5/8     3 GiB/16 GiB  H100 x 8  4",
+        "WORKER  STATE      CPU USED  PROMISED  MEMORY USED  PROMISED      DEVICE    TASKS",
+        "w1      connected  0.4       2.5/8     1 GiB        3 GiB/16 GiB  H100 x 8  4",
     ]
     found = json.loads(iris("status", "--json")[1])
     assert (found["running"], found["address"], found["pid"]) == (True, "127.0.0.1:7", 77)
-    away = WorkerStatus("w", False, 1, 1, 1, "", 0, 0, 0, trouble="its guardian sleeps")
+    away = WorkerStatus("w", False, 1, 1, 1, "", 0, 0, 0, {"slice": "s1"}, trouble="its guardian sleeps")
     client.cluster = ClusterStatus("1", 2, 1, "/s", NOW_MS, 0, 0, 0, (away,))
     lines = iris("status")[1].splitlines()
     assert "worker:     w takes no tasks: its guardian sleeps" in lines
     assert lines[0].endswith("up 0.0 s, stays when idle)")
-    assert (lines[-1].startswith("w       away"), lines[-1].split()[-6:]) == (True, ["0/1", "0", "B/1", "B", "-", "0"])
+    assert (lines[-1].startswith("w       away"), lines[-1].split()[-8:]) == (
+        True, ["0/1", "0", "B", "0", "B/1", "B", "-", "0"],
+    )  # fmt: skip
+    assert (lines[-4].split()[:3], client.asked[-1]) == (["s1", "-", "0/1"], {"all_workers": True})
 
 
 def test_the_status_of_nothing_starts_nothing_and_one_that_hangs_is_told(iris: Iris, local: Local) -> None:

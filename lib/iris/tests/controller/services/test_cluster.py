@@ -150,6 +150,11 @@ def test_workers_that_are_gone_are_told_when_asked_for(controller: RunningContro
         assert (info.running_tasks, info.committed.cpu_millis, info.committed.memory_bytes) == (2, 2000, 2)
         assert (info.cordon_reason, info.strikes, len(info.attempts)) == ("", 0, 0)
         assert attempts() == [("/ann/a/0:0", "running"), ("/ann/a/1:0", "assigned")]
+        for name, cpu, memory in (("/ann/a/0:0", 1500, 7), ("/ann/a/1:0", 20, 1)):
+            usage = pb.AttemptUsage(attempt_id=name, cpu_millis=cpu, memory_bytes=memory)
+            worker.send(pb.WorkerMessage(usage=[usage]))
+        eventually(lambda: workers()[0].used_memory_bytes == 8, "what both use is told")
+        assert workers()[0].used_cpu_millis == 1520
         admin.cluster.CordonWorker(pb.CordonWorkerRequest(worker_id="w1", reason="bad fan"))
         assert (workers()[0].cordoned_by, workers()[0].cordoned_at_ms > 1_700_000_000_000) == ("root", True)
         user.stop("/ann/a")

@@ -230,6 +230,11 @@ def test_prefixes_and_limits_of_lists(
     assert names(user, prefix="/ann") == ["/ann/ab", "/ann/a/b", "/ann/a"]
     assert names(user, limit=-1) == names(user, limit=0) == names(user, limit=20_000)
     assert names(user, limit=1) == ["/bob/x"]
+    listed = {job.job_id: job for job in user.jobs.ListJobs(pb.ListJobsRequest()).jobs}
+    places = {name: (job.queue_place, job.queue_length) for name, job in listed.items()}
+    assert places == {"/ann/a": (0, 0), "/ann/a/b": (0, 0), "/ann/ab": (2, 2), "/bob/x": (1, 2)}
+    assert user.get("/ann/ab").queue_place == 2
+    assert [item.count for item in listed["/ann/a"].descendant_counts] == [1]
     user.stop("/ann/ab")
     assert names(user, states=[pb.JOB_STATE_KILLED]) == ["/ann/ab"]
     code, text = refused(lambda: names(user, prefix="ann"))

@@ -38,7 +38,7 @@ def test_trees_of_version_1_are_used_and_what_they_lack_is_said(tmp_path: Path, 
     ability = open_limits(work, LimitsMode.AUTO, files=files, make=make_v1)
     assert ability.groups is not None
     assert ability.groups.controllers == {"memory", "pids"}
-    assert ability.why_soft("memory") == ""
+    assert (ability.why_soft("memory"), str(ability)) == ("", "soft: cpu")
     assert ability.why_soft("cpu") == "no tree of control groups has the controller"
     assert ability.processes == 1500, "three quarters of what the host, or the own group, allows"
 
@@ -66,10 +66,10 @@ def test_a_host_without_groups(tmp_path: Path, work: Path) -> None:
 
 def test_nothing_is_made_where_limits_are_soft_or_off(work: Path, files: HostFiles) -> None:
     soft = open_limits(work, LimitsMode.SOFT, processes=7, files=files)
-    assert (soft.groups, soft.processes) == (None, 7)
+    assert (soft.groups, soft.processes, str(soft)) == (None, 7, "soft: memory, processes, cpu")
     assert soft.why_soft("processes") == "soft limits are configured"
     off = open_limits(work, LimitsMode.OFF, processes=7, files=files)
-    assert (off.groups, off.processes, off.missing) == (None, 0, ())
+    assert (off.groups, off.processes, off.missing, str(off)) == (None, 0, (), "off")
 
 
 def host_v2(tmp_path: Path, control: str = "", procs: str = "") -> tuple[HostFiles, Path]:

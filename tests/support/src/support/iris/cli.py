@@ -85,6 +85,7 @@ class Client:
         raise Denied("jobs may not query the database")
 
     def cluster_status(self, all_workers: bool = False) -> Any:
+        self.asked.append({"all_workers": all_workers})
         return self.cluster
 
 

@@ -155,7 +155,7 @@ def status(context: CliContext, as_json: bool) -> int:
             return exit_codes.UNREACHABLE
         target = running_cluster(record, target.name)
     with context.connect(target) as client:
-        found = client.cluster_status()
+        found = client.cluster_status(all_workers=True)
         address = client.address
     output(as_json).record(
         _status_lines(found, address, context.now_ms()), {"running": True, "address": address, **found.to_json()}
@@ -187,7 +187,9 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
         [
             worker.worker_id,
             worker.state,
+            f"{worker.used_cpu:.1f}",
             f"{worker.committed_cpu:g}/{worker.cpu:g}",
+            format_size(worker.used_memory_bytes),
             f"{format_size(worker.committed_memory_bytes)}/{format_size(worker.memory_bytes)}",
             worker.device or "-",
             str(worker.running_tasks),
@@ -195,7 +197,7 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
         ]
         for worker in found.workers
     ]
-    columns = ("worker", "state", "cpu used", "memory used", "device", "tasks")
+    columns = ("worker", "state", "cpu used", "promised", "memory used", "promised", "device", "tasks")
     workers = ["", *table((*columns, *(HOST_COLUMNS if are_elsewhere else ())), rows)]
     return [*lines, *group_lines(found), *slice_lines(found.workers), *workers]
 

@@ -109,7 +109,7 @@ def slice_lines(workers: "Sequence[WorkerStatus]") -> list[str]:
 def group_lines(found: "ClusterStatus") -> list[str]:
     """Return a table of the cluster's scale groups and their slices; empty if there are none."""
     there: dict[str, set[str]] = {}
-    for worker in found.workers:
+    for worker in filter(lambda worker: worker.connected, found.workers):
         there.setdefault(worker.attributes.get("scale-group", ""), set()).add(worker.attributes.get("slice", ""))
     rows = [
         [

@@ -11,6 +11,7 @@ from iris.cli.context import CliContext, pass_context
 from iris.cli.exit_codes import OK
 from iris.cli.output import listed, moment, output, say
 from iris.cli.params import SPAN
+from iris.domain.constraints import LIMITS_ATTRIBUTE
 from rigging.cli.groups import SuggestingGroup
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def list_command(context: CliContext, as_json: bool) -> None:
             item.state,
             str(item.running_tasks),
             str(item.strikes),
-            moment(item.last_seen_at_ms, now),
+            moment(item.cordoned_at_ms or item.last_seen_at_ms, now),
+            item.attributes.get(LIMITS_ATTRIBUTE, "-"),
             item.cordon_reason or item.trouble or _copy(item) or "-",
         ]
         for item in found
@@ -49,7 +51,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
     for line in () if as_json else shared_identity_lines(found):
         say(line)
     output(as_json).rows(
-        ("worker", "state", "tasks", "strikes", "since", "because"), rows, [item.to_json() for item in found]
+        ("worker", "state", "tasks", "strikes", "since", "limits", "because"), rows, [item.to_json() for item in found]
     )
 
 

@@ -1,6 +1,6 @@
 """`iris job run|list|logs|wait|stop|summary|bug-report`; `status` is `summary`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,7 +15,7 @@ from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import LISTED, NAME
 from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
-from iris.domain.states import JobState
+from iris.domain.states import JobState, TaskState
 from rigging.cli.groups import SuggestingGroup
 from rigging.errors import Denied
 from rigging.text.printable import printable_line
@@ -55,6 +55,7 @@ def list_command(
         jobs = _listed(client, user, prefix, wanted, limit)
     ordered = in_tree_order(jobs)
     now = context.now_ms()
+    has_children = any(status.descendant_counts for status in jobs)
     rows = [
         [
             "  " * depth + status.job_id,
@@ -62,11 +63,12 @@ def list_command(
             moment(status.submitted_at_ms, now),
             duration(status.duration_seconds(now)),
             tasks_text(status),
+            *([counts_text(status.descendant_counts)] if has_children else []),
             status.command,
         ]
         for depth, status in ordered
     ]
-    columns = ("job", "state", "submitted", "duration", "tasks", "command")
+    columns = ("job", "state", "submitted", "duration", "tasks", *(["child jobs"] if has_children else []), "command")
     if not rows and not as_json:
         say("no jobs")
     output(as_json).rows(
@@ -88,7 +90,17 @@ def _listed(
 
 def _note(status: "JobStatus") -> str:
     """Return why a job waits, or a note on its end."""
-    return f"waits: {status.pending_reason}" if status.pending_reason else status.error
+    waits = waits_text(status)
+    return f"waits: {waits}" if waits else status.error
+
+
+def waits_text(status: "JobStatus") -> str:
+    """Return why a job waits, and its place in the queue: "needs 4 cores; ... (3rd of 12 in its band)"."""
+    place = status.queue_place
+    if not place:
+        return status.pending_reason
+    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{status.pending_reason} ({place}{ending} of {status.queue_length} in its band)".lstrip()
 
 
 def in_tree_order(jobs: Sequence["JobStatus"]) -> list[tuple[int, "JobStatus"]]:
@@ -111,10 +123,13 @@ def in_tree_order(jobs: Sequence["JobStatus"]) -> list[tuple[int, "JobStatus"]]:
 
 def tasks_text(status: "JobStatus") -> str:
     """Return the number of tasks by state, e.g. "3 running, 1 pending"; only the number if all agree with the job."""
-    counts = {state.word: count for state, count in status.task_counts.items() if count}
-    if len(counts) <= 1 and next(iter(counts), status.state.word) == status.state.word:
-        return str(status.replicas)
-    return ", ".join(f"{count} {word}" for word, count in counts.items())
+    words = [state.word for state, count in status.task_counts.items() if count]
+    return counts_text(status.task_counts) if words not in ([], [status.state.word]) else str(status.replicas)
+
+
+def counts_text(counts: "Mapping[JobState, int] | Mapping[TaskState, int]") -> str:
+    """Return counts by state in words, e.g. "3 running, 1 pending"; "-" for none."""
+    return ", ".join(f"{count} {state.word}" for state, count in counts.items() if count) or "-"
 
 
 job.add_command(logs)
@@ -190,7 +205,7 @@ def _summary_lines(
         ("started", moment(status.started_at_ms, now)),
         ("finished", moment(status.finished_at_ms, now)),
         ("duration", duration(status.duration_seconds(now))),
-        ("waits", status.pending_reason),
+        ("waits", waits_text(status)),
         ("failed", f"{status.failed_tasks} of {status.replicas} tasks" if status.failed_tasks else ""),
         ("error", status.error),
         ("used", totals(tasks)),

@@ -144,7 +144,8 @@ def _program(ctx: click.Context) -> list[str]:
     "--fence-after",
     type=SECONDS,
     metavar="SECONDS",
-    help="With --exclusive: time after a host's last contact until its attempt ends (default: 600).",
+    help="With --exclusive: time after a host's last contact until its attempt ends (default: 600; at "
+    "least four heartbeats: 20, unless the cluster is configured otherwise).",
 )
 @click.option("--workspace", metavar="DIR", help="Folder to send.  [default: your project or current folder]")
 @click.option("--no-workspace", is_flag=True, help="Send no files.")

@@ -86,6 +86,9 @@ def job_status(message: pb.JobStatus) -> JobStatus:
         deciding_task_id=message.deciding_task_id,
         command=message.display_command,
         description=message.description,
+        queue_place=message.queue_place,
+        queue_length=message.queue_length,
+        descendant_counts={JobState(item.state): item.count for item in message.descendant_counts},
     )
 
 
@@ -219,6 +222,8 @@ def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:
         cordoned_at_ms=message.cordoned_at_ms,
         committed_disk_bytes=message.committed.disk_bytes,
         committed_devices=message.committed.device.count,
+        used_cpu=message.used_cpu_millis / 1000,
+        used_memory_bytes=message.used_memory_bytes,
     )
 
 

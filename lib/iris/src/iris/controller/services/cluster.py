@@ -25,6 +25,7 @@ from rigging.errors import Conflict
 
 _STOP_MARGIN_S: Final = 5.0
 _NAMES_SHOWN: Final = 5
+_UNUSED: Final = (0, 0)
 
 Context = Any  # grpc's own, which is untyped here
 
@@ -41,12 +42,13 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         replicator = controller.replicator
         wanted = frozenset(request.worker_ids)
         running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
+        used = controller.live_usage.by_worker()
         return pb.ClusterStatusResponse(
             protocol_version=controller.config.protocol_version,
             version=controller.version(),
             started_at_ms=controller.started_at_ms,
             workers=[
-                self._worker(worker, worker.worker_id in wanted)
+                self._worker(worker, used.get(worker.worker_id, _UNUSED), worker.worker_id in wanted)
                 for worker in view.workers.values()
                 if worker.worker_id in wanted
                 or (not wanted and (request.all_workers or controller.sessions.present(worker.worker_id)))
@@ -149,7 +151,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             await self._controller.queries.ask(principal.user, request.sql, request.max_rows, reader)
         )
 
-    def _worker(self, worker: Worker, with_attempts: bool) -> pb.WorkerInfo:
+    def _worker(self, worker: Worker, used: tuple[int, int], with_attempts: bool) -> pb.WorkerInfo:
         view = self._controller.view
         here = list(view.attempts_on(worker.worker_id))
         host = self._controller.sessions.host_of(worker.worker_id) if worker.connected else None
@@ -163,6 +165,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             last_seen_at_ms=worker.last_seen_at_ms,
             committed=resources_to_wire(view.committed(worker.worker_id)),
             running_tasks=len(bookings),
+            used_cpu_millis=used[0],
+            used_memory_bytes=used[1],
             cordon_reason=worker.cordon_reason,
             strikes=worker.strikes,
             is_late=worker.connected and worker.is_late,

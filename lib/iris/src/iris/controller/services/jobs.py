@@ -4,7 +4,7 @@
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from iris.controller.access.interceptor import current_caller, current_principal
 from iris.controller.clients.sessions import Submitted
 from iris.controller.context import Controller
 from iris.controller.logs.reader import Batch, LogQuery, read_logs
+from iris.controller.services.queue_places import QueuePlaces
 from iris.controller.services.submissions import begin_submission, stop_response
 from iris.controller.workers.silent import silent_attempts
 from iris.core.state.view import ClusterView
@@ -24,6 +25,7 @@ from iris.domain.states import TaskState
 from iris.domain.usage import AttemptUse
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.convert import (
+    job_state_to_wire,
     job_states_from_wire,
     job_status,
     task_status,
@@ -37,6 +39,7 @@ from rigging.errors import InvalidRequest, NotFound
 _DEFAULT_LIST_LIMIT: Final = 200
 _MAX_LIST_LIMIT: Final = 10_000
 _MAX_WAIT_S: Final = 3600.0
+_NO_PLACE: Final = (0, 0)
 
 Context = Any  # grpc's own, which is untyped here
 
@@ -46,6 +49,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        self._places = QueuePlaces(controller.view)
 
     @property
     def _view(self) -> ClusterView:
@@ -59,7 +63,11 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.JobStatus:
         await self._controller.engine.settled()
-        return self._status(self._view.job(JobId(request.job_id)), request.include_spec)
+        job_id = JobId(request.job_id)
+        status = self._status(self._view.job(job_id), request.include_spec)
+        places = self._places.at(self._controller.clock_ms())
+        status.queue_place, status.queue_length = places.get(job_id, _NO_PLACE)
+        return status
 
     async def WaitJobs(self, request: pb.WaitJobsRequest, context: Context) -> pb.WaitJobsResponse:
         if not request.job_ids:
@@ -123,7 +131,8 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             if (not states or job.state in states) and _is_under(job.job_id, prefix)
         )
         newest = heapq.nlargest(limit + 1, chosen, key=lambda job: job.sequence)
-        statuses = [self._listed(job, may_read(principal, job.job_id)) for job in newest[:limit]]
+        places = self._places.at(self._controller.clock_ms())
+        statuses = [self._listed(job, may_read(principal, job.job_id), places) for job in newest[:limit]]
         return pb.ListJobsResponse(jobs=statuses, truncated=len(newest) > limit)
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
@@ -208,11 +217,14 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
     def _status(self, job: Job, include_spec: bool = False) -> pb.JobStatus:
         return job_status(job, self._controller.pending_reason(job.job_id), include_spec)
 
-    def _listed(self, job: Job, readable: bool) -> pb.JobStatus:
+    def _listed(self, job: Job, readable: bool, places: Mapping[JobId, tuple[int, int]]) -> pb.JobStatus:
         """Return a job of a list. For others' jobs, users see names, states and times, but not commands and
         messages.
         """
         status = self._status(job)
+        status.queue_place, status.queue_length = places.get(job.job_id, _NO_PLACE)
+        for state, count in self._view.families.below(job.job_id).items():
+            status.descendant_counts.add(state=job_state_to_wire(state), count=count)
         if not readable:
             status.ClearField("error")
             status.ClearField("display_command")

@@ -69,6 +69,15 @@ class LiveUsage:
             if name.startswith(prefix) and name in bookings and bookings[name].job_id == job_id
         }
 
+    def by_worker(self) -> dict[WorkerId, tuple[int, int]]:
+        """Return the CPU (thousandths of a core) and memory (bytes) that the attempts on each worker use now."""
+        used: dict[WorkerId, tuple[int, int]] = {}
+        for name, use in self._known.items():
+            if name in self._engine.view.bookings:
+                cpu, memory = used.get(use.worker_id, (0, 0))
+                used[use.worker_id] = (cpu + use.usage.cpu_millis, memory + use.usage.memory_bytes)
+        return used
+
     def save(self, transaction: Transaction) -> None:
         """Save new reports of running attempts with the next commit. Those of ended ones are already stored."""
         bookings = transaction.view.bookings

@@ -11,6 +11,7 @@ from iris.core.state.changes import Changes
 from iris.core.state.deadlines import Deadlines
 from iris.core.state.delays import Delays
 from iris.core.state.endpoint_table import EndpointTable
+from iris.core.state.families import Families
 from iris.core.state.load import WorkerLoad
 from iris.core.state.prefill import RunTimes, may_be_prefilled
 from iris.core.state.task_table import Archive, TaskTable
@@ -25,7 +26,6 @@ from iris.domain.ids import (
     TaskId,
     WorkerId,
     attempt_id,
-    parent_of,
     parse_attempt_id,
     parse_task_id,
     user_of,
@@ -41,7 +41,7 @@ class ClusterView:
 
     The attributes are read-only:
         jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
-        live_jobs: Jobs that have not ended, oldest first. children: Live children of each job that has any.
+        live_jobs: Jobs that have not ended, oldest first. families: Who is below whom. children: See there.
         job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in the order in which they are served.
         pending: Of each job in `queue`, its pending tasks as negated indexes in ascending order: the last is next.
@@ -64,7 +64,8 @@ class ClusterView:
         self.tasks = TaskTable(self.jobs, archive)
         self.workers: dict[WorkerId, Worker] = {}
         self.live_jobs: dict[JobId, None] = {}
-        self.children: dict[JobId, dict[JobId, None]] = {}
+        self.families = Families()
+        self.children = self.families.children
         self.job_of_key: dict[str, JobId] = {}
         self.queue: list[tuple[int, int, JobId]] = []
         self.pending: dict[JobId, list[int]] = {}
@@ -240,6 +241,7 @@ class ClusterView:
             del self.lost[name]
             self.returned.pop(name, None)
         job = self.jobs.pop(job_id)
+        self.families.move(job_id, job.state, None)
         if dict.__contains__(self.tasks, job_id):
             del self.tasks[job_id]
         self.demands.pop(job_id, None)
@@ -302,25 +304,11 @@ class ClusterView:
         was_assigned = job_id in fresh and any(task.attempt >= job.first_attempt for task in fresh[job_id])
         if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh:
             self.deadlines.track(known, job, was_assigned)
+        self.families.move(job_id, None if known is None else known.state, job.state)
         if job.state.is_terminal:
             self.live_jobs.pop(job_id, None)
-            self._set_child(job_id, False)
         elif job_id in fresh:
             self.live_jobs[job_id] = None
-            self._set_child(job_id, True)
-
-    def _set_child(self, job_id: JobId, live: bool) -> None:
-        parent = parent_of(job_id)
-        if parent is None:
-            return
-        if live:
-            self.children.setdefault(parent, {})[job_id] = None
-            return
-        siblings = self.children.get(parent)
-        if siblings is not None:
-            siblings.pop(job_id, None)
-            if not siblings:
-                del self.children[parent]
 
     def _move_task(self, new: Task, changes: Changes) -> None:
         tasks = self.tasks[new.job_id]

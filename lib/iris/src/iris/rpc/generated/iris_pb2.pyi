@@ -728,6 +728,9 @@ class JobStatus(_message.Message):
     DECIDING_TASK_ID_FIELD_NUMBER: _builtins.int
     DISPLAY_COMMAND_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    QUEUE_PLACE_FIELD_NUMBER: _builtins.int
+    QUEUE_LENGTH_FIELD_NUMBER: _builtins.int
+    DESCENDANT_COUNTS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     state: Global___JobState.ValueType
     error: _builtins.str
@@ -748,11 +751,19 @@ class JobStatus(_message.Message):
     display_command: _builtins.str
     description: _builtins.str
     """readable"""
+    queue_place: _builtins.int
+    """from 1, in the order in which its band is served; 0 if nothing of it waits"""
+    queue_length: _builtins.int
+    """jobs that wait in that band"""
     @_builtins.property
     def task_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskCount]: ...
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """without env_vars; only on request"""
+
+    @_builtins.property
+    def descendant_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobCount]:
+        """child jobs, their child jobs and so on, by state"""
 
     def __init__(
         self,
@@ -773,14 +784,39 @@ class JobStatus(_message.Message):
         deciding_task_id: _builtins.str = ...,
         display_command: _builtins.str = ...,
         description: _builtins.str = ...,
+        queue_place: _builtins.int = ...,
+        queue_length: _builtins.int = ...,
+        descendant_counts: _abc.Iterable[Global___JobCount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deciding_task_id", b"deciding_task_id", "description", b"description", "display_command", b"display_command", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "finished_at_ms", b"finished_at_ms", "job_id", b"job_id", "parent_id", b"parent_id", "pending_reason", b"pending_reason", "replicas", b"replicas", "spec", b"spec", "started_at_ms", b"started_at_ms", "state", b"state", "submitted_at_ms", b"submitted_at_ms", "task_counts", b"task_counts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deciding_task_id", b"deciding_task_id", "descendant_counts", b"descendant_counts", "description", b"description", "display_command", b"display_command", "error", b"error", "exit_code", b"exit_code", "exit_signal", b"exit_signal", "finished_at_ms", b"finished_at_ms", "job_id", b"job_id", "parent_id", b"parent_id", "pending_reason", b"pending_reason", "queue_length", b"queue_length", "queue_place", b"queue_place", "replicas", b"replicas", "spec", b"spec", "started_at_ms", b"started_at_ms", "state", b"state", "submitted_at_ms", b"submitted_at_ms", "task_counts", b"task_counts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+
+@_typing.final
+class JobCount(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    state: Global___JobState.ValueType
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        state: Global___JobState.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobCount: _TypeAlias = JobCount  # noqa: Y015
 
 @_typing.final
 class AttemptUsage(_message.Message):
@@ -1846,6 +1882,8 @@ class WorkerInfo(_message.Message):
     CORDONED_BY_FIELD_NUMBER: _builtins.int
     CORDONED_AT_MS_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    USED_CPU_MILLIS_FIELD_NUMBER: _builtins.int
+    USED_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     connected: _builtins.bool
     last_seen_at_ms: _builtins.int
@@ -1873,6 +1911,10 @@ class WorkerInfo(_message.Message):
     """like "admin root"; empty: the controller"""
     cordoned_at_ms: _builtins.int
     """0 if unknown"""
+    used_cpu_millis: _builtins.int
+    """recent average of its tasks, as measured"""
+    used_memory_bytes: _builtins.int
+    """current use of its tasks, as measured"""
     @_builtins.property
     def capacity(self) -> Global___Resources: ...
     @_builtins.property
@@ -1906,10 +1948,12 @@ class WorkerInfo(_message.Message):
         cordoned_by: _builtins.str = ...,
         cordoned_at_ms: _builtins.int = ...,
         attempts: _abc.Iterable[Global___WorkerAttempt] | None = ...,
+        used_cpu_millis: _builtins.int = ...,
+        used_memory_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "address", b"address", "attempts", b"attempts", "attributes", b"attributes", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "cordoned_at_ms", b"cordoned_at_ms", "cordoned_by", b"cordoned_by", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "protocol_version", b"protocol_version", "rival_address", b"rival_address", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "address", b"address", "attempts", b"attempts", "attributes", b"attributes", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "committed", b"committed", "connected", b"connected", "cordon_reason", b"cordon_reason", "cordoned_at_ms", b"cordoned_at_ms", "cordoned_by", b"cordoned_by", "is_late", b"is_late", "last_seen_at_ms", b"last_seen_at_ms", "protocol_version", b"protocol_version", "rival_address", b"rival_address", "running_tasks", b"running_tasks", "strikes", b"strikes", "trouble", b"trouble", "used_cpu_millis", b"used_cpu_millis", "used_memory_bytes", b"used_memory_bytes", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015

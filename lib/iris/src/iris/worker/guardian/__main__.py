@@ -114,6 +114,7 @@ def serve(
             "pid": os.getpid(),
             "isolation": views.mode,
             "build": build_of(Path(__file__).parent),
+            "limits": str(ability or LimitsAbility(LimitsMode.OFF)),
             "descriptors": _raise_descriptor_limit(),
         },
     )

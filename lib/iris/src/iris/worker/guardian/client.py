@@ -62,6 +62,7 @@ class GuardianClient(asyncio.Protocol):
 
     Attributes:
         guardian_id: Identifies this guardian and thus its set of tasks.
+        limits: How it limits tasks (see LIMITS_ATTRIBUTE); empty if it is of an earlier release.
         lost: Done when the connection is lost; if the guardian died, its tasks are dead, too.
     """
 
@@ -70,6 +71,7 @@ class GuardianClient(asyncio.Protocol):
         self.pid = int(hello["pid"])
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.isolation = IsolationMode(hello["isolation"])
+        self.limits = str(hello.get("limits", ""))
         self._most_live = max(1, (int(hello.get("descriptors", 1024)) - _DESCRIPTORS_KEPT) // _DESCRIPTORS_PER_ATTEMPT)
         self._held: dict[str, Json] = {str(fields["id"]): fields for fields in hello.get("held", [])}
         self._reader = reader

@@ -3,7 +3,8 @@
 A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
 
     worker:    {"hello": {"version": …, "pid": …, "role": "worker" | "control"}}
-    guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "descriptors": …, "held": [attempt, …]}}
+    guardian:  {"hello": {"version": …, "guardian": id, "pid": …, "build": …, "limits": …, "descriptors": …,
+               "held": [attempt, …]}}
                or {"refused": why}, then the connection ends; with "version" if the versions differ
 
 `held` contains every attempt that the guardian has not been told to forget. A "control" peer can only read `held`. The

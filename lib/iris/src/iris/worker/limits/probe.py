@@ -48,6 +48,12 @@ class LimitsAbility:
     missing: tuple[tuple[str, str], ...] = ()
     processes: int = 0
 
+    def __str__(self) -> str:
+        """Return it in words, for operators: "enforced", "off", "soft: cpu, memory"."""
+        if self.mode is LimitsMode.OFF:
+            return "off"
+        return f"soft: {', '.join(name for name, _ in self.missing)}" if self.missing else "enforced"
+
     def why_soft(self, what: str) -> str:
         """Return why this limit is soft; empty if the kernel enforces it."""
         return next((why for name, why in self.missing if name == what), "")

@@ -1,0 +1,59 @@
+"""The jobs below each job, and the root jobs of each user: live children, and counts by state."""
+
+from iris.core.state.bookings import count
+from iris.domain.ids import JobId, parent_of, user_of
+from iris.domain.states import JobState
+
+_NONE: dict[JobState, int] = {}
+
+
+class Families:
+    """Indexes over the names of jobs, updated with every change of a job's state.
+
+    Attributes:
+        children: Live children of each job that has any, oldest first.
+    """
+
+    def __init__(self) -> None:
+        self.children: dict[JobId, dict[JobId, None]] = {}
+        self._counts: dict[str, dict[JobState, int]] = {}
+
+    def below(self, job_id: JobId) -> dict[JobState, int]:
+        """Return the number of the job's descendants in each state, without zeros."""
+        return self._counts.get(job_id, _NONE)
+
+    def roots_of(self, user: str) -> dict[JobState, int]:
+        """Return the number of a user's jobs without a parent in each state, without zeros."""
+        return self._counts.get(f"/{user}", _NONE)
+
+    def move(self, job_id: JobId, before: JobState | None, after: JobState | None) -> None:
+        """Record a job's change of state. None: it did not exist before, or does not exist any more."""
+        if before is after:
+            return
+        parent = parent_of(job_id)
+        if parent is None:
+            self._shift(f"/{user_of(job_id)}", before, after)
+            return
+        self._set_child(parent, job_id, after is not None and not after.is_terminal)
+        while parent is not None:
+            self._shift(parent, before, after)
+            parent = parent_of(parent)
+
+    def _shift(self, name: str, before: JobState | None, after: JobState | None) -> None:
+        counts = self._counts.setdefault(name, {})
+        if before is not None:
+            count(counts, before, -1)
+        if after is not None:
+            count(counts, after, 1)
+        if not counts:
+            del self._counts[name]
+
+    def _set_child(self, parent: JobId, job_id: JobId, live: bool) -> None:
+        if live:
+            self.children.setdefault(parent, {})[job_id] = None
+            return
+        siblings = self.children.get(parent)
+        if siblings is not None:
+            siblings.pop(job_id, None)
+            if not siblings:
+                del self.children[parent]
