@@ -57,9 +57,11 @@ def test_what_is_not_certain_is_kept(storage: RecordedStorage, marin: Marin) -> 
     command = f"cat {storage.root}/in-command-00000a/part-1 | wc"
     used = {"a": "mirror://hardcoded-000009/x", "b": command, "c": "outer-00000b/inner-00000b"}
     storage.run("train-0a1b2c", [storage.step("run-000010", config=used)])
-    assert listed(marin) == {"garbage-000001"}
+    for name in ("garbage-000001", "killed-00000e", "run-000010"):
+        storage.step(f"{name}.forced", output_path=f"{storage.root}/{name}")
+    assert listed(marin) == {"garbage-000001", "killed-00000e"}, "what --force has set aside belongs to its output"
     kept = marin("gc", "--kept", "--older-than", "0s", "--json").json
-    assert len(kept) == 13
+    assert len(kept) == 14
     assert not {Path(item["path"]).name for item in kept} & {"temporary-000007", "x-000008", "call"}
 
 
@@ -115,6 +117,7 @@ def test_a_run_is_removed_with_what_only_it_names(storage: RecordedStorage, mari
     own, shared, busy = (storage.step(name) for name in ("own-000001", "shared-000002", "busy-000003"))
     storage.step("read-000004")
     storage.step("elsewhere-000005", config="read-000004")
+    storage.step("own-000001.forced", output_path=own["output_path"], config="shared-000002")
     (storage.root / "busy-000003/.executor_status.lock").write_text("{}")
     steps = [own, shared, busy, {"output_path": f"{storage.root}/read-000004"}]
     code = storage.root / "experiments/code"
@@ -138,7 +141,7 @@ def test_a_run_is_removed_with_what_only_it_names(storage: RecordedStorage, mari
     done = marin("rm", "train-0a", "--yes", "--json")
     assert done.json["deleted"] == [f"{storage.root}/own-000001"]
     assert f"kept: {storage.root}/busy-000003: it is being made" in done.err
-    assert everything - left() == {"mine.json", "own-000001", "train-0a1b2c.json"}
+    assert everything - left() == {"mine.json", "own-000001", "own-000001.forced", "train-0a1b2c.json"}
     assert [run["steps_id"] for run in marin("runs", "--json").json] == ["train-ffffff"]
 
 

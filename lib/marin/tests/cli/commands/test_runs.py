@@ -2,6 +2,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -302,6 +303,13 @@ def test_a_step_whose_run_was_killed_is_shown_so(storage: RecordedStorage, marin
     gone = "status    RUNNING, but its run is gone: nobody holds its lease"
     shown = marin("show", "a")
     assert gone in shown.out
+    assert "set aside" not in shown.out
+    storage.step("a-000001.forced", output_path=step["output_path"])
+    told = (
+        f"set aside  {step['output_path']}.forced: the earlier output, by --force; comes back unless the step succeeds"
+    )
+    assert told in marin("show", "a").out
+    shutil.rmtree(storage.root / "a-000001.forced")
     assert marin("show", "a", "--json").json["run_is_gone"] is True
     assert [each["outcome"] for each in marin("show", "a", "--json").json["attempts"]] == ["died"]
     [in_run] = marin("show", run, "--json").json["step_list"]

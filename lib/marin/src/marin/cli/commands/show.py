@@ -13,7 +13,7 @@ from marin.cli.commands.runs import moment, steps_text
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import RUN_OR_STEP, json_option, prefix_option, runs_option
 from marin.cli.output import Output, say
-from marin.execution.lease.status_words import STATUS_RUNNING
+from marin.execution.lease.status_words import STATUS_RUNNING, STATUS_SUCCESS
 from marin.execution.record.code_record import describe_code, read_code_texts
 from marin.recorded.deciding.code_diff import uncommitted_files
 from marin.recorded.deciding.leases import CLEARABLE, how_held, why_gone
@@ -152,6 +152,7 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
         "holder": None if lease is None else lease.holder,
         "lease": None if lease is None else lease.to_json(),
         "run_is_gone": gone is not None,
+        "aside": step.aside,
         "damage": step.damage,
         "name": info.get("name"),
         "function": info.get("fn_name"),
@@ -173,6 +174,9 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
         ("function", str(info.get("fn_name", "-"))),
         *([("held by", how_held(lease))] if lease is not None and lease.state not in CLEARABLE else []),
     ]
+    if step.aside is not None:
+        end = "the next --force removes it" if step.status == STATUS_SUCCESS else "comes back unless the step succeeds"
+        facts.append(("set aside", f"{step.aside}: the earlier output, by --force; {end}"))
     if made_by is not None:
         facts += [("made by", made_by.files.id), ("commit", describe_code(made_by.code))]
     version = info.get("version")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from marin.output_files import INFO_FILE, LOCK_FILE
+from marin.output_files import ASIDE_SUFFIX, INFO_FILE, LOCK_FILE
 from marin.stored_files import StoredFile
 
 _BETWEEN: Final = re.compile(r"[\s'\"=,;|<>(){}]+")
@@ -139,6 +139,34 @@ def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[Outp
     return [OutputFiles(name, *totals[name], name in busy) for name in sorted(totals)]
 
 
+def with_asides(outputs: Sequence[OutputFacts], root: str) -> list[OutputFacts]:
+    """Return outputs together with what `--force` has set aside of them.
+
+    Args:
+        outputs: All outputs below the storage root.
+        root: The storage root.
+    """
+    found = {output.files.name: output for output in outputs}
+    for output in outputs:
+        name = output.files.name.removesuffix(ASIDE_SUFFIX)
+        if name == output.files.name or not _is_made_at(output.info, name, root):
+            continue
+        aside = found.pop(output.files.name)
+        there = found.get(name)
+        if there is None:  # a run was killed before the next attempt wrote its info file
+            found[name] = replace(aside, files=replace(aside.files, name=name), status=None)
+            continue
+        newest = (there.files.modified, aside.files.modified)
+        files = replace(
+            there.files,
+            size=there.files.size + aside.files.size,
+            count=there.files.count + aside.files.count,
+            modified=None if None in newest else max(filter(None, newest), default=0.0),
+        )
+        found[name] = replace(there, files=files)
+    return [found[name] for name in sorted(found)]
+
+
 def references(value: Any, root: str) -> set[str]:
     """Return every path below a storage root that a text in a JSON value may refer to, and its parents.
 
@@ -214,8 +242,7 @@ def _reason(output: OutputFacts, referred: set[str], root: str, written_before: 
         return "a run, or an output that is kept, refers to it"
     if info is None:
         return "its info file is damaged"
-    made_at = str(info.get("output_path", "")).rstrip("/").removeprefix("file://")
-    if made_at != f"{root.removeprefix('file://')}/{files.name}":
+    if not _is_made_at(info, files.name, root):
         return "it was made under another storage root"
     if info.get("executor_version") == "step_runner":
         return "no runs of bare StepSpecs are recorded"
@@ -224,6 +251,11 @@ def _reason(output: OutputFacts, referred: set[str], root: str, written_before: 
     if files.modified is None or files.modified >= written_before:
         return "it is too young" if files.modified is not None else "storage does not tell its age"
     return None
+
+
+def _is_made_at(info: Mapping[str, Any] | None, name: str, root: str) -> bool:
+    made_at = str((info or {}).get("output_path", "")).rstrip("/").removeprefix("file://")
+    return made_at == f"{root.removeprefix('file://')}/{name}"
 
 
 def _texts(value: Any) -> Iterator[str]:

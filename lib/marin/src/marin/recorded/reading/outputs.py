@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from marin.output_files import INFO_FILE, LOCK_FILE, STATUS_FILE
+from marin.output_files import ASIDE_SUFFIX, INFO_FILE, LOCK_FILE, STATUS_FILE
 from marin.recorded.deciding.garbage import (
     Found,
     OutputFacts,
@@ -18,6 +18,7 @@ from marin.recorded.deciding.garbage import (
     outputs_of,
     references,
     relative,
+    with_asides,
 )
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.reading.runs import list_runs, read_json
@@ -94,7 +95,8 @@ def find_outputs_of_run(root: str, runs_at: Sequence[str], info_path: str) -> Fo
 
 def _all_facts(root: str, runs_at: Sequence[str]) -> list[OutputFacts]:
     skipped = [TEMP_PATH_PREFIX, *(relative(place, root) for place in runs_at if place.startswith(f"{root}/"))]
-    return each(lambda files: _facts(root, files), outputs_of(files_below(root), skipped), root)
+    facts = each(lambda files: _facts(root, files), outputs_of(files_below(root), skipped), root)
+    return with_asides(facts, root)
 
 
 def _written_before(time: float, directory: str, runs: Sequence[RunFiles]) -> set[str]:
@@ -122,7 +124,9 @@ def _facts(root: str, files: OutputFiles) -> OutputFacts:
 
 
 def remove_output(path: str) -> str | None:
-    """Remove an output under its lease, starting with its status, so that a partial removal never counts as an output.
+    """Remove an output, and what `--force` has set aside of it, under its lease.
+
+    The status goes first: a partial removal never counts as an output.
 
     Args:
         path: The output path.
@@ -130,7 +134,7 @@ def remove_output(path: str) -> str | None:
     Returns:
         Why it was left alone; None if it is gone.
     """
-    lock = create_lock(below(path, LOCK_FILE))
+    lock, aside = create_lock(below(path, LOCK_FILE)), f"{path.rstrip('/')}{ASIDE_SUFFIX}"
     if not lock.try_acquire():
         return "it is being made"
     try:
@@ -138,9 +142,11 @@ def remove_output(path: str) -> str | None:
             return "it is being made, or a run was killed that made it"
         with reading(path):
             _remove_all(path)
+            _remove_all(aside)
     finally:
         lock.release()
     _remove_directory(path)
+    _remove_directory(aside)
     return None
 
 

@@ -32,6 +32,7 @@ class StepRecord:
         damage: What is wrong with it.
         files: The names in the output path, with the sizes of files; None for a directory.
         lease: Its lease; None if nobody holds one.
+        aside: Where `--force` has set an earlier output aside; None if it has not.
     """
 
     path: str
@@ -40,6 +41,7 @@ class StepRecord:
     damage: str | None
     files: dict[str, int | None]
     lease: LeaseSeen | None
+    aside: str | None
 
 
 def is_output(path: str) -> bool:
@@ -87,6 +89,8 @@ def read_step(path: str, now: float) -> StepRecord:
         path: The output path.
         now: The current time, in seconds since the epoch.
     """
+    from marin.execution.lease.set_aside import aside_of, is_aside
+
     status = read_status(path)
     info, damage = read_json(below(path, INFO_FILE))
     names = sorted(names_in(path))
@@ -94,7 +98,8 @@ def read_step(path: str, now: float) -> StepRecord:
     lease = read_lease(below(path, LOCK_FILE), now)
     if status == STATUS_RUNNING and lease is None:
         status = read_status(path)  # it may have ended just now
-    return StepRecord(path, status, info, damage, dict(zip(names, sizes, strict=True)), lease)
+    aside = aside_of(path) if is_aside(path) else None
+    return StepRecord(path, status, info, damage, dict(zip(names, sizes, strict=True)), lease, aside)
 
 
 def read_status(path: str) -> str | None:
