@@ -24,7 +24,7 @@ class SuggestingGroup(click.Group):
 
 
 class LazyGroup(SuggestingGroup):
-    """A group that imports each command on use.
+    """A group that imports each command on use. Commands may also be added as to any group.
 
     Args:
         places: The module, attribute and one-line help of each command, by name.
@@ -37,12 +37,12 @@ class LazyGroup(SuggestingGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands."""
-        return sorted(self._places)
+        return sorted({*self._places, *self.commands})
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import and return a command; None if the name is unknown."""
         if name not in self._places:
-            return None
+            return super().get_command(ctx, name)
         module, attribute, _ = self._places[name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
@@ -50,4 +50,6 @@ class LazyGroup(SuggestingGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in sorted(self._places.items())])
+            texts = {name: text for name, (_, _, text) in self._places.items()}
+            texts |= {name: command.get_short_help_str(formatter.width) for name, command in self.commands.items()}
+            formatter.write_dl(sorted(texts.items()))

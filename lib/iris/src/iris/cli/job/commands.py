@@ -6,17 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.job.bug_report import bug_report
-from iris.cli.job.logs import logs
-from iris.cli.job.run import run
-from iris.cli.job.stop import stop
-from iris.cli.job.wait import wait
 from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import LISTED, NAME
 from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
 from iris.domain.states import JobState, TaskState
-from rigging.cli.groups import SuggestingGroup
+from rigging.cli.groups import LazyGroup
 from rigging.errors import Denied
 from rigging.text.printable import printable_line
 
@@ -27,15 +22,23 @@ _STATES: Final = tuple(state.word for state in JobState)
 _CHILDREN_LIMIT: Final = 1000
 
 
-@click.group(cls=SuggestingGroup)
+_STOP: Final = ("iris.cli.job.stop", "stop", "Stop jobs and their child jobs, and wait until they are gone.")
+_PLACES: Final = {
+    "run": ("iris.cli.job.run", "run", "Run a command as a job with the files of this project."),
+    "logs": ("iris.cli.job.logs", "logs", "Print the output of a job or one of its tasks."),
+    "wait": ("iris.cli.job.wait", "wait", "Wait until jobs have ended."),
+    "bug-report": ("iris.cli.job.bug_report", "bug_report", "Write an archive with everything known about a job."),
+    "stop": _STOP,
+    "kill": _STOP,
+}
+
+
+@click.group(cls=LazyGroup, places=_PLACES)
 def job() -> None:
     """Run commands as jobs; list, follow and stop them.
 
     JOB is a job's id, with or without "/user/" in front. A task is JOB/INDEX.
     """
-
-
-job.add_command(run)
 
 
 @job.command("list")
@@ -130,15 +133,6 @@ def tasks_text(status: "JobStatus") -> str:
 def counts_text(counts: "Mapping[JobState, int] | Mapping[TaskState, int]") -> str:
     """Return counts by state in words, e.g. "3 running, 1 pending"; "-" for none."""
     return ", ".join(f"{count} {state.word}" for state, count in counts.items() if count) or "-"
-
-
-job.add_command(logs)
-job.add_command(wait)
-job.add_command(bug_report)
-
-
-job.add_command(stop)
-job.add_command(stop, "kill")
 
 
 @job.command()
