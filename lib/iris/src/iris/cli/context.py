@@ -41,7 +41,7 @@ class CliContext:
     sleep: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
-    def target(self) -> "ClusterTarget":
+    def target(self, on_warning: Callable[[str], None] = say) -> "ClusterTarget":
         """Return the chosen cluster. Raise InvalidRequest or NotFound."""
         from iris.client.connection.discovery import find_cluster
 
@@ -57,8 +57,21 @@ class CliContext:
             from iris.tls.token_file import privacy_warning
 
             if warning := privacy_warning(found.token_file):
-                say(f"warning: {warning}")
+                on_warning(f"warning: {warning}")
         return found
+
+    def running(self, target: "ClusterTarget") -> "ClusterTarget | None":
+        """Return a cluster that a client may use without starting it; None for a local one that does not run."""
+        from iris.client.connection.discovery import running_cluster
+
+        if not target.is_local:
+            return target
+        record = self.local_of(target).find()
+        return None if record is None else running_cluster(record, target.name)
+
+    def local_of(self, target: "ClusterTarget") -> "LocalCluster":
+        """Return the requested local cluster: the embedded one, or the local run of a cluster file."""
+        return self.local_cluster() if target.paths is None else self.local_cluster(paths=target.paths)
 
     def local_cluster(self, **options: Any) -> "LocalCluster":
         """Return the user's local cluster, running or not. For `options` see `LocalCluster`."""

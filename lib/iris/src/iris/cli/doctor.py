@@ -40,15 +40,9 @@ def doctor(context: CliContext, as_json: bool) -> int:
 
 
 def _cluster(context: CliContext) -> list[Finding]:
-    from iris.client.connection.discovery import running_cluster
-
-    target = context.target()
-    if target.is_local:
-        local = context.local_cluster() if target.paths is None else context.local_cluster(paths=target.paths)
-        record = local.find()
-        if record is None:
-            return [Finding("cluster", State.OK, "your local cluster is not running; the next job starts it")]
-        target = running_cluster(record, target.name)
+    target = context.running(context.target())
+    if target is None:
+        return [Finding("cluster", State.OK, "your local cluster is not running; the next job starts it")]
     with context.connect(target) as client:
         return judge_cluster(client.cluster_status(), client.address) + _clock(client)
 

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from iris.cli.context import CliContext
-from iris.cli.params import NAME
+from iris.cli.params import CLUSTER, NAME
 from rigging.cli.groups import LazyGroup
 from rigging.cli.running import run_program
 
@@ -17,6 +17,7 @@ _NOUNS: Final = {
     "user": ("iris.cli.user", "user", "Set users' budgets and create their tokens."),
     "task": ("iris.cli.task.commands", "task", "Watch the resource use of tasks."),
     "doctor": ("iris.cli.doctor", "doctor", "Check this machine and the cluster, with remedies."),
+    "completion": ("iris.cli.completion", "completion", "Print a shell's completion script."),
     "query": ("iris.cli.query", "query", "Query the controller's database in SQL."),
     "worker": ("iris.cli.worker.commands", "worker", "Run a worker; admit and revoke hosts."),
     "job": ("iris.cli.job.commands", "job", "Run commands as jobs; list, follow and stop them."),
@@ -24,7 +25,9 @@ _NOUNS: Final = {
 
 
 @click.group(cls=LazyGroup, places=_NOUNS)
-@click.option("--cluster", type=NAME, metavar="NAME", help="Cluster to use: 'local', or the name of a cluster config.")
+@click.option(
+    "--cluster", type=CLUSTER, metavar="NAME", help="Cluster to use: 'local', or the name of a cluster config."
+)
 @click.option("--config", type=NAME, metavar="FILE", help="Cluster config file to use.")
 @click.option("--controller-url", type=NAME, metavar="HOST:PORT", help="Controller to use.")
 @click.option("--token-file", type=NAME, metavar="FILE", help="File with your token.  [default: IRIS_TOKEN_FILE]")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from iris.domain.constraints import Constraint, parse_constraint
 from rigging.errors import InvalidRequest
@@ -132,6 +133,46 @@ class Condition(click.types.StringParamType):
             self.fail(f"{error}.", param, ctx)
 
 
+class JobRef(click.types.StringParamType):
+    """A job as the user types it. The shell completes it from the cluster.
+
+    Args:
+        live: Complete only jobs that have not ended.
+    """
+
+    def __init__(self, *, live: bool = False) -> None:
+        self._live = live
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the jobs that begin with the typed text."""
+        del param
+        from iris.cli.completion import job_names
+
+        return [CompletionItem(name) for name in job_names(ctx, incomplete, live=self._live)]
+
+
+class WorkerRef(Name):
+    """The name of a worker. The shell completes it from the cluster."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the workers that begin with the typed text."""
+        del param
+        from iris.cli.completion import worker_names
+
+        return [CompletionItem(name) for name in worker_names(ctx, incomplete)]
+
+
+class ClusterRef(Name):
+    """The name of a cluster, which the shell completes."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the clusters that begin with the typed text."""
+        del ctx, param
+        from iris.cli.completion import cluster_names
+
+        return [CompletionItem(name) for name in cluster_names(incomplete)]
+
+
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -139,3 +180,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOMENT: Final = Moment()
 SPAN: Final = Span()
 CONDITION: Final = Condition()
+JOB: Final = JobRef()
+LIVE_JOB: Final = JobRef(live=True)
+WORKER: Final = WorkerRef()
+CLUSTER: Final = ClusterRef()

@@ -143,6 +143,7 @@ class IrisClient(JobStopper):
         on_interrupted: Callable[[str], None] | None = None,
         on_sending: Callable[[int], None] | None = None,
         inherit_workspace: bool = True,
+        patience: float | None = None,
     ) -> "IrisClient":
         """Return a client of a chosen cluster.
 
@@ -155,8 +156,9 @@ class IrisClient(JobStopper):
             on_interrupted: Called once with a message when a controller that answered before becomes unreachable.
             on_sending: Called repeatedly during the upload with the number of workspace bytes sent so far.
             inherit_workspace: As in the class.
+            patience: Seconds that the controller may take to answer; None for the usual limits.
         """
-        connection = target.connect(on_interrupted=on_interrupted)
+        connection = target.connect(on_interrupted=on_interrupted, patience=patience)
         connection.on_sending = on_sending
         return cls(
             connection,

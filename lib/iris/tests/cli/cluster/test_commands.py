@@ -1,6 +1,7 @@
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,11 +96,18 @@ class Cluster(Context):
     def __init__(self, local: Local, client: Stoppable) -> None:
         super().__init__(client, NOW_MS)
         self.local, self.executed = local, list[Any]()
+        self.silent: set[str] = set()
         self.ended = create_autospec(ClusterProcesses, instance=True)
         self.ended.holders.return_value, self.ended.wake.return_value = {}, []
 
     def local_cluster(self, **options: Any) -> Any:
         return self.local(**options)
+
+    @contextlib.contextmanager
+    def connect(self, *target: Any, **options: Any) -> Iterator[Any]:
+        if target and target[0].name in self.silent:
+            raise Unavailable("it does not answer")
+        yield self.reached
 
     def processes(self, paths: LocalPaths) -> Any:
         assert paths is self.local.paths
@@ -317,3 +325,25 @@ def test_what_is_left_of_a_cluster(iris: Iris, local: Local, processes: Any, is_
     if not is_foreign:
         assert iris("stop") == (0, "", "no local cluster runs\n")
         assert ended(processes) == ["kill"] * 2
+
+
+def test_the_clusters_that_can_be_named_are_listed_with_what_they_answer(
+    context: Cluster, iris: Iris, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "infra" / "clusters").mkdir(parents=True)
+    for name, address in (("far", "address: '10.0.0.1:7'"), ("dead", "address: '10.0.0.2:7'"), ("bad", "")):
+        (tmp_path / "infra" / "clusters" / f"{name}.yaml").write_text(f"controller: {{{address}}}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    context.silent = {"dead"}
+    code, out, _ = iris("list", "--json")
+    found = {item["cluster"]: (item["state"], item["address"], item["workers"]) for item in json.loads(out)}
+    assert (code, found) == (
+        0,
+        {
+            "local": ("not running", "", None), "far": ("answers", "127.0.0.1:7", 1),
+            "dead": ("unreachable", "", None), "bad": ("unusable", "", None),
+        },
+    )  # fmt: skip
+    assert "has no controller.address" in iris("list")[1]
+    assert context.local.running is False, "nothing is started"

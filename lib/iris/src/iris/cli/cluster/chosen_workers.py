@@ -9,7 +9,7 @@ import click
 
 from iris.cli.context import CliContext
 from iris.cli.output import listed
-from iris.cli.params import CONDITION
+from iris.cli.params import CONDITION, WORKER
 from iris.domain.constraints import Constraint, evaluate
 from rigging.cli.asking import confirmed
 from rigging.errors import NotFound
@@ -35,7 +35,7 @@ def choose_workers(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Workers with KEY=VALUE, KEY!=VALUE, 'KEY in A,B' or 'KEY>=NUMBER'.",
         ),
         click.option("--all", "every", is_flag=True, help="All known workers."),
-        click.argument("names", metavar="[WORKER]...", nargs=-1),
+        click.argument("names", type=WORKER, metavar="[WORKER]...", nargs=-1),
     ):
         command = decorate(command)
     return command

@@ -1,4 +1,4 @@
-"""`iris cluster start|status|stop`."""
+"""`iris cluster start|list|status|stop`."""
 
 import os
 from pathlib import Path
@@ -13,6 +13,7 @@ from iris.cli.cluster.dashboard import dashboard
 from iris.cli.cluster.events import audit, events
 from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines, shared_identity_lines
 from iris.cli.cluster.import_file import import_command
+from iris.cli.cluster.listing import list_command
 from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, start_run
 from iris.cli.cluster.token import token
 from iris.cli.cluster.worker import worker
@@ -25,7 +26,6 @@ from rigging.text.quantities import format_size
 
 if TYPE_CHECKING:
     from iris.client import ClusterStatus, IrisClient
-    from iris.client.connection.target import ClusterTarget
     from iris.local.start import LocalCluster
     from iris.local.state import ClusterRecord
     from iris.local.stop import ClusterProcesses
@@ -136,7 +136,7 @@ def status(context: CliContext, as_json: bool) -> int:
 
     target = context.target()
     if target.is_local:
-        local = _local_of(context, target)
+        local = context.local_of(target)
         record = local.find()
         if record is None:
             holder = lock_holder(local.paths.controller_lock)
@@ -211,7 +211,7 @@ def stop(context: CliContext, force: bool) -> None:
     from rigging.errors import Conflict
 
     target = context.target()
-    local = _local_of(context, target)
+    local = context.local_of(target)
     processes = context.processes(local.paths)
     if target.is_local:
         for suspended in processes.wake() if force else ():
@@ -241,11 +241,7 @@ def stop(context: CliContext, force: bool) -> None:
     say(f"cluster {target.name}{jobs} stopped")
 
 
-def _local_of(context: CliContext, target: "ClusterTarget") -> "LocalCluster":
-    """Return the requested local cluster: the embedded one, or the local run of a cluster file."""
-    return context.local_cluster() if target.paths is None else context.local_cluster(paths=target.paths)
-
-
+cluster.add_command(list_command)
 cluster.add_command(worker)
 cluster.add_command(controller)
 cluster.add_command(import_command)

@@ -10,6 +10,7 @@ from iris.cli.cluster.chosen_workers import find_worker
 from iris.cli.cluster.hosts import host_cells, rival_lines
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import moment, output, table
+from iris.cli.params import WORKER
 from rigging.errors import Denied, NotFound
 from rigging.text.quantities import format_size
 
@@ -23,7 +24,7 @@ _ENDED: Final = """
 
 
 @click.command()
-@click.argument("name", metavar="WORKER")
+@click.argument("name", type=WORKER, metavar="WORKER")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def describe(context: CliContext, name: str, as_json: bool) -> None:

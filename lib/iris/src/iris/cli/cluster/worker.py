@@ -10,7 +10,7 @@ from iris.cli.cluster.hosts import shared_identity_lines
 from iris.cli.context import CliContext, pass_context
 from iris.cli.exit_codes import OK
 from iris.cli.output import listed, moment, output, say
-from iris.cli.params import SPAN
+from iris.cli.params import SPAN, WORKER
 from iris.domain.constraints import LIMITS_ATTRIBUTE
 from rigging.cli.groups import SuggestingGroup
 
@@ -100,7 +100,7 @@ def uncordon(context: CliContext, /, **chosen: Any) -> None:
 
 
 @worker.command()
-@click.argument("name", metavar="WORKER")
+@click.argument("name", type=WORKER, metavar="WORKER")
 @click.option(
     "--reason", default="removed by an operator", show_default=True, help="Reason, shown as the cause in its attempts."
 )

@@ -16,6 +16,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import say
+from iris.cli.params import JOB
 from rigging.errors import AlreadyExists, MarinError
 from rigging.redaction import is_secret_name, named_secrets, redact_string, redact_value, redact_values
 
@@ -31,7 +32,7 @@ _PACKAGES: Final = ("marin-iris", "marin-rigging", "grpcio", "protobuf", "cloudp
 
 
 @click.command("bug-report")
-@click.argument("name", metavar="JOB")
+@click.argument("name", type=JOB, metavar="JOB")
 @click.option("-o", "--output", "place", type=click.Path(path_type=Path), metavar="FILE", help="Output file.")
 @pass_context
 def bug_report(context: CliContext, /, name: str, place: Path | None) -> None:

@@ -7,7 +7,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, moment, output, say, table
-from iris.cli.params import LISTED, NAME
+from iris.cli.params import JOB, LISTED, NAME
 from iris.cli.usage import latest, processor_time, size, totals
 from iris.domain.ids import user_of
 from iris.domain.states import JobState, TaskState
@@ -136,7 +136,7 @@ def counts_text(counts: "Mapping[JobState, int] | Mapping[TaskState, int]") -> s
 
 
 @job.command()
-@click.argument("name", metavar="JOB")
+@click.argument("name", type=JOB, metavar="JOB")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def summary(context: CliContext, name: str, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, say
-from iris.cli.params import COUNT, MOMENT, NAME, SECONDS_OR_ZERO
+from iris.cli.params import COUNT, JOB, MOMENT, NAME, SECONDS_OR_ZERO
 from iris.rpc.logfilter import ANY_ATTEMPT, LEVELS
 from rigging.errors import NotFound
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", metavar="JOB|TASK")
+@click.argument("name", type=JOB, metavar="JOB|TASK")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the job ends.")
 @click.option("--grep", type=NAME, metavar="REGEX", help="Only lines with a match of this expression.")
 @click.option(

@@ -20,7 +20,7 @@ from iris.cli.job.argv import (
 )
 from iris.cli.job.request import RunOptions, gang_of, resources_of, submit_job
 from iris.cli.output import echo, say
-from iris.cli.params import CONDITION, COUNT, MEMORY, NAME, SECONDS, SIZE, SPAN, NumberRange
+from iris.cli.params import CONDITION, COUNT, MEMORY, NAME, SECONDS, SIZE, SPAN, WORKER, NumberRange
 from rigging.errors import InvalidRequest, Unavailable
 from rigging.project import FORWARDED_ENV_VARS
 
@@ -39,6 +39,8 @@ class RunCommand(click.Command):
     """Split off the command at the first "--" itself, so that no typo can become part of it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # for shell completion
+            return super().parse_args(ctx, args)
         before = args[: args.index("--")] if "--" in args else args
         if not any(word in ctx.help_option_names for word in before):
             options, command = split_command(args)
@@ -153,8 +155,8 @@ def _program(ctx: click.Context) -> list[str]:
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job if it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in. Repeat to allow several.")
 @click.option("--zone", type=NAME, help="Zone to run in.")
-@click.option("--host", "hosts", type=NAME, metavar="WORKER", multiple=True, help="Worker to use, or one of several.")
-@click.option("--not-host", "not_hosts", type=NAME, metavar="WORKER", multiple=True, help="Worker to avoid.")
+@click.option("--host", "hosts", type=WORKER, metavar="WORKER", multiple=True, help="Worker to use, or one of several.")
+@click.option("--not-host", "not_hosts", type=WORKER, metavar="WORKER", multiple=True, help="Worker to avoid.")
 @click.option(
     "--constraint",
     "conditions",

@@ -7,7 +7,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import listed, say
-from iris.cli.params import LISTED, NAME
+from iris.cli.params import LISTED, LIVE_JOB, NAME
 from iris.domain.ids import JobId, parent_of
 from iris.domain.states import JobState
 from rigging.cli.asking import confirmed
@@ -21,7 +21,7 @@ _MOST: Final = int(LISTED.max or 0)
 
 
 @click.command()
-@click.argument("names", metavar="[JOB]...", nargs=-1)
+@click.argument("names", type=LIVE_JOB, metavar="[JOB]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All live jobs of yours, or of --user.")
 @click.option("--user", type=NAME, help="The live jobs of this user.")
 @click.option("--state", "states", type=click.Choice(_LIVE), multiple=True, help="The jobs in this state.")

@@ -7,7 +7,7 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.exit_codes import NOT_SUCCEEDED, OK, TIME_IS_UP
 from iris.cli.output import output, say
-from iris.cli.params import SPAN
+from iris.cli.params import LIVE_JOB, SPAN
 from rigging.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", metavar="JOB...", nargs=-1, required=True)
+@click.argument("names", type=LIVE_JOB, metavar="JOB...", nargs=-1, required=True)
 @click.option("--any", "any_of_them", is_flag=True, help="Return when one job has ended.")
 @click.option(
     "--timeout",

@@ -9,7 +9,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import clear, duration, echo, echo_json, output, say, table, terminal_width
-from iris.cli.params import NumberRange
+from iris.cli.params import JOB, NumberRange
 from iris.cli.usage import latest, processor_time, size
 from rigging.cli.groups import SuggestingGroup
 
@@ -28,7 +28,7 @@ def task() -> None:
 
 
 @task.command()
-@click.argument("name", metavar="[JOB]", required=False)
+@click.argument("name", type=JOB, metavar="[JOB]", required=False)
 @click.option("--once", is_flag=True, help="Show the table once and exit.")
 @click.option("--interval", type=NumberRange(min=0.2, max=3600), default=2.0, show_default=True, metavar="SECONDS")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, once.")

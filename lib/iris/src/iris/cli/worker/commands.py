@@ -7,7 +7,7 @@ import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import say
-from iris.cli.params import DIRECTORY, NAME, SIZE, NumberRange
+from iris.cli.params import DIRECTORY, NAME, SIZE, WORKER, NumberRange
 from iris.cli.service import install, option_words, service_options
 from rigging.cli.groups import SuggestingGroup
 
@@ -172,7 +172,7 @@ def install_service(context: CliContext, /, as_user: bool, only_print: bool, ser
 
 
 @worker.command()
-@click.argument("name", type=NAME, metavar="WORKER")
+@click.argument("name", type=WORKER, metavar="WORKER")
 @click.option("--reason", default="", help="Reason, for the worker and the controller's log.")
 @pass_context
 def revoke(context: CliContext, name: str, reason: str) -> None:

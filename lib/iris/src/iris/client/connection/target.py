@@ -35,7 +35,15 @@ class ClusterTarget:
     file: Path | None = None
     token_file: str = ""
 
-    def connect(self, *, on_interrupted: Callable[[str], None] | None = None) -> Connection:
-        """Return a connection to it, not yet opened (see `Connection`)."""
+    def connect(
+        self, *, on_interrupted: Callable[[str], None] | None = None, patience: float | None = None
+    ) -> Connection:
+        """Return a connection to it, not yet opened (see `Connection`).
+
+        Args:
+            on_interrupted: As in `Connection`.
+            patience: Seconds that the controller may take to answer; None for the connection's own limits.
+        """
         attempt_id = self.inside.attempt_id if self.inside else None
-        return Connection(self.resolve, attempt_id=attempt_id, on_interrupted=on_interrupted)
+        limits = {} if patience is None else {"reconnect_timeout": patience, "connect_timeout": patience}
+        return Connection(self.resolve, attempt_id=attempt_id, on_interrupted=on_interrupted, **limits)
