@@ -10,8 +10,8 @@ from iris.domain.ids import JobId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import PackageSource, TaskRuntime
-from iris.domain.scale_groups import ScaleGroup
-from iris.sched.feasible import WorkerCapacity, impossible_reason
+from iris.domain.scale_groups import GROUP_ATTRIBUTE, ScaleGroup
+from iris.sched.feasible import WorkerCapacity, impossible_reason, unholdable_reason
 from iris.sched.pythons import PYTHON_VERSIONS_ATTRIBUTE, explain_python
 from support.iris.scheduling import resources
 
@@ -124,6 +124,35 @@ def test_a_gang_that_no_slice_of_a_scale_group_holds_runs_where_the_workers_that
     apart = [(WorkerId(f"apart-{number}"), POOL.host, {"zone": "s"}) for number in range(6)]
     for there in (hosts(11, "s"), hosts(6, "s") + hosts(6, "t"), hosts(6, "s") + little, hosts(6, "s") + apart):
         assert impossible_reason(wide, there, (small,)) == refused.format("small", 2)
+
+
+GPU = replace(POOL, name="gpu", host=resources(8, 8, device=Device("gpu", "H100", 8)), hosts_per_slice=1, max_slices=3)
+THERE = [(WorkerId(f"g{number}"), GPU.host, {GROUP_ATTRIBUTE: "gpu"}) for number in range(3)]
+FOUR = resources(1, 1, device=Device("gpu", "H100", 4))
+
+
+@pytest.mark.parametrize(
+    ("job", "beside", "workers", "groups", "reason"),
+    [
+        (spec(FOUR, replicas=9), 0, (), (), None),  # nothing is known
+        (spec(FOUR, replicas=6), 0, THERE, (), None),
+        (spec(FOUR, replicas=6), 1, THERE, (), "needs 7 tasks with 4 x gpu H100 at once; the cluster has room for 6"),
+        (spec(FOUR, replicas=7), 0, THERE, (GPU,),
+            "needs 7 tasks with 4 x gpu H100 at once; the cluster has room for 6"),
+        (spec(FOUR, replicas=7), 0, [*THERE, (WorkerId("own"), GPU.host, {})], (GPU,), None),
+        (spec(FOUR, **where("zone", "a")), 0, THERE, (GPU,),
+            "needs 1 task with 4 x gpu H100 at once; the cluster has room for 0"),
+        (tpu_job(8), 8, (), (POOL,), None),
+        (tpu_job(8), 16, (), (POOL,), "needs 3 slices of 8 hosts at once; the cluster has room for 2"),
+        (tpu_job(8), 0, hosts(8, "s"), (), None),
+        (tpu_job(8), 8, hosts(8, "s") + hosts(7, "t"), (),
+            "needs 2 slices of 8 hosts at once; the cluster has room for 1"),
+    ],
+)  # fmt: skip
+def test_what_could_never_be_held_at_once(
+    job: JobSpec, beside: int, workers: list[WorkerCapacity], groups: tuple[ScaleGroup, ...], reason: str | None
+) -> None:
+    assert unholdable_reason(job, beside, workers, groups) == reason
 
 
 OLD, NEW = ({PYTHON_VERSIONS_ATTRIBUTE: versions} for versions in ("3.9,3.11", "3.11,3.12"))

@@ -26,7 +26,7 @@ from iris.controller.storage.query_processes import QueryProcesses
 from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
-from iris.core.rules.job_rules import check_band, check_parent
+from iris.core.rules.job_rules import check_band, check_parent, reserved_beside
 from iris.core.state.view import ClusterView
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
@@ -256,6 +256,8 @@ class Controller:
             if self.sessions.present(worker.worker_id) or transaction.now_ms - worker.last_seen_at_ms < _AWAY_MS
         ]
         self.admission.check_place(spec, offers)
+        if spec.reserve:
+            self.admission.check_reservation(spec, reserved_beside(view, spec), offers)
         if is_live:
             transaction.apply(StopRequested(spec.job_id, "replaced by a new submission"), caller)
         kinds = (attributes for _, _, attributes in (*offers, *group_offers(self.config.scale_groups)))

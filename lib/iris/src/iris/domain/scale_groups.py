@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from iris.domain.resources import Resources
+
+GROUP_ATTRIBUTE: Final = "scale-group"
+"""On workers of a scale group: its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +46,21 @@ class ScaleGroup:
 
     def tasks_per_slice(self, need: Resources) -> int:
         """Return how many tasks of that size fit an empty slice."""
-        left, count = self.host, 0
-        while count < _MOST_ON_A_HOST and need.fits(left):
-            left, count = left.sub(need), count + 1
-        return count * self.hosts_per_slice
+        return tasks_on(self.host, need) * self.hosts_per_slice
 
     def __str__(self) -> str:
         return f"scale group {self.name}"
 
 
 _MOST_ON_A_HOST = 1024
+
+
+def tasks_on(host: Resources, need: Resources) -> int:
+    """Return how many tasks of that size fit an empty host, at most 1024."""
+    left, count = host, 0
+    while count < _MOST_ON_A_HOST and need.fits(left):
+        left, count = left.sub(need), count + 1
+    return count
 
 
 def offers(groups: tuple[ScaleGroup, ...]) -> Iterator[tuple[str, Resources, Mapping[str, str]]]:

@@ -162,7 +162,7 @@ def explain_device(need: Resources, capacities: Sequence[Resources]) -> str | No
         return None
     there = sorted({str(capacity.accelerator) for capacity in capacities if capacity.accelerator is not None})
     devices = f"there are {some(there)}" if there else "no worker has an accelerator"
-    return f"needs {_device_text(need.accelerator)}; {devices}"
+    return f"needs {device_text(need.accelerator)}; {devices}"
 
 
 def explain_shortfall(need: Resources, offers: Sequence[Offer]) -> str:
@@ -188,5 +188,6 @@ def amount_text(dimension: str, resources: Resources) -> str:
     return format_size(amount) if dimension in ("memory", "disk") else str(amount)
 
 
-def _device_text(device: Device | None) -> str:
+def device_text(device: Device | None) -> str:
+    """Return the device of a request in words."""
     return "no accelerator" if device is None else f"{max(device.count, 1)} x {device}"

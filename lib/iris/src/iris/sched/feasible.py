@@ -7,8 +7,8 @@ from iris.domain.constraints import DISK_SIZE_ATTRIBUTE, evaluate
 from iris.domain.ids import WorkerId
 from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.resources import Resources, amount_of, shortfalls, tpu_mistake
-from iris.domain.scale_groups import ScaleGroup, offers
-from iris.sched.explain import DISK_HINT, amount_text, explain_constraints, explain_device
+from iris.domain.scale_groups import GROUP_ATTRIBUTE, ScaleGroup, offers, tasks_on
+from iris.sched.explain import DISK_HINT, amount_text, device_text, explain_constraints, explain_device
 from iris.sched.fit import has_device
 from iris.sched.gang import group_size
 from iris.sched.pythons import explain_python
@@ -58,6 +58,40 @@ def impossible_reason(
             return f"{absent}; workers have {', '.join(sorted(known)) or 'none'}"
         return _too_many(spec, willing, scale_groups)
     return too_large
+
+
+def unholdable_reason(
+    spec: JobSpec,
+    beside: int,
+    worker_capacities: Sequence[WorkerCapacity],
+    scale_groups: tuple[ScaleGroup, ...] = (),
+) -> str | None:
+    """Return why a reservation could never be held whole, even by an idle cluster; None if it could.
+
+    Args:
+        spec: The job that holds it.
+        beside: Tasks of like jobs, which hold other parts of the same reservation.
+        worker_capacities: As in `impossible_reason`, like `scale_groups`.
+        scale_groups: Their workers are not counted twice.
+    """
+    need, key = spec.resources, spec.coscheduling_group_by
+    size = group_size(spec) if is_gang(spec) else 1
+    names = {group.name for group in scale_groups}
+    rooms: dict[str, int] = {}
+    for name, capacity, attributes in worker_capacities:
+        unit = attributes.get(key) if is_gang(spec) else name
+        if unit is not None and attributes.get(GROUP_ATTRIBUTE) not in names and evaluate(spec.constraints, attributes):
+            rooms[unit] = rooms.get(unit, 0) + tasks_on(at_most(capacity, attributes), need)
+    found = sum(room // size for room in rooms.values())
+    for group in scale_groups:
+        if evaluate(spec.constraints, group.host_attributes):
+            found += group.max_slices * (group.tasks_per_slice(need) // size)
+    wanted = (beside + spec.replicas) // size
+    if wanted <= found or not (worker_capacities or scale_groups):
+        return None
+    many = "s" if wanted > 1 else ""
+    of = f"slice{many} of {size} hosts" if is_gang(spec) else f"task{many} with {device_text(need.accelerator)}"
+    return f"needs {wanted} {of} at once; the cluster has room for {found}"
 
 
 def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:

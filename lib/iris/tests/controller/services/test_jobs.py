@@ -381,6 +381,14 @@ def test_reserved_accelerators_are_held_but_not_attached(controller: RunningCont
         one = pb.Device(kind="gpu", variant="H100", count=1)
         user.submit("/ann/other", resources=pb.Resources(cpu_millis=1000, device=one))
         assert "worker w1 has 0 of 8 free" in user.get("/ann/other").pending_reason
+        user.submit("/ann/holds/reserve-0", reserve=True, resources=pb.Resources(device=gpus))
+        text = refused(lambda: user.submit("/ann/holds/reserve-1", reserve=True, resources=pb.Resources(device=gpus)))[
+            1
+        ]
+        assert text == (
+            "job /ann/holds/reserve-1 can never hold its reservation: needs 2 tasks with 8 x gpu H100 at once; the "
+            "cluster has room for 1"
+        )
     code, text = refused(lambda: user.submit("/ann/nothing", reserve=True))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "no accelerator is asked for" in text

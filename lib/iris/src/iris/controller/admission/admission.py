@@ -7,7 +7,8 @@ from iris.controller.admission.limits_policy import AS_SAID, LimitsPolicy
 from iris.controller.admission.validate import validate_fence, validate_place, validate_spec
 from iris.domain.job_spec import JobSpec, is_alike
 from iris.domain.scale_groups import ScaleGroup
-from iris.sched.feasible import WorkerCapacity
+from iris.sched.feasible import WorkerCapacity, unholdable_reason
+from rigging.errors import InvalidRequest
 
 _LEAST_FENCE_BEATS: Final = 4
 
@@ -48,3 +49,15 @@ class Admission:
         if placed is None or not is_alike(spec, placed[0]) or workers != placed[1]:
             validate_place(spec, workers, self._scale_groups)
             self._placed = (spec, workers)
+
+    def check_reservation(self, spec: JobSpec, beside: int, workers: Sequence[WorkerCapacity]) -> None:
+        """Check that the cluster could ever hold a whole reservation. Raise InvalidRequest.
+
+        Args:
+            spec: A job that reserves.
+            beside: Tasks of live jobs that hold other parts of the reservation.
+            workers: As in `check_place`.
+        """
+        reason = unholdable_reason(spec, beside, workers, self._scale_groups)
+        if reason is not None:
+            raise InvalidRequest(f"job {spec.job_id} can never hold its reservation: {reason}")

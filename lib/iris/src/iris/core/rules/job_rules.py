@@ -96,6 +96,17 @@ def check_parent(view: ClusterView, spec: JobSpec) -> None:
         raise Conflict(f"{why} has ended ({parent.state.word})")
 
 
+def reserved_beside(view: ClusterView, spec: JobSpec) -> int:
+    """Return the number of tasks of the job's live siblings that hold like parts of one reservation."""
+    parent_id = parent_of(spec.job_id)
+    siblings = [view.jobs[name].spec for name in view.children.get(parent_id, ())] if parent_id is not None else []
+    return sum(
+        sibling.replicas
+        for sibling in siblings
+        if sibling.job_id != spec.job_id and sibling.reserve and sibling.resources == spec.resources
+    )
+
+
 def stop(draft: Draft, event: StopRequested) -> None:
     """End the job and its descendants. An ended job is unchanged.
 

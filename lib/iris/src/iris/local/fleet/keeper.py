@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from iris.controller.context import Controller
 from iris.domain.effects import Effect
+from iris.domain.scale_groups import GROUP_ATTRIBUTE
 from iris.local.fleet.demand import is_unused, slices_wanted
 from iris.local.fleet.host import StartHost, read_host, start_host_process
-from iris.local.fleet.slices import GROUP_ATTRIBUTE, SLICE_ATTRIBUTE, FakeHost, FleetPlan, Slice
+from iris.local.fleet.slices import SLICE_ATTRIBUTE, FakeHost, FleetPlan, Slice
 from iris.local.state import HostPaths, LocalPaths, lock_holder
 from iris.local.stop import stop_host
 from iris.local.worker_keeper import WorkerKeeper

@@ -7,10 +7,9 @@ from typing import Final
 from iris.cluster.constraints import WellKnownAttribute
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources
-from iris.domain.scale_groups import ScaleGroup
+from iris.domain.scale_groups import GROUP_ATTRIBUTE, ScaleGroup
 from iris.local.state import host_worker_id
 
-GROUP_ATTRIBUTE: Final = "scale-group"
 SLICE_ATTRIBUTE: Final = "slice"
 
 
