@@ -100,7 +100,7 @@ def test_commands_run_on_the_python_that_the_folder_asks_for(cluster: Cluster, f
     (folder / "requirements.txt").write_text("")
     ran = run(cluster, folder, "pass")
     assert ran.code != 0, ran.text
-    assert "needs Python 3.99, and this worker has" in ran.err, ran.text
+    assert "needs Python 3.99, but this worker has only" in ran.err, ran.text
     assert ".".join(map(str, sys.version_info[:3])) in ran.err
     for name in (".python-version", "requirements.txt"):
         (folder / name).unlink()

@@ -58,7 +58,8 @@ def test_who_fills_the_hosts_disk_is_ended_and_others_go_on(small: Cluster, disk
     assert small.iris(*run, "hog", "--no-wait", "--", "python3", "-c", hog, cwd=workspace).code == 0
     assert small.iris("job", "wait", "hog").code != 0
     assert (
-        "out of disk: the host's disk was full, and it had written the most" in small.iris("job", "summary", "hog").out
+        "out of disk: the host's disk was full, and the attempt had written the most"
+        in small.iris("job", "summary", "hog").out
     )
     later = small.iris(*run, "later", "--", "true", cwd=workspace)
     assert later.code == 0, later.text

@@ -143,8 +143,8 @@ def test_what_is_unreadable_or_no_file_is_left_out_and_told(tmp_path: Path, monk
     assert [file.path for file in found.files] == ["open"]
     assert sorted(found.warnings) == [
         "'\\udcff' is not named in UTF-8; it is left out",
-        "file cannot be read: Permission denied; it is left out",
-        "folder cannot be read: Permission denied; it is left out",
+        "file cannot be read: Permission denied; skipping it",
+        "folder cannot be read: Permission denied; skipping it",
         "pipe is neither a file nor a symlink; it is left out",
         "sock is neither a file nor a symlink; it is left out",
     ]

@@ -90,7 +90,7 @@ def test_a_client_for_another_workspace_is_still_inside_its_job(
 
 def test_nothing_is_sent_of_what_is_refused(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("")
-    with pytest.raises(InvalidRequest, match=r"does not say which packages its jobs need: add a uv\.lock"):
+    with pytest.raises(InvalidRequest, match=r"does not list the packages of its jobs: add a uv\.lock"):
         cluster.client(tmp_path).submit(TRUE, "job")
     (tmp_path / "requirements.txt").write_text("")
     with pytest.raises(InvalidRequest, match="extra 'gpu'"):

@@ -40,7 +40,7 @@ def test_everything_that_is_said() -> None:
 
 @pytest.mark.parametrize("text", ["a", "{}", '"a"', "[1]", '["a", 1]'])
 def test_damaged_lists_are_named(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"IRIS_EXTRAS=.* is not a JSON list of words"):
+    with pytest.raises(InvalidRequest, match=r"IRIS_EXTRAS=.* is not a JSON list of strings"):
         job_env({**LEAST, "IRIS_EXTRAS": text})
     assert job_env({**LEAST, "IRIS_EXTRAS": "[]"}) == job_env(LEAST)
 

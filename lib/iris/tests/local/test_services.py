@@ -116,11 +116,11 @@ def test_a_new_host_that_is_not_fit_for_that_is_refused_with_both_ways_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(uids: object, work_dir: Path) -> None:
-        raise InvalidRequest("--task-users: tasks with uids of their own cannot reach /root")
+        raise InvalidRequest("--task-users: tasks with their own uids cannot read /root")
 
     monkeypatch.setattr(services, "check_host", closed)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(InvalidRequest, match=r"cannot reach /root\. Or `--task-users off`: tasks run as root then"):
+    with pytest.raises(InvalidRequest, match=r"cannot read /root\. Or `--task-users off`: tasks run as root then"):
         services.task_users_of(None, "10.0.0.1:7077", tmp_path, as_user=False)
     with pytest.raises(InvalidRequest, match="must be FIRST-LAST"):
         services.task_users_of("many", "10.0.0.1:7077", tmp_path, as_user=False)

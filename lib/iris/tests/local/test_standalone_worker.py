@@ -69,7 +69,9 @@ def test_what_cannot_be_a_workers_start_is_refused_and_leaves_no_credential(
         with pytest.raises(InvalidRequest, match=f"cannot keep the worker's credential in {tmp_path}/work: No space"):
             start_worker(options(tmp_path, JoinTokenText("abcd", "s" * 43, "ab" * 32).text))
     write_credential(tmp_path / "work", accepted(new_credential("a", "")))
-    with pytest.raises(Conflict, match="belongs to the worker 'a': start it under that name, or give 'b' a --work-dir"):
+    with pytest.raises(
+        Conflict, match="belongs to the worker 'a': start it under that name, or give 'b' its own --work-dir"
+    ):
         start_worker(options(tmp_path, name="b"))
 
 

@@ -171,8 +171,8 @@ def test_ctrl_c_twice_leaves_at_once_and_says_what_stays(worker: Played, caplog:
     worker.stop = stop
     assert worker.run(stop_grace_s=30.0) == 130
     assert worker.told[1:] == ["agent cancelled", *LET_GO]
-    assert "its tasks are stopped, within 30 s or so: /ann/a/0:0; Ctrl-C again leaves at once" in caplog.text
-    assert "left at once; still there: /ann/a/0:0. Their guardian (process 7) was told to stop them" in caplog.text
+    assert "stopping its tasks within about 30 s: /ann/a/0:0; press Ctrl-C again to exit at once" in caplog.text
+    assert "exited with tasks still running: /ann/a/0:0. The guardian (process 7) stops them" in caplog.text
 
 
 @pytest.mark.parametrize("hangs_before", ["leave", "end of the session"])
@@ -229,7 +229,7 @@ def test_a_host_that_the_platform_takes_is_left_as_preempted(worker: Played, mon
     worker.is_signalled()
     worker.serve = serve
     assert worker.run(platform=Platform.GCE) == 0
-    assert worker.told[0] == "stop: worker w1 ended: the platform takes its host away; 250 ms, preempted"
+    assert worker.told[0] == "stop: worker w1 ended: the platform preempts the host; 250 ms, preempted"
     # A signal may come first: then the platform is asked. Of an end of the worker's own it is not.
     monkeypatch.setattr(Host, "wait_until_preempted", lambda self: threading.Event().wait())
     for platform, is_signal, preempted, said in (
@@ -289,8 +289,8 @@ def test_one_at_a_time_has_the_directory(worker: Played, capsys: pytest.CaptureF
     assert second == [0, 0]
     root = worker.config.work_dir
     assert capsys.readouterr().out.splitlines() == [
-        f"worker already runs: process {os.getpid()} owns {root}",
-        f"worker already runs: process unknown owns {root}",
+        f"worker is already running: process {os.getpid()} owns {root}",
+        f"worker is already running: process unknown owns {root}",
     ]
     assert len(worker.guardians) == 1
     worker.ends(AgentEnd.GOODBYE)
@@ -316,6 +316,6 @@ def test_tasks_are_told_the_address_of_their_host(worker: Played, monkeypatch: p
 def test_a_work_directory_that_others_can_write_to_is_refused(worker: Played) -> None:
     worker.config.work_dir.mkdir()
     worker.config.work_dir.chmod(0o777)
-    with pytest.raises(Denied, match="work has mode 777, so others can write to it: name a directory in it"):
+    with pytest.raises(Denied, match="work has mode 777, so others can write to it: name a new directory in it"):
         worker.run()
     assert worker.guardians == []

@@ -28,7 +28,7 @@ OWN = ".".join(map(str, sys.version_info[:2]))
 def test_what_this_python_pickled_it_can_read_and_what_nobody_says_it_tries() -> None:
     assert wrong_python("") == wrong_python(OWN) == ""
     assert wrong_python("2.7") == (
-        f"the callable was pickled by Python 2.7, and its task runs on Python {OWN} ({sys.executable})"
+        f"the callable was pickled by Python 2.7, but its task runs Python {OWN} ({sys.executable})"
     )
 
 

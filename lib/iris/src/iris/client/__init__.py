@@ -1,6 +1,6 @@
 """The client of iris: submit jobs to a cluster, watch them, stop them.
 
-Users import the names in this folder. `connection` transports requests; nothing here imports the controller.
+Users import the names in this folder. Nothing here imports the controller.
 """
 
 from iris.client.client import IrisClient

@@ -44,11 +44,11 @@ class IrisClient(JobStopper):
     Args:
         connection: The connection to the controller.
         workspace: The directory whose files each job receives: a git repository, a project or a plain folder
-            (docs/iris-cli.md says which files). None means no files, or inside a job that job's workspace.
+            (docs/iris-cli.md lists the files). None means no files, or inside a job that job's workspace.
         user: The submitting user; None for the token's user, or the login name if the token is an admin's.
         inside: The job that this process runs in.
         on_warning: Called with each warning about the workspace or a job; None logs them.
-        on_notice: Called with what was sent of the workspace, and the environment of jobs; None logs it.
+        on_notice: Called with a summary of the sent files, and with the environment of jobs; None logs them.
         inherit_workspace: If False, jobs without a workspace have none inside a job, too.
         same_machine: Whether the cluster's workers see this machine's files, like those of the local cluster.
     """
@@ -114,7 +114,7 @@ class IrisClient(JobStopper):
         """Return a client of this user's own cluster on this machine, starting it if it is not running.
 
         Raises:
-            Unavailable: The cluster could not be started. The message says why.
+            Unavailable: The cluster could not be started. The message has the reason.
         """
         return cls.of(local_cluster(), workspace, user=user)
 
@@ -236,45 +236,46 @@ class IrisClient(JobStopper):
             constraints: Constraints on the workers' attributes.
             coscheduling: Make the tasks a gang: placed, restarted and stopped together.
             replicas: The number of tasks. For a gang on TPU slices it is rounded up to whole slices, with a warning.
-            max_retries_failure: Number of times that a task is retried after it failed.
+            max_retries_failure: Maximum number of retries of a task after a failure.
             health: A command that checks whether a task is healthy; None for no check.
-            stall_timeout: An attempt that has not called `iris.report_progress()` for this many seconds writes its
-                threads into its log and is ended as a failure of the task. None for no limit.
+            stall_timeout: An attempt fails after this many seconds without a call of `iris.report_progress()`, and
+                dumps its threads to its log. None for no limit.
             retry_delay: Seconds before the first retry after a failure, plus or minus a quarter. Each further delay is
                 twice as long, up to 5 minutes. Retries after a preemption are immediate.
-            retry_window: Only failures of the last so many seconds count against `max_retries_failure`, so that a
-                service with occasional failures survives. None counts all.
-            max_retries_preemption: Number of times that a task is retried after its worker was lost.
+            retry_window: Only failures in the last `retry_window` seconds count against `max_retries_failure`, so that
+                a service survives occasional failures. None counts all.
+            max_retries_preemption: Maximum number of retries of a task after it lost its worker.
             timeout: Seconds from the first task's start after which the job fails; None for no limit.
             user: Overrides the client's user; not allowed inside a job.
             priority_band: "production", "interactive" or "batch"; None for the parent job's, or "interactive".
             max_task_failures: Tasks that may fail for good before the job fails. Not for gangs.
-            reserve: Hold the accelerators without attaching them to the tasks.
-            exclusive: A task never has two live attempts, even when its host is out of reach. The host ends an attempt
-                `fence_after` seconds after its last contact with the controller, and the next attempt waits for that.
+            reserve: Reserve the accelerators without attaching them to the tasks.
+            exclusive: A task never has two live attempts, even when its host is unreachable. The host ends an attempt
+                `fence_after` seconds after its last contact with the controller. The next attempt starts only after
+                that.
             fence_after: Only with `exclusive`; None for 600 s.
-            working_dir: The directory of the workspace in which the tasks run, e.g. "sub/folder"; "" for its root. None
-                for the current directory if it is in the workspace, else the root.
+            working_dir: The tasks' working directory in the workspace, e.g. "sub/folder"; "" for the root. None for the
+                current directory if it is in the workspace, else the root.
             description: The purpose of the job, in one line.
             notify_url: An http(s) address to which the controller posts the job's end (docs/how-to/services.md).
-            soft_limits: Whether tasks may use more memory and disk than `limits_said`. None for the cluster's default,
-                which is no unless its file says otherwise. The cluster may refuse either value.
-            limits_said: Whether `resources` are also limits. None: yes unless memory is the default and disk is None.
+            soft_limits: Whether tasks may exceed their memory and disk limits (`limits_said`). None for the cluster's
+                default, usually False. The cluster may refuse either value.
+            limits_said: Whether `resources` are also limits. None: yes, unless memory is the default and disk is None.
                 With `soft_limits=False`, the default memory is also a limit.
             cpu_quota: Never give a task more CPU than it requested, even while its host is idle.
-            existing: What to do if a live job has that name: fail, adopt it, or replace it.
+            existing: What to do if a live job has the same name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submissions with the same key create one job; None creates a new job each time.
-            reservation: Devices to hold for child jobs. If each task can hold one and all are alike, the job's tasks
-                hold them; otherwise child jobs do. A TPU type of several hosts means a whole slice.
+            reservation: Devices to reserve for child jobs. The job's own tasks hold identical devices if each task can
+                hold one; otherwise separate child jobs hold them. A TPU type with several hosts means a whole slice.
             existing_job_policy: "error", "keep" or "recreate": the older name of `existing`.
-            preemption_policy: Ignored: child jobs continue when a task of their parent restarts. The opposite request
-                causes a warning.
+            preemption_policy: Ignored, because child jobs always continue when a task of their parent restarts. Any
+                other policy causes a warning.
             task_image: Ignored with a warning: tasks run from the workspace.
 
         Raises:
-            InvalidRequest: The request can never succeed. The message says what is allowed.
-            JobAlreadyExists: A live job has that name.
+            InvalidRequest: The request can never succeed. The message names the allowed values.
+            JobAlreadyExists: A live job has the same name.
             ControllerUnreachable: The controller does not answer.
         """
         warn_of_unused(task_image, preemption_policy)
@@ -312,7 +313,7 @@ class IrisClient(JobStopper):
 
         Args:
             plan: The job.
-            existing: What to do if a live job has that name.
+            existing: What to do if a live job has the same name.
             idempotency_key: Submissions with the same key create one job; None creates a new job each time.
         """
         submission = self._submitter.submit(plan, existing=existing, idempotency_key=idempotency_key)
@@ -325,22 +326,22 @@ class IrisClient(JobStopper):
 
         Args:
             plans: The jobs.
-            existing: What to do if a live job has the name of one of them.
+            existing: What to do if a live job has the same name.
 
         Raises:
-            InvalidRequest: A job can never succeed. None was submitted.
-            SomeRefused: The cluster refused some of them. The error has the handles of the others, which are stored.
+            InvalidRequest: A job can never succeed. No job was submitted.
+            SomeRefused: The cluster refused some jobs. The error has the handles of the accepted ones.
             ControllerUnreachable: The controller does not answer.
         """
         return handles(self, self._submitter.submit_many(plans, existing=existing))
 
     @property
     def user(self) -> str:
-        """The user who owns jobs submitted here."""
+        """The user who owns jobs submitted by this client."""
         return user_of(self.full_name_prefix())
 
     def full_name_prefix(self) -> str:
-        """Return the start of the full names of jobs submitted here: "/user", or inside a job that job's id."""
+        """Return the start of the full names of this client's jobs: "/user", or inside a job that job's id."""
         return self._submitter.prefix()
 
     def job(self, job_id: str) -> Job:
@@ -352,12 +353,12 @@ class IrisClient(JobStopper):
         return fetch_exception(self._connection, self.user, status)
 
     def results(self, status: JobStatus) -> Sequence[object]:
-        """Return what each task of a successful job returned. Raise like `fetch_results`."""
+        """Return the return values of a successful job's tasks. Raise like `fetch_results`."""
         return fetch_results(self._connection, self.user, status)
 
     def stop_cluster(self, *, stop_jobs: bool = False) -> list[str]:
-        """Make the controller exit, and return the jobs stopped for that. Raise Conflict if live jobs are to be
-        kept.
+        """Stop the controller, and return the stopped jobs. Raise Conflict if the caller keeps live jobs and there are
+        any.
         """
         request = pb.ShutdownRequest(stop_jobs=stop_jobs)
         reply = self._connection.ask(lambda c: c.cluster.Shutdown, request, retry=False)
@@ -370,7 +371,7 @@ class IrisClient(JobStopper):
 
     @property
     def resolver(self) -> EndpointResolver:
-        """Finds endpoints that tasks registered. Outside of a job it needs full names."""
+        """Finds endpoints that tasks registered. Outside of a job, names must be full."""
         return EndpointResolver(self._connection, self._inside.job_id if self._inside else "")
 
     def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - accepted for old callers

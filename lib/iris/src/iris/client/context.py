@@ -1,4 +1,4 @@
-"""The job in which this process runs, as seen by its own code."""
+"""The context of the current job, for code that runs in it."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ from rigging.errors import Conflict, NotFound
 
 @dataclass(frozen=True, slots=True)
 class IrisContext:
-    """The identity of a task, and its access to the cluster."""
+    """The task's identity and access to the cluster."""
 
     job: JobEnv
     client: IrisClient = field(repr=False)
@@ -39,12 +39,12 @@ class IrisContext:
 
     @property
     def worker_id(self) -> str:
-        """The id of its worker."""
+        """The id of the task's worker."""
         return self.job.worker_id
 
     @property
     def ports(self) -> dict[str, int]:
-        """Its allocated ports, by lowercase name."""
+        """The task's allocated ports, by lowercase name."""
         return dict(self.job.ports)
 
     def get_port(self, name: str) -> int:
@@ -77,7 +77,7 @@ class IrisContext:
 
     @property
     def registry(self) -> EndpointRegistry:
-        """Binds names to addresses of this attempt, for other tasks to find."""
+        """Registers addresses of this attempt under names, for other tasks."""
         return EndpointRegistry(self.client.connection, self.job)
 
     @property
@@ -104,7 +104,7 @@ def iris_ctx_scope(context: IrisContext) -> Iterator[IrisContext]:
 
 
 def get_iris_ctx() -> IrisContext | None:
-    """Return the context of this task; None outside a job. Every call in a process returns the same one."""
+    """Return the context of this task; None outside a job. Every call in a process returns the same object."""
     if (chosen := _chosen.get()) is not None:
         return chosen
     job = job_env(os.environ)
@@ -122,5 +122,5 @@ def iris_ctx() -> IrisContext:
     """Return the context of this task. Raise Conflict outside a job."""
     context = get_iris_ctx()
     if context is None:
-        raise Conflict("this process is no task of an iris job (IRIS_JOB_ID is not set); run it with `iris job run`")
+        raise Conflict("this process is not a task of an iris job (IRIS_JOB_ID is not set); run it with `iris job run`")
     return context

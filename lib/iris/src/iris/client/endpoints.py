@@ -11,12 +11,12 @@ from iris.rpc.generated import endpoints_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of one attempt under a name. It ends with the attempt.
+    """The address of one attempt under a name, valid until the attempt ends.
 
     Args:
         name: The full name, "/user/job/leaf".
         attempt_id: The attempt.
-        address: "host:port", or any other text that callers understand.
+        address: "host:port", or any other text.
         metadata: The metadata given at registration.
     """
 
@@ -32,8 +32,8 @@ class EndpointSet:
 
     Args:
         endpoints: The endpoints in order of registration.
-        ended: Whether the job of that namespace has ended or does not exist, so that no more endpoints can appear.
-        ended_reason: The message about that job.
+        ended: Whether the job of the namespace has ended or does not exist, so that no more endpoints can appear.
+        ended_reason: The reason for `ended`, as a message.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -49,10 +49,10 @@ class EndpointRegistry:
         self._attempt_id = job.attempt_id
 
     def register(self, name: str, address: str, metadata: Mapping[str, str] | None = None) -> Endpoint:
-        """Bind `name` to `address` while this attempt lives, replacing its earlier binding of that name.
+        """Bind `name` to `address` while this attempt lives, replacing its earlier binding.
 
         Args:
-            name: "server" is in the namespace of this job. "/user/job/server" names this job or an ancestor explicitly.
+            name: "server" is in this job's namespace. "/user/job/server" names this job or an ancestor explicitly.
             address: The address of this process, "host:port".
             metadata: Further data for callers, at most 8 KiB.
 
@@ -82,7 +82,7 @@ class EndpointResolver:
     """Find endpoints of the user's own jobs.
 
     Args:
-        namespace: The job for names without "/": they are looked up in it, then in its ancestors.
+        namespace: The job in which names without "/" are looked up, before its ancestors.
     """
 
     def __init__(self, connection: Connection, namespace: str = "") -> None:

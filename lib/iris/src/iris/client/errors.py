@@ -1,4 +1,4 @@
-"""Errors of the client, in addition to those of rigging.errors that a refused call raises."""
+"""Errors of the client. Refused calls raise errors of rigging.errors."""
 
 from iris.client.source_lines import error_with_source
 from iris.client.types import JobStatus
@@ -19,11 +19,11 @@ class JobFailedError(JobFailed):
 
 
 class JobAlreadyExists(AlreadyExists):
-    """A live job has that name, and the caller did not allow adopting it."""
+    """A live job has the same name, and the caller did not adopt it."""
 
 
 class ControllerUnreachable(Unavailable):
-    """The controller does not answer. `was_connected` means that it did earlier, so its jobs probably continue."""
+    """The controller does not answer. If `was_connected`, it answered earlier, and its jobs probably continue."""
 
     def __init__(self, message: str, *, was_connected: bool) -> None:
         super().__init__(message)

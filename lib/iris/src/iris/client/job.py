@@ -54,7 +54,7 @@ class Task:
 
     @property
     def job_id(self) -> JobName:
-        """The id of its job."""
+        """The id of the task's job."""
         return self.task_id.job
 
     @property
@@ -67,7 +67,7 @@ class Task:
         return self._client.task_status(self.task_id)
 
     def logs(self, max_lines: int = 0) -> list[TaskLogEntry]:
-        """Return its output so far: the last `max_lines`, or all of it for 0."""
+        """Return the task's output so far: the last `max_lines` lines, or all for 0."""
         return list(log_entries(self._client.read_logs(self.task_id, max_lines=max_lines)))
 
 
@@ -75,7 +75,7 @@ class Job:
     """A submitted job.
 
     Args:
-        key: The submission's idempotency key, if it was made here. Its end may then be known without a call.
+        key: The idempotency key, if this process submitted the job. The job's end may then be known without a call.
     """
 
     def __init__(self, client: JobClient, job_id: str, key: str = "") -> None:
@@ -88,7 +88,7 @@ class Job:
 
     @property
     def name(self) -> JobName:
-        """Its id, parsed."""
+        """The job's id, parsed."""
         return self.job_id
 
     def status(self) -> JobStatus:
@@ -105,11 +105,11 @@ class Job:
         return self.state
 
     def tasks(self) -> list[Task]:
-        """Return its tasks by index."""
+        """Return the job's tasks by index."""
         return [Task(self._client, status.task_id) for status in self._client.list_tasks(self.job_id)]
 
     def logs(self, max_lines: int = 0) -> list[LogLine]:
-        """Return the output of its tasks so far: the last `max_lines`, or all of it for 0."""
+        """Return the output of the job's tasks so far: the last `max_lines` lines, or all for 0."""
         return list(self._client.read_logs(self.job_id, max_lines=max_lines))
 
     def wait(
@@ -125,11 +125,11 @@ class Job:
         Args:
             timeout: Seconds; None for no limit.
             poll_interval: Ignored.
-            raise_on_failure: Raise if it does not succeed.
-            stream_logs: Print the output of the job and its child jobs meanwhile.
+            raise_on_failure: Raise if the job does not succeed.
+            stream_logs: Meanwhile print the output of the job and its child jobs.
 
         Raises:
-            JobFailedError: It failed or was stopped. The exception of its callable is the cause, where available.
+            JobFailedError: The job failed or was stopped. The exception of its callable is the cause, if available.
             DeadlineExceeded: The timeout expired. The job continues.
         """
         if not stream_logs:
@@ -153,7 +153,7 @@ class Job:
 
 
 class SomeRefused(MarinError):
-    """Some of several jobs submitted together were refused. The others are stored.
+    """The controller refused some jobs of a batch. The others are stored.
 
     Attributes:
         errors: The reasons, by index of the plan. jobs: The handles by index; None where refused.
@@ -167,7 +167,7 @@ class SomeRefused(MarinError):
 
 
 def handles(client: JobClient, results: "Sequence[Submission | MarinError]") -> list[Job]:
-    """Return the handles of jobs submitted together, in order. Raise SomeRefused, which also has them."""
+    """Return the handles of a batch of jobs, in order. Raise SomeRefused with the handles if some were refused."""
     jobs = [None if isinstance(result, MarinError) else Job(client, result.job_id, result.key) for result in results]
     errors = {place: result for place, result in enumerate(results) if isinstance(result, MarinError)}
     if errors:
@@ -190,7 +190,7 @@ class LogThread:
         self._stopped = False
         self.error: MarinError | None = None
         self.unwritten = ""
-        """Why output could not be written here, for example because of a full disk; empty if all was written."""
+        """Why output could not be written, for example because of a full disk; empty if all was written."""
         self._thread = threading.Thread(target=self._print_all, name=f"logs of {job_id}", daemon=True)
 
     def start(self) -> "LogThread":
@@ -213,7 +213,7 @@ class LogThread:
             self.unwritten = error.strerror or str(error)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until everything is printed, and return whether it is."""
+        """Wait until everything is printed; return False on timeout."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

@@ -1,4 +1,4 @@
-"""The variables that describe a task to itself, read in one place, and what follows from them."""
+"""Reads the environment variables that describe the current task."""
 
 import json
 from collections.abc import Mapping
@@ -81,16 +81,15 @@ def _words(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
     except ValueError:
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise InvalidRequest(f"{name}={text!r} is not a JSON list of words")
+        raise InvalidRequest(f"{name}={text!r} is not a JSON list of strings")
     return tuple(words)
 
 
 def shown_already(job_id: str, environ: Mapping[str, str]) -> frozenset[bool]:
-    """Return the streams (False: stdout, True: stderr) on which this process need not print a job's lines.
+    """Return the streams (False: stdout, True: stderr) on which this process should not print a job's lines.
 
-    A job's follower also sees the lines of its child jobs, under their names. If a job followed its own child on the
-    output that is its log, every line would appear twice, and four times at the next depth. Output that goes elsewhere,
-    to a file or through a pipe, gets the lines.
+    A job's follower also sees the lines of its child jobs. If a job printed its child's lines to its own log, every
+    line would appear twice, and four times at the next depth. Output to a file or a pipe gets the lines.
     """
     try:
         inside = job_env(environ)

@@ -1,4 +1,4 @@
-"""Arguments of `IrisClient.submit` in the form of iris's predecessor, translated."""
+"""Translates arguments of `IrisClient.submit` from the form of iris's predecessor."""
 
 import logging
 from typing import Final
@@ -29,7 +29,7 @@ def policy_of(policy: ExistingJobPolicy | str | None, existing: ExistingJobPolic
 
     Args:
         policy: The older argument; None if it was not given.
-        existing: The present argument, which is used in that case.
+        existing: The present argument, used if `policy` is None.
     """
     if policy is None:
         return existing
@@ -42,15 +42,15 @@ def warn_of_unused(image: str | None, preemption_policy: object) -> None:
     """Warn about arguments of a submission that have no effect.
 
     Args:
-        image: Tasks have no image: they run from the workspace.
-        preemption_policy: Child jobs always continue when a task of their parent restarts ("preserve_children"). Only
-            the opposite request causes a warning.
+        image: The image; tasks have none, because they run from the workspace.
+        preemption_policy: Child jobs always continue when a task of their parent restarts ("preserve_children"). Any
+            other policy causes a warning.
     """
     if image is not None:
-        logger.warning("task_image %r is not used: tasks run from the workspace, without images", image)
+        logger.warning("task_image %r has no effect: tasks run from the workspace, without images", image)
     if "terminate" in str(preemption_policy).lower():
         logger.warning(
-            "preemption_policy %r is not used: child jobs go on when a task of their parent is lost and starts again; "
-            "they end with the job",
+            "preemption_policy %r has no effect: child jobs continue when a task of their parent is lost and "
+            "restarts; they end with the job",
             preemption_policy,
         )

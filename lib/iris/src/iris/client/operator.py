@@ -14,13 +14,14 @@ _LINK_SECONDS = 150.0  # the server of the pages is started for the first link
 
 
 class Operator:
-    """Created by `IrisClient.operator`. Every call raises Denied for an unauthorised caller, and is idempotent."""
+    """The operations of `IrisClient.operator`. Every call is idempotent, and raises Denied for an unauthorised
+    caller."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def cordon(self, worker_id: str, reason: str, *, drain: bool = False) -> list[str]:
-        """Assign no new attempts to a worker. With `drain`, also move its attempts away, and return them.
+        """Assign no new attempts to a worker. With `drain`, also move its attempts to other workers, and return them.
 
         Args:
             worker_id: The worker.
@@ -32,13 +33,14 @@ class Operator:
         return list(reply.moved_attempt_ids)
 
     def uncordon(self, worker_id: str) -> str:
-        """Allow assignments to a worker again. Return why it was not used; empty if it was. Raise NotFound."""
+        """Allow assignments to a worker again. Return why it was cordoned; empty if it was not. Raise NotFound."""
         request = pb.UncordonWorkerRequest(worker_id=worker_id)
         reply = self._connection.ask(lambda c: c.cluster.UncordonWorker, request)
         return reply.former_reason
 
     def remove_worker(self, worker_id: str, reason: str) -> list[str]:
-        """Tell the cluster that a worker's host and everything on it is gone. Return what waited for it.
+        """Tell the cluster that a worker's host and everything on it is gone. Return the attempts that waited for the
+        worker.
 
         Raises:
             NotFound: No such worker. InvalidRequest: No reason. Conflict: The worker is connected.
@@ -68,7 +70,7 @@ class Operator:
         return [user_budget(budget) for budget in reply.budgets]
 
     def create_token(self, user: str, note: str = "") -> str:
-        """Create a token with which `user` can act for that user's jobs. Its text is shown only now.
+        """Create a token for a user's jobs. Its text is shown only now.
 
         Args:
             user: The user.
@@ -92,7 +94,8 @@ class Operator:
         return user_token(self._connection.ask(lambda c: c.access.RevokeUserToken, request).revoked)
 
     def login_link(self, *, port: int = 0, allow_changes: bool = False) -> tuple[str, str]:
-        """Return a single-use link to the cluster's pages, and a note for people. The pages are served from then on.
+        """Return a single-use link to the cluster's pages, and a note for people. Start to serve the pages if
+        necessary.
 
         Args:
             port: The port on the controller's machine if the pages are not yet served; 0 for any free port.
@@ -111,7 +114,7 @@ class Operator:
 
         Args:
             lifetime_ms: Lifetime in milliseconds.
-            max_uses: Number of workers that may join with it.
+            max_uses: Number of workers that may join with the token.
             note: The token's purpose.
 
         Raises:
@@ -123,7 +126,7 @@ class Operator:
         return reply.token, join_token(reply.made)
 
     def join_tokens(self) -> list[JoinTokenStatus]:
-        """Return all join tokens, oldest first, without their secrets, which nobody has any more."""
+        """Return all join tokens, oldest first, without their secrets."""
         reply = self._connection.ask(lambda c: c.access.ListJoinTokens, access.ListJoinTokensRequest())
         return [join_token(token) for token in reply.tokens]
 
@@ -143,7 +146,8 @@ class Operator:
         return self._connection.ask(lambda c: c.access.RevokeWorker, request).was_connected
 
     def checkpoint(self) -> Checkpoint:
-        """Write a snapshot of the controller's state now. Raise Conflict if it keeps no remote state."""
+        """Write a snapshot of the controller's state now. Raise Conflict if the controller has no remote state
+        directory."""
         request = pb.CheckpointRequest()
         reply = self._connection.ask(lambda c: c.cluster.Checkpoint, request, seconds=_CHECKPOINT_SECONDS, retry=False)
         return checkpoint(reply)

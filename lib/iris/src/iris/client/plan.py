@@ -1,4 +1,4 @@
-"""Jobs as their submitters describe them: validated, and converted to iris's form."""
+"""Validates the jobs that users describe, and converts them to iris's form."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -128,8 +128,8 @@ def spec_of(
         payload_digest: SHA-256 (hex) of the pickled callable; empty for a command.
         environment: The requested environment, with forwarded and inherited values.
         replicas: Number of tasks.
-        runtime: Called after everything else of the plan is validated, because it may send the workspace.
-        bundle_digest: Called after that.
+        runtime: Called after the rest of the plan is validated, because it may send the workspace.
+        bundle_digest: Called after `runtime`.
 
     Raises:
         InvalidRequest: A value is not allowed. The message names the argument.
@@ -176,7 +176,7 @@ def _enforced(plan: JobPlan) -> str:
     """Return the enforced limits of tasks: only explicit values, never defaults."""
     if plan.soft_limits:
         if plan.cpu_quota:
-            raise InvalidRequest("soft_limits and cpu_quota are both set: give one of them")
+            raise InvalidRequest("soft_limits and cpu_quota are both set: set only one")
         return ""
     asked, is_said = plan.resources, plan.limits_said
     if is_said is None:
@@ -219,7 +219,7 @@ def _fence_ms(plan: JobPlan) -> int:
     if plan.fence_after is None:
         return 0
     if not plan.exclusive:
-        raise InvalidRequest(f"fence_after is {plan.fence_after!r}, but the job is not exclusive: give exclusive, too")
+        raise InvalidRequest(f"fence_after is {plan.fence_after!r}, but the job is not exclusive: also set exclusive")
     if not 0 < plan.fence_after <= MAX_FENCE_AFTER_MS / 1000:
         limit = f"{MAX_FENCE_AFTER_MS // 1000} s"
         raise InvalidRequest(f"fence_after must be seconds above 0, at most {limit}, not {plan.fence_after!r}")

@@ -32,7 +32,7 @@ class ClusterReader:
 
     Args:
         connection: The connection to the controller.
-        calls: The calls about jobs, which waits share with submissions.
+        calls: The calls about jobs, shared with submissions.
     """
 
     def __init__(self, connection: Connection, calls: JobCalls) -> None:
@@ -105,18 +105,18 @@ class ClusterReader:
         substring: str = "",
         attempt_id: int = -1,
     ) -> list[TaskLogEntry]:
-        """Return the output of a task or job so far as text. `read_logs` returns bytes and can follow it.
+        """Return the output of a task or job so far as text. `read_logs` returns bytes and can follow the log.
 
         Args:
             target: A task ("/user/job/0") or a job ("/user/job").
             include_children: Include child jobs.
-            start: Skip lines printed before this time. Or, in Unix time, pass one of the next two.
-            since_ms: The same in milliseconds.
-            since: The same in seconds.
+            start: Skip lines printed before this time.
+            since_ms: Like `start`, as Unix time in milliseconds.
+            since: Like `start`, as Unix time in seconds.
             max_lines: Maximum number of lines, counted from the end (from the start with `from_start`); 0 for all.
             from_start: Start with the first line.
-            substring: Of these, include only lines that contain it.
-            attempt_id: Of these, include only lines of this attempt; -1 for all.
+            substring: Of the lines so far, include only those that contain this text.
+            attempt_id: Of the lines so far, include only those of this attempt; -1 for all.
 
         Raises:
             NotFound: The job or task does not exist.
@@ -199,7 +199,7 @@ class ClusterReader:
         return poll_jobs(self._connection, job_ids, any_of_them=any, seconds=seconds)
 
     def cluster_status(self, *, all_workers: bool = False) -> ClusterStatus:
-        """Return the controller and its workers. With `all_workers`, include known workers that are gone."""
+        """Return the controller and its workers. With `all_workers`, include disconnected workers."""
         request = pb.ClusterStatusRequest(all_workers=all_workers)
         return cluster_status(self._connection.ask(lambda c: c.cluster.Status, request))
 
@@ -220,9 +220,9 @@ class ClusterReader:
             max_rows: Maximum number of rows; 0 for 1,000.
 
         Raises:
-            InvalidRequest: It is not a valid SELECT.
-            Denied: It is not only a SELECT.
-            BudgetExceeded: It took too long or too much memory, or another query of the user is still running.
+            InvalidRequest: The statement is not a valid SELECT.
+            Denied: The statement is not only a SELECT.
+            BudgetExceeded: The query took too long or too much memory, or another query of the user is still running.
         """
         request = pb.QueryRequest(sql=sql, max_rows=check_count(max_rows, "max_rows"))
         return query_result(self._connection.ask(lambda c: c.cluster.Query, request, seconds=QUERY_TIMEOUT))
@@ -234,5 +234,5 @@ def _job_state(state: object) -> "pb.JobState.ValueType":
     known = next((each for each in numbers if each == state), None)
     if known is None:
         names = ", ".join(each.name for each in JobState)
-        raise InvalidRequest(f"state of jobs: {state!r} is none; give one of JobState: {names}")
+        raise InvalidRequest(f"state of jobs: {state!r} is unknown; give one of JobState: {names}")
     return pb.JobState.Value(f"JOB_STATE_{known.name}")

@@ -1,4 +1,4 @@
-"""Devices that are held while a job lives, requested in the form of iris's predecessor."""
+"""Reservations: devices that a job holds while it lives, in the form of iris's predecessor."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ _RETRIES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReservationEntry:
-    """A device to hold while a job lives, with its share of the host."""
+    """A device to reserve while a job lives, with its share of the host."""
 
     resources: ResourceSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How a job's reservation is held.
+    """The tasks and jobs that hold a job's reservation.
 
     Args:
         resources: The resources of the job's own tasks.
         own: Whether the job's own tasks hold the reservation.
-        jobs: Child jobs that hold it, without their parent.
+        jobs: Child jobs that hold the reservation, without their parent.
     """
 
     resources: ResourceSpec
@@ -38,9 +38,9 @@ class Holding:
 def holding(
     plan: JobPlan, reservation: Sequence[ReservationEntry | ResourceSpec | DeviceSpec] | None, replicas: int
 ) -> Holding:
-    """Return how a reservation is held: by the job's own tasks if each can hold one device, else by child jobs.
+    """Return the holders of a reservation: the job's own tasks if each can hold one device, else child jobs.
 
-    A TPU type of several hosts means a whole slice, which a separate job holds.
+    A TPU type with several hosts means a whole slice, which a separate job holds.
 
     Args:
         plan: The job. Its child jobs get the same band.
@@ -66,7 +66,7 @@ def holding(
 
 
 def hold(job: Job, holders: Sequence[JobPlan], submit: Callable[[JobPlan], object]) -> None:
-    """Submit the child jobs that hold a job's reservation. A refused one ends the job.
+    """Submit the child jobs that hold a job's reservation. If one is refused, stop the job.
 
     Args:
         job: The stored job.

@@ -1,4 +1,4 @@
-"""Source lines for frames in a job's error whose files only the submitter has: notebooks, scripts and the like."""
+"""Adds source lines to a job's error from files that only the submitter has, such as notebooks and scripts."""
 
 import linecache
 import os
@@ -14,7 +14,7 @@ _SOURCE: Final = "    "
 
 
 def error_with_source(status: JobStatus) -> str:
-    """Return a job's error with source lines for frames whose file this process has loaded and the worker lacks.
+    """Return a job's error with source lines from files that this process has loaded and the worker lacks.
 
     Files modified since the submission are skipped, because their lines may differ.
     """

@@ -19,7 +19,7 @@ class JobStopper(ClusterReader):
     def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
         """Stop a job and its live children. Return the ids of the stopped jobs (none if it had already ended).
 
-        On return the decision is final. `wait_jobs` waits until the processes are gone.
+        On return the decision is final. `wait_jobs` waits until the processes have exited.
 
         Args:
             job_id: The job.
@@ -32,7 +32,7 @@ class JobStopper(ClusterReader):
         return list(self.stop(job_id, reason, include_children=include_children).job_ids)
 
     def stop(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> Stopped:
-        """Stop like `terminate`. The result also names attempts that may still run where they cannot be reached.
+        """Stop like `terminate`. The result also names attempts that may still run on unreachable hosts.
 
         Args:
             job_id: The job.
@@ -47,7 +47,7 @@ class JobStopper(ClusterReader):
     def stop_many(
         self, job_ids: Sequence[str | JobName], reason: str = "", *, include_children: bool = True
     ) -> list[Stopped | MarinError]:
-        """Stop many jobs like `stop` in one decision. Return each result, or why a job could not be stopped.
+        """Stop many jobs like `stop`, in one transaction. Return each result, or why a job could not be stopped.
 
         Args:
             job_ids: The jobs.

@@ -1,4 +1,4 @@
-"""Results and exceptions of a job's callables, restored where the job is waited for."""
+"""Restores the results and exceptions of a job's callables in the waiting process."""
 
 import pickle
 import sys
@@ -18,7 +18,7 @@ _PYTHON: Final = b"%d.%d" % sys.version_info[:2]
 
 
 def fetch_exception(connection: Connection, user: str, status: JobStatus) -> BaseException | None:
-    """Return the exception of a failed job's callable; None if it is not available: the job's error describes it.
+    """Return the exception of a failed job's callable; None if it is not available. The job's error describes it, too.
 
     Args:
         connection: The connection to the controller.
@@ -38,7 +38,7 @@ def fetch_exception(connection: Connection, user: str, status: JobStatus) -> Bas
 def load_exception(data: bytes) -> BaseException | None:
     """Restore an exception from `iris.worker.callable_main.pickle_exception`; return None if that fails.
 
-    Only use it for bytes of the same user's jobs.
+    Use this only for bytes of the same user's jobs.
     """
     python, _, pickled = data.partition(b"\n")
     if python != _PYTHON:
@@ -53,7 +53,7 @@ def load_exception(data: bytes) -> BaseException | None:
 
 
 def fetch_results(connection: Connection, user: str, status: JobStatus) -> Sequence[object]:
-    """Return what each task of a successful job returned, in task order.
+    """Return the return values of a successful job's tasks, in task order.
 
     Args:
         connection: The connection to the controller.
@@ -66,7 +66,9 @@ def fetch_results(connection: Connection, user: str, status: JobStatus) -> Seque
     """
     what = f"job {status.job_id}"
     if user_of(status.job_id) != user:
-        raise ResultUnavailable(f"the result of {what} is for processes of {user_of(status.job_id)}, not of {user}")
+        raise ResultUnavailable(
+            f"the result of {what} is only for processes of {user_of(status.job_id)}, not of {user}"
+        )
     packed = [_fetch(connection, status, index) for index in range(status.replicas)]
     several = len(packed) > 1
     return [

@@ -1,4 +1,4 @@
-"""Tokens as operators see them, without their secrets, and their conversion from the wire."""
+"""Descriptions of tokens for operators, without secrets, and their conversion from the wire."""
 
 from dataclasses import dataclass
 

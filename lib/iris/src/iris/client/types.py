@@ -1,4 +1,4 @@
-"""Jobs, tasks, logs and the cluster as users see them: plain values, independent of the wire format."""
+"""The state of jobs, tasks, logs and the cluster for users: plain values, independent of the wire format."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,7 +14,7 @@ class Record:
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data, with states as words."""
+        """Return the fields as plain data, with the names of states."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}  # type: ignore[arg-type]
 
 
@@ -33,15 +33,15 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus(Record):
-    """A job as the controller sees it.
+    """The status of a job.
 
     Args:
-        error: Why it ended without success; empty while it lives and after success.
+        error: Why the job ended without success; empty while it lives and after success.
         pending_reason: Why its first pending task is not placed; empty if none is pending.
-        submitted_at_ms: Unix time in ms, like the next two; 0 before it happened.
-        exit_code: The exit code of the task that decided the end. exit_signal is 0 if it exited by itself.
+        submitted_at_ms: Unix time in ms, like the next two; 0 before the event.
+        exit_code: The exit code of the task that decided the job's end. exit_signal is 0 if no signal ended that task.
         parent_id: Empty for a root job.
-        command: A readable form of what it runs.
+        command: A readable form of the command or callable.
         description: Its purpose, as given by its submitter.
         queue_place: Its place in the order in which its band is served, from 1; 0 if nothing of it waits.
         queue_length: The number of jobs that wait in that band.
@@ -86,10 +86,11 @@ class SilentAttempt(Record):
     """An attempt that may still run on a worker that is unreachable, or on which nothing can be stopped.
 
     Args:
-        silent_seconds: Seconds since the worker was last heard.
-        is_wanted: Whether it is its task's current attempt. Otherwise it is stopped once its host is reachable.
-        fenced_in_seconds: For an exclusive job: seconds until its host has ended it; None if only its host knows.
-        trouble: Why nothing can be stopped there although the worker is heard; empty if it is not heard.
+        silent_seconds: Seconds since the worker's last message.
+        is_wanted: Whether it is its task's current attempt. Other attempts are stopped once their host is reachable.
+        fenced_in_seconds: For an exclusive job: seconds until the host has killed the attempt; None if only the host
+            knows.
+        trouble: Why a connected worker cannot stop anything; empty if it is not connected.
     """
 
     attempt_id: str
@@ -105,8 +106,8 @@ class SilentAttempt(Record):
         who = f"attempt {number} of {task_id} on worker {self.worker_id} ({silence})"
         fence = f"in {self.fenced_in_seconds:.0f} s" if self.fenced_in_seconds is not None else ""
         if self.is_wanted:
-            return f"{who} may still run" + (f"; by its fence it has ended {fence} at the latest" if fence else "")
-        by = f", or by its fence, {fence} at the latest" if fence else ""
+            return f"{who} may still run" + (f"; its fence ends it {fence} at the latest" if fence else "")
+        by = f", or by its fence {fence} at the latest" if fence else ""
         return f"{who} will be stopped when its host {'can do so' if self.trouble else 'is reached'}{by}"
 
 
@@ -116,7 +117,7 @@ class Stopped:
 
     Args:
         job_ids: The job and its live children that were stopped; none if the job had already ended.
-        silent: Their attempts that may still run where they cannot be reached now.
+        silent: Attempts of these jobs that may still run on unreachable hosts.
     """
 
     job_ids: tuple[str, ...]
@@ -154,13 +155,13 @@ class AttemptUsage(Record):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus(Record):
-    """A task as the controller sees it. Fields are as in `JobStatus`.
+    """The status of a task. Fields are as in `JobStatus`.
 
     Args:
         attempt: The number of the current or last attempt, from 0; -1 before the first.
-        failures: The number of attempts that failed by the task's own fault. preemptions: Attempts ended by the loss of
+        failures: Number of attempts that failed because of the task itself. preemptions: Number of attempts that lost
             their worker.
-        causes: A line for each ended attempt, oldest first.
+        causes: The causes of the ended attempts, one line each, oldest first.
         silent: Its attempts that may still run on unreachable workers.
         usage: The known resource use of its attempts, oldest first.
     """
@@ -193,9 +194,9 @@ def _duration(started_at_ms: int, finished_at_ms: int, now_ms: int) -> float | N
 
 
 class LogLine(NamedTuple):
-    """A line that a task printed, without its newline. If `partial`, it is a piece and the next one follows.
+    """A line that a task printed, without its newline. If `partial`, the next record continues the line.
 
-    A `note` is not output of the task: in it iris explains which output is missing, and why.
+    A `note` comes from iris, not from the task, and explains which output is missing, and why.
     """
 
     task_id: str
@@ -238,7 +239,7 @@ class TaskLogEntry:
 
 
 def log_entries(lines: Iterable[LogLine]) -> Iterator[TaskLogEntry]:
-    """Return whole lines as entries. Pieces are joined."""
+    """Return whole lines as entries, joining partial lines."""
     held: dict[tuple[str, int, bool], bytes] = {}
     last: dict[tuple[str, int, bool], LogLine] = {}
     for line in lines:
@@ -273,7 +274,7 @@ FAR_CLOCK_MS: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus(Record):
-    """A worker as the controller sees it. CPU is in cores, sizes are in bytes."""
+    """The status of a worker. CPU is in cores, sizes are in bytes."""
 
     worker_id: str
     connected: bool
@@ -290,7 +291,7 @@ class WorkerStatus(Record):
     last_seen_at_ms: int = 0
     is_late: bool = False
     trouble: str = ""
-    """Why it cannot start anything at present; empty if it can."""
+    """Why it cannot start attempts at present; empty if it can."""
     address: str = ""
     """Its address; "unix" on the controller's own machine."""
     version: str = ""
@@ -299,17 +300,17 @@ class WorkerStatus(Record):
     """Its clock minus the controller's, with an error of at most `clock_error_ms`; None if not measured yet."""
     clock_error_ms: int = 0
     rival_address: str = ""
-    """Address of another host whose request for its session was refused in the last minute; empty for none."""
+    """Address of another host that tried to connect as this worker in the last minute, and was refused; "" for none."""
     cordoned_by: str = ""
-    """Who cordoned it, like "admin root"; empty if the controller did, or if it is not known."""
+    """Who cordoned it, e.g. "admin root"; empty for the controller or if unknown."""
     cordoned_at_ms: int = 0
     committed_disk_bytes: int = 0
     committed_devices: int = 0
     used_cpu: float = 0
-    """What its tasks use now, as measured, like `used_memory_bytes`; `committed_cpu` is what was promised to them."""
+    """The measured CPU use of its tasks, like `used_memory_bytes`; `committed_cpu` is their reserved CPU."""
     used_memory_bytes: int = 0
     attempts: tuple[WorkerAttempt, ...] | None = None
-    """The attempts there; None unless asked for (`IrisClient.workers`)."""
+    """Its attempts; None unless requested (`IrisClient.workers`)."""
 
     @property
     def has_far_clock(self) -> bool:
@@ -318,9 +319,9 @@ class WorkerStatus(Record):
 
     @property
     def state(self) -> str:
-        """ "connected", or why it is not usable: "away", "late" (not heard for two heartbeats), "stuck", "cordoned".
+        """ "connected", or why it is not usable: "away", "late" (two heartbeats missing), "stuck", "cordoned".
 
-        "copied" means that a second host uses its name and is refused.
+        "copied" means that a second host tries to connect under the same name.
         """
         words = ["late" if self.is_late else ""] if self.connected else ["away"]
         words += ["stuck"] if self.trouble else []
@@ -354,7 +355,7 @@ QueryValue = None | int | float | str | bytes
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The answer to a query. `truncated` means that there are more rows than requested or allowed."""
+    """The answer to a query. `truncated` means that there are more rows than the limit."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[QueryValue, ...], ...]
@@ -377,7 +378,7 @@ class ScaleGroupStatus(Record):
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus(Record):
-    """The controller and its workers. `idle_exit_seconds` 0 means that it never exits by itself."""
+    """The controller and its workers. `idle_exit_seconds` is 0 if the controller never exits by itself."""
 
     version: str
     protocol_version: int

@@ -1,4 +1,5 @@
-"""A pool of workers that run functions, in the form of older programs: actors that are the tasks of one job."""
+"""A pool of workers that run functions, with the interface of iris's predecessor. The workers are actors, the tasks of
+one job."""
 
 import collections
 import secrets
@@ -56,7 +57,7 @@ class WorkerPool:
     with WorkerPool(client, WorkerPoolConfig(num_workers=4)) as pool:
         futures = [pool.submit(score, batch) for batch in batches]
 
-    If a worker dies, its function fails with `iris.actor.ActorDied`, or is retried if `max_retries` allows that; the
+    If a worker dies, its function fails with `iris.actor.ActorDied`, or is retried if `max_retries` allows a retry. The
     other workers continue. When no worker is left, all waiting functions fail.
 
     Args:
@@ -72,13 +73,13 @@ class WorkerPool:
         self._running = 0
         self._workers = config.num_workers
         self._over: BaseException | None = None
-        """Why the pool no longer runs anything."""
+        """Why the pool stopped."""
         self._threads: list[threading.Thread] = []
         self._job: Job | None = None
         self._closed = False
 
     def __enter__(self) -> Self:
-        """Start the workers. Functions wait for the first ready one."""
+        """Start the workers. Functions wait for the first ready worker."""
         config = self._config
         self._job = self._client.submit(
             Entrypoint.from_callable(serve_worker),
@@ -105,7 +106,7 @@ class WorkerPool:
         """Run `fn(*args, **kwargs)` on a worker and return its future. Raise Conflict outside of the `with` block.
 
         Args:
-            fn: The function, shipped by cloudpickle.
+            fn: The function, sent as a cloudpickle.
             *args: Positional arguments.
             **kwargs: Keyword arguments.
         """
@@ -122,12 +123,12 @@ class WorkerPool:
         return call.future
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results of `fn` over the items, in order. All calls are made at once."""
+        """Call `fn` for all items at once, and yield the results in order."""
         futures = [self.submit(fn, *items) for items in zip(*iterables, strict=False)]
         return (future.result() for future in futures)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop the workers. With `wait`, let all functions finish; otherwise cancel those that have not begun."""
+        """Stop the workers. With `wait`, let all functions finish; otherwise cancel those that have not started."""
         with self._changed:
             if self._closed:
                 return
@@ -145,7 +146,7 @@ class WorkerPool:
                 thread.join()
 
     def _feed(self, job_id: str, index: int) -> None:
-        """Send calls to one worker until it is gone for good or the pool ends."""
+        """Send calls to one worker until it is permanently lost or the pool ends."""
         # Here and not above: actors are built on the client.
         from iris.actor.client.client import ActorClient
         from iris.actor.errors import ActorDied, ActorStopped
@@ -197,7 +198,7 @@ class WorkerPool:
             self._changed.notify_all()
 
     def _leave(self, error: BaseException) -> None:
-        """Record that a worker is gone for good. If it was the last, fail all waiting calls."""
+        """Record that a worker is permanently lost. If it was the last, fail all waiting calls."""
         with self._changed:
             self._workers -= 1
             waiting = [] if self._workers or self._over is not None else self._end(error)
@@ -228,7 +229,7 @@ class PoolWorker:
         return fn(*args, **kwargs)
 
     def answer(self) -> None:
-        """Return, to prove that the worker is up."""
+        """Return at once. A call checks that the worker is up."""
 
 
 def serve_worker() -> None:

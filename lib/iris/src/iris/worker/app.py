@@ -114,10 +114,10 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
         os.umask(0o022)  # what it makes for tasks must be readable for them; directories above keep others out
     paths = WorkPaths(config.work_dir.absolute())
     paths.make()
-    check_own_folder(paths.root, "the work directory", "name a directory in it that is not there yet")
+    check_own_folder(paths.root, "the work directory", "name a new directory in it")
     with _locked(paths.lock) as holder:
         if holder:
-            print(f"worker already runs: process {holder} owns {paths.root}", flush=True)
+            print(f"worker is already running: process {holder} owns {paths.root}", flush=True)
             return EXIT_OK
         return asyncio.run(_serve(config, paths, resolve))
 
@@ -138,7 +138,7 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
         if code is not None:
             return code
         # Its tasks are gone, or will be when the next guardian comes: this is another instance.
-        logger.error("without its guardian this worker knows nothing of its tasks: it begins anew")
+        logger.error("the guardian died, and its tasks with it: starting a new guardian")
 
 
 async def _serve_guardian(
@@ -154,8 +154,8 @@ async def _serve_guardian(
     for own in (paths, *_paths_of_users(config, paths)):
         own.clear_attempts(kept)
     if held:
-        logger.info("took up %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
-    logger.info("tasks are isolated by %s; %s says why", guardian.isolation, GuardianPaths(paths.root).log)
+        logger.info("adopted %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
+    logger.info("isolation between tasks: %s; see %s for the reason", guardian.isolation, GuardianPaths(paths.root).log)
     identity = _identity(config, paths, guardian)
     # A capacity that was configured stays as it is.
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
@@ -177,11 +177,11 @@ async def _serve_guardian(
             return None
         reason = serving.result() if serving.done() else AgentEnd.LEFT
         preempted = await termination.is_host_preempted()
-        why = f"worker {config.worker_id} ended: {'the platform takes its host away' if preempted else reason}"
+        why = f"worker {config.worker_id} ended: {'the platform preempts the host' if preempted else reason}"
         logger.info("%s", why)
         if names := supervisor.live_attempts:
             logger.info(
-                "its tasks are stopped, within %g s or so: %s; Ctrl-C again leaves at once",
+                "stopping its tasks within about %g s: %s; press Ctrl-C again to exit at once",
                 config.stop_grace_s,
                 _few(names),
             )
@@ -255,8 +255,8 @@ def _leave_at_once(names: Sequence[str], guardian: GuardianClient) -> int:
     """Log the attempts that are still running; return the exit code."""
     if names:
         logger.warning(
-            "left at once; still there: %s. Their guardian (process %d) was told to stop them, and keeps what they "
-            "report for the next worker in this work directory",
+            "exited with tasks still running: %s. The guardian (process %d) stops them and keeps their "
+            "reports for the next worker in this work directory",
             _few(names),
             guardian.pid,
         )

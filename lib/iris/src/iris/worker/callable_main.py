@@ -58,7 +58,7 @@ class _Bounded:
         self._left -= memoryview(data).nbytes
         if self._left < 0:
             self.is_full = True
-            raise OverflowError("it is too large to be sent")
+            raise OverflowError("it is too large to send")
         self.pieces.append(bytes(data))
 
 
@@ -140,8 +140,8 @@ def pack_result(value: object) -> bytes:
         from rigging.results import pack_result as pack_large
     except ImportError:
         return (
-            f"! a value of type {kind} takes more than {_RESULT_BYTES >> 20} MiB, and marin-rigging, which would store "
-            "it, is not installed in the job's environment: write it to a file, and return its path\n"
+            f"! a value of type {kind} takes more than {_RESULT_BYTES >> 20} MiB, and marin-rigging, which stores it, "
+            "is not installed in the job's environment: write the value to a file and return the path\n"
         ).encode()
     return pack_large(value)
 
@@ -157,9 +157,9 @@ def write_result(packed: bytes) -> None:
         with open(f"{path}.value", "wb") as file:
             file.write(packed)
     except OSError as error:
-        print(f"cannot keep what the callable returned: {error}", file=sys.stderr)
+        print(f"cannot store the return value: {error}", file=sys.stderr)
         with open(f"{path}.value", "wb") as file:
-            file.write(f"! its host could not keep it: {error}\n".encode())
+            file.write(f"! the worker's host could not store it: {error}\n".encode())
 
 
 def wrong_python(pickled_by: str) -> str:
@@ -167,7 +167,7 @@ def wrong_python(pickled_by: str) -> str:
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not pickled_by or pickled_by == own:
         return ""
-    return f"the callable was pickled by Python {pickled_by}, and its task runs on Python {own} ({sys.executable})"
+    return f"the callable was pickled by Python {pickled_by}, but its task runs Python {own} ({sys.executable})"
 
 
 def announce_progress() -> None:
@@ -188,7 +188,7 @@ def announce_progress() -> None:
         with open(path, "a") as file:
             print(os.getpid(), int(number), file=file)
     except (OSError, ValueError) as error:
-        print(f"a dump of the threads will not be there: {error}", file=sys.stderr)
+        print(f"thread dumps are not available: {error}", file=sys.stderr)
 
 
 def finish(function: "Callable[..., object]", value: object) -> object:

@@ -45,7 +45,7 @@ class Client:
         (Client(done=False), Stopped(("/ann/a",)), "ended; its attempts are still being stopped"),
         (Client(), Stopped(("/ann/a",), (GONE,)), OUT_OF_REACH),
         (Client(FENCED, done=False), Stopped(("/ann/a",)),
-            f"{OUT_OF_REACH}, or by its fence, in 535 s at the latest"),
+            f"{OUT_OF_REACH}, or by its fence in 535 s at the latest"),
         (Client(done=False), Stopped(("/ann/a",), (GONE,) * 7), "; and 2 more"),
         (Client(done=False), Stopped(("/ann/a",), (GONE,) * 5), "; ".join(["", *[str(GONE)] * 4])),
     ],
@@ -77,6 +77,5 @@ def test_of_jobs_stopped_together_each_has_its_own_truth() -> None:
 def test_a_running_attempt_that_is_out_of_reach_is_told_as_such() -> None:
     running = SilentAttempt("/ann/a/0:0", "w1", 12, is_wanted=True, fenced_in_seconds=600)
     assert str(running) == (
-        "attempt 0 of /ann/a/0 on worker w1 (silent for 12 s) may still run; by its fence it has ended in 600 s at the "
-        "latest"
+        "attempt 0 of /ann/a/0 on worker w1 (silent for 12 s) may still run; its fence ends it in 600 s at the latest"
     )

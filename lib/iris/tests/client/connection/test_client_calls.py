@@ -81,8 +81,11 @@ def test_questions_about_the_cluster() -> None:
     ("ask", "error"),
     [
         (lambda made: made.list_jobs(limit=-1), "limit"),
-        (lambda made: made.list_jobs(state="running"), "'running' is none; give one of JobState: PENDING, BUILDING"),
-        (lambda made: made.list_jobs(state=0), "state of jobs: 0 is none"),
+        (
+            lambda made: made.list_jobs(state="running"),
+            "'running' is unknown; give one of JobState: PENDING, BUILDING",
+        ),
+        (lambda made: made.list_jobs(state=0), "state of jobs: 0 is unknown"),
         (lambda made: made.query("SELECT 1", -1), "max_rows"),
         (lambda made: made.wait_jobs("/ann/a"), "^jobs must be a list of jobs or ids, not '/ann/a'$"),
         (lambda made: made.wait_jobs(5), "^jobs must be a list of jobs or ids, not 5$"),

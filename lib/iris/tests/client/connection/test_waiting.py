@@ -132,5 +132,7 @@ def test_those_that_live_are_named_as_far_as_there_is_room(count: int, words: st
 def test_of_a_job_that_is_over_the_attempt_that_may_live_is_waited_for_and_told() -> None:
     cluster = Cluster(({}, False), ({}, False))
     cluster.states = {"/a/1": SUCCEEDED}
-    with pytest.raises(DeadlineExceeded, match=r"/a/1 is succeeded, and an attempt of it may live, out of reach"):
+    with pytest.raises(
+        DeadlineExceeded, match=r"/a/1 is succeeded, but an attempt may still run on an unreachable host"
+    ):
         wait(cluster, "/a/1", timeout=40)

@@ -121,7 +121,7 @@ GONE, CLOSED, BROKEN = FileNotFoundError(2, "No such file"), PermissionError(13,
     [
         (GONE, False, (Conflict, "empty changed while the workspace was packed"), ()),
         (GONE, True, None, ()),
-        (CLOSED, False, None, ("empty cannot be read: denied; it is left out",)),
+        (CLOSED, False, None, ("empty cannot be read: denied; skipping it",)),
         (BROKEN, False, (InvalidRequest, "empty of the workspace cannot be read: I/O error"), ()),
     ],
     ids=["vanishes", "vanishes from a copy", "may not be read", "broken disk"],

@@ -74,7 +74,7 @@ def test_which_environment_is_used_is_told_once_although_commands_and_callables_
     workspace = make(root)
     for is_callable in (False, True, False, True):
         workspace.runtime(is_callable=is_callable, working_dir=None, extras=())
-    asked = f"with Python 3.1, as {root / '.python-version'} says: yours is"
+    asked = f"with Python 3.1, as {root / '.python-version'} requires: yours is"
     counts = [sum(words in line for line in told) for words in ("using your environment", asked)]
     assert counts == [1, bool(version)]
 

@@ -179,7 +179,7 @@ def test_many_warnings_are_summed_up(cluster: Cluster, pack: Pack, root: Path, c
     warned: list[str] = []
     cluster.warnings = tuple(f"file {number}" for number in range(count))
     pack(warned.append).send(Project(root))
-    assert warned == [*cluster.warnings[:20], *(f"{words} are left out for such reasons" for words in more)]
+    assert warned == [*cluster.warnings[:20], *(f"{words} were skipped for such reasons" for words in more)]
 
 
 @pytest.mark.parametrize("conflicts", [0, 2])

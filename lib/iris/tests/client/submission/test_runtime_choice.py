@@ -52,7 +52,7 @@ def test_the_python_of_a_command_and_the_file_that_asks_for_another_than_the_sub
     for here in (HERE, ELSEWHERE):
         runtime, told = choose_runtime(project(**fields), here, is_callable=False)
         assert runtime.python == python
-        assert told == (f"Python {python}, as {origin} says: yours is 3.12.1" if origin else "")
+        assert told == (f"Python {python}, as {origin} requires: yours is 3.12.1" if origin else "")
 
 
 def test_a_callable_runs_on_the_python_that_pickled_it() -> None:
@@ -75,14 +75,14 @@ def test_without_packages_the_local_cluster_uses_the_submitters_environment() ->
     assert told.startswith("no uv.lock, pyproject.toml or requirements.txt: using your environment /own")
     runtime, told = choose_runtime(project(PackageSource.NONE, python_version="3.13"), HERE, is_callable=False)
     assert runtime == TaskRuntime(python="3.13", packages=PackageSource.NONE, interpreter="/own/python")
-    assert told == "without packages and with Python 3.13, as /ws/.python-version says: yours is 3.12.1"
+    assert told == "without packages and with Python 3.13, as /ws/.python-version requires: yours is 3.12.1"
 
 
 def test_elsewhere_a_workspace_must_say_its_packages_and_no_workspace_gets_a_bare_python() -> None:
     assert choose_runtime(None, ELSEWHERE, is_callable=False) == (
         TaskRuntime(python="3.12", packages=PackageSource.NONE), "",
     )  # fmt: skip
-    with pytest.raises(InvalidRequest, match=r"the workspace /ws does not say which packages its jobs need.*/shell$"):
+    with pytest.raises(InvalidRequest, match=r"the workspace /ws does not list the packages of its jobs.*/shell$"):
         choose_runtime(project(PackageSource.NONE), ELSEWHERE, is_callable=False)
 
 

@@ -285,7 +285,7 @@ def test_a_callable_is_pickled_and_a_pickle_left_as_it_is() -> None:
         ({"constraints": [Constraint("zone", ConstraintOp.EQ, ("a", "b"))]}, "has 2 values; EQ takes one value"),
         ({"priority_band": "urgent"}, "'urgent' is not one of production, interactive, batch"),
         ({"entrypoint": Entrypoint.from_callable(len, threading.Lock())}, "cannot be sent to another process"),
-        ({"soft_limits": True, "cpu_quota": True}, "soft_limits and cpu_quota are both set: give one"),
+        ({"soft_limits": True, "cpu_quota": True}, "soft_limits and cpu_quota are both set: set only one"),
         ({"existing": "keep"}, r"existing 'keep' is not one of fail, adopt, replace"),
     ],
 )
@@ -319,7 +319,9 @@ def test_lists_of_a_plan_may_be_read_once_only(cluster: Any) -> None:
 def test_adopting_and_replacing_contradict_each_other() -> None:
     assert chosen_policy("fail", adopt=True) is chosen_policy("adopt", adopt=True) is ExistingJobPolicy.ADOPT
     assert chosen_policy("replace", adopt=False) is ExistingJobPolicy.REPLACE
-    with pytest.raises(InvalidRequest, match="existing 'replace' and adopt_existing contradict each other; give one"):
+    with pytest.raises(
+        InvalidRequest, match="existing 'replace' and adopt_existing contradict each other; give only one"
+    ):
         chosen_policy(ExistingJobPolicy.REPLACE, adopt=True)
     with pytest.raises(InvalidRequest, match=r"^adopt_existing must be True or False, not 'no'$"):
         chosen_policy("fail", adopt="no")  # type: ignore[arg-type]

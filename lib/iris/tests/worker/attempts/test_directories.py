@@ -76,7 +76,7 @@ def test_it_begins_where_it_was_submitted_from(make: Make, mode: IsolationMode) 
     assert (prepared == bench.prepared) == (mode is not IsolationMode.COPY)
     assert prepared.bundle_dir is not None
     assert bench.directories.make(NAME, prepared, "src") == f"{prepared.bundle_dir}/src"
-    with pytest.raises(StartFailed, match=r"the working directory 'src/a\.py' is a file of the workspace"):
+    with pytest.raises(StartFailed, match=r"the working directory 'src/a\.py' is a file in the workspace"):
         bench.directories.make("/u/job/1:0", prepared, "src/a.py")
     with pytest.raises(StartFailed, match=r"'src/a\.py/deeper' is a file"):
         bench.directories.make("/u/job/2:0", prepared, "src/a.py/deeper")
@@ -120,7 +120,9 @@ def test_a_place_that_is_made_behind_a_link_of_the_bundle_is_the_attempts_own(ma
 def test_no_place_is_made_outside_of_the_bundle(make: Make, mode: IsolationMode, tmp_path: Path) -> None:
     bench = make(mode)
     (bench.bundle / "link").symlink_to(tmp_path)
-    with pytest.raises(StartFailed, match=r"the working directory .*/new is not there, and not in the workspace"):
+    with pytest.raises(
+        StartFailed, match=r"the working directory .*/new does not exist on the host or in the workspace"
+    ):
         bench.directories.make(NAME, bench.copied(), "link/new")
     assert not (tmp_path / "new").exists()
 

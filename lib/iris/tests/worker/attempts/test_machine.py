@@ -162,5 +162,5 @@ def test_each_event_can_happen_in_some_phases_only(phase: AttemptPhase, name: st
     if name in POSSIBLE[phase]:
         advance(after, EVENTS[name])
     else:
-        with pytest.raises(IllegalEvent, match=f"cannot happen to an attempt that is {phase.value}"):
+        with pytest.raises(IllegalEvent, match=f"is not possible for an attempt in phase {phase.value}"):
             advance(after, EVENTS[name])

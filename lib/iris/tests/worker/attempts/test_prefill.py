@@ -79,7 +79,7 @@ async def test_after_a_fault_of_the_host_all_go_back(fault: FailureKind) -> None
     attempts = bench.add(0, 1)
     after = replace(DONE, task_state=TaskState.WORKER_FAILED, failure=fault)
     assert bench.queue.follow(bench.attempt(9, 5, after)) is None
-    why = "handed back, not begun: /u/j/9:0 failed by a fault of the host"
+    why = "handed back before its start: /u/j/9:0 failed because of the host"
     assert bench.told == [("0", why), ("1", why)]
     assert (len(bench.queue), bench.queue.first()) == (0, None)
     assert not any(attempt.is_prefilled for attempt in attempts)
@@ -102,7 +102,7 @@ async def test_those_whose_turn_does_not_come_go_back_and_later_ones_wait_on(mon
     bench = Bench(0.02)
     bench.add(0, 1)
     bench.queue.remove(bench.queue.first())  # type: ignore[arg-type]
-    assert await bench.next() == ("1", "handed back, not begun: its turn did not come within 0.02 s")
+    assert await bench.next() == ("1", "handed back before its start: it waited 0.02 s in the queue")
     assert len(bench.queue) == 0
     bench.add(2)
     assert (await bench.next())[0] == "2", "it is looked again for those that come later"

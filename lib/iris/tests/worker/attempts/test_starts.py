@@ -44,7 +44,7 @@ async def test_who_is_short_of_ports_waits_for_an_end_and_is_not_the_hosts_fault
     names = [bench.ask(index) for index in range(1, 4)]
     await settle()
     assert list(bench.runtime.commands) == ["/u/job/0:0"]
-    words = "no port is free; it waits for the end of another attempt there"
+    words = "no port is free; waiting for another attempt on this worker to end"
     assert {item.waits_for for item in bench.said() if item.attempt_id in names} == {words}
     bench.ports.released.clear()
     bench.stop(names[2])

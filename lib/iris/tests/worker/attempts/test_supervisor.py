@@ -86,7 +86,7 @@ async def test_a_tasks_own_words_and_exception_go_with_a_failure_and_its_value_w
     (await bench.run(2, launch=called)).listener.on_exit(Exit(0, 0))
     ended = bench.said()[-1]
     assert (ended.state, ended.failure) == (TaskState.FAILED, FailureKind.USER)
-    assert ended.error == "its process ended with exit code 0 before its function returned"
+    assert ended.error == "the process exited with code 0 before its function returned"
 
 
 async def test_the_end_of_one_that_returned_much_is_told_when_that_is_there(bench: Bench) -> None:
@@ -203,7 +203,7 @@ class TestStops:
         assert bench.preparer.closed
         found = {item.attempt_id: (item.state, item.failure, item.error) for item in bench.said()}
         end = (TaskState.WORKER_FAILED, FailureKind.PREEMPTED, "the host is taken")
-        back = (TaskState.PENDING, FailureKind.UNSPECIFIED, "handed back, not begun: the host is taken")
+        back = (TaskState.PENDING, FailureKind.UNSPECIFIED, "handed back before its start: the host is taken")
         assert found == {"/u/job/0:0": end, late: end, prefilled: back}
         assert list(bench.runtime.commands) == ["/u/job/0:0"]
 
@@ -262,7 +262,7 @@ class TestPreparing:
         bench.ask(launch=replace(BUNDLE, runtime=TaskRuntime(working_dir="notes")))
         ended, (record,) = await bench.failure()
         assert (ended.state, ended.failure) == (TaskState.FAILED, FailureKind.START)
-        assert record.data.decode() == ended.error == "the working directory 'notes' is a file of the workspace"
+        assert record.data.decode() == ended.error == "the working directory 'notes' is a file in the workspace"
         assert bench.runtime.commands == {}
 
 

@@ -155,8 +155,8 @@ async def test_it_says_who_it_is_and_goes_on_from_what_the_controller_has(bench:
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        (grpc.aio.EOF, Unavailable, "the controller ended the session before it began: going down"),
-        (GOODBYE, Conflict, "answered Hello with something else than Welcome"),
+        (grpc.aio.EOF, Unavailable, "the controller refused the session: going down"),
+        (GOODBYE, Conflict, "did not answer Hello with Welcome"),
         (welcome(protocol_version=PROTOCOL_VERSION + 2), Incompatible, "this worker speaks protocol version"),
         (asyncio.InvalidStateError("RPC already finished."), Unavailable, "the session ended: RPC already finished."),
     ],
@@ -333,8 +333,11 @@ class TestAgents:
         assert [chunk async for chunk in agents.agent.fetch(["d"])] == [("d", 0, b"data", True)]
         await agents.agent.close()
         assert agents.links[1].closed
-        told = [record.getMessage() for record in caplog.records if "no session" in record.getMessage()]
-        assert told == ["no session with the controller: away", "no session with the controller: gone"]
+        told = [record.getMessage() for record in caplog.records if "open a session" in record.getMessage()]
+        assert told == [
+            "cannot open a session with the controller: away",
+            "cannot open a session with the controller: gone",
+        ]
 
     async def test_after_a_session_it_comes_again_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """However long it has waited before: many controllers are away for a moment only."""

@@ -73,7 +73,7 @@ class TestServing:
     def test_it_ends_when_it_was_alone_for_its_time(self, caplog: pytest.LogCaptureFixture, linger_s: float) -> None:
         caplog.set_level("INFO")
         assert Played().play(linger_s=linger_s) == [linger_s, *TURN], "to the last moment"
-        assert "no worker came and nothing runs" in caplog.text
+        assert "no worker connected and no task is running" in caplog.text
 
     def test_its_time_begins_anew_when_the_worker_has_left_and_nothing_runs(self) -> None:
         leaves, adopts, ends = {"has_worker": False}, {"now": 116.0, "live_count": 1}, {"live_count": 0}
@@ -91,7 +91,7 @@ class TestServing:
     def test_a_defect_is_logged_and_costs_no_attempt(self, caplog: pytest.LogCaptureFixture) -> None:
         calls = Played(has_worker=True).play({"error": KeyError("a defect")}, {"finishing": True})
         assert calls == [None, ("sleep", 0.5), None, *TURN]
-        assert "a defect of the guardian" in caplog.text
+        assert "a bug in the guardian" in caplog.text
 
 
 NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

@@ -79,7 +79,7 @@ async def test_it_says_who_it_is_and_takes_what_comes_with_the_answer(bench: Ben
 
 async def test_one_of_another_version_is_not_asked_again(bench: Bench) -> None:
     await bench.listen([encode({"refused": "too old", "version": 9})])
-    with pytest.raises(Conflict, match="cannot be used: too old; end it or use the release it is of"):
+    with pytest.raises(Conflict, match="incompatible: too old; stop it, or start the worker with its release"):
         await bench.attach()
     await bench.is_silent.wait()
     assert len(bench.heard) == 1
@@ -89,7 +89,7 @@ async def test_one_of_another_version_is_not_asked_again(bench: Bench) -> None:
     ("answer", "why"),
     [
         (encode({"refused": "process 7 is its worker"}), "process 7 is its worker"),
-        (encode({"welcome": 1}), "the guardian did not begin with hello"),
+        (encode({"welcome": 1}), "the guardian's first message was not a hello"),
         (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
     ],
 )
@@ -98,13 +98,13 @@ async def test_one_that_does_not_take_it_now_is_let_go_and_asked_again(bench: Be
     assert (await bench.attach()).guardian_id == "g1"
     assert [heard[1:] for heard in bench.heard] == [[END], []], "what it does not use it does not keep"
     bench.answers = [[answer]] * 1000
-    with pytest.raises(Unavailable, match=f"does not take this worker: {why}"):
+    with pytest.raises(Unavailable, match=f"does not accept this worker: {why}"):
         await bench.attach(patience_s=0.06)
 
 
 async def test_one_that_is_suspended_does_not_answer(bench: Bench) -> None:
     await bench.listen([])
-    with pytest.raises(Unavailable, match="does not take this worker: it does not answer"):
+    with pytest.raises(Unavailable, match="does not accept this worker: it does not answer"):
         await bench.attach(patience_s=0.06)
 
 

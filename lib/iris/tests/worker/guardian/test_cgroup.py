@@ -107,7 +107,7 @@ def test_a_guardian_that_begins_ends_the_group_and_the_processes_that_were_left(
     assert (path / "cgroup.kill").read_text() == "1\n"
     assert removed == [path], "the empty group goes, too"
     assert not (work / "guardian.cgroup").exists()
-    assert "killed 2 processes that a former guardian left behind: [4711, 4712]" in caplog.text
+    assert "killed 2 leftover processes of an earlier guardian: [4711, 4712]" in caplog.text
     caplog.clear()
     left.clear()
     leftovers.end_leftovers(work)

@@ -195,7 +195,7 @@ class TestTheEnd:
         assert bench.client.lost.done()
         bench.client.contact(1)
         assert await bench.asked() == []
-        assert "the guardian (process 5) is gone: it was killed" in caplog.text
+        assert "the guardian (process 5) died: it was killed" in caplog.text
 
     async def test_one_that_is_left_or_ended_on_purpose_is_no_trouble(self, caplog: pytest.LogCaptureFixture) -> None:
         left, ended = Bench(), Bench()

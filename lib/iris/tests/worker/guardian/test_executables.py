@@ -37,7 +37,7 @@ def test_a_name_is_looked_for_in_the_tasks_path_and_a_path_in_its_directory(plac
     ("command", "words", "code"),
     [
         ("", r"the command is empty: argv\[0\] must name a program", NOT_EXECUTABLE),
-        ("./none", r"command './none' not found: there is no file .*/work/\./none", NOT_FOUND),
+        ("./none", r"command './none' not found: .*/work/\./none does not exist", NOT_FOUND),
         ("./data", r"command './data' cannot be started: .*/work/\./data is not an executable file", NOT_EXECUTABLE),
         ("../work", r"cannot be started: .*/work/\.\./work is not an executable file", NOT_EXECUTABLE),
         ("none", r"command 'none' not found; looked in PATH=/a:/b$", NOT_FOUND),

@@ -273,9 +273,13 @@ class TestStops:
         bench.ask("late")
         bench.guardian.start_some()
         assert list(bench.runtime.processes) == ["a"]
-        never = "it was stopped before it started"
+        never = "stopped before its start"
         assert bench.refused() == [
-            *(["stopped", "stopped", never], ["waits", "stopped", never], ["late", "stopped", "the guardian is ending"])
+            *(
+                ["stopped", "stopped", never],
+                ["waits", "stopped", never],
+                ["late", "stopped", "the guardian is exiting"],
+            )
         ]
         assert bench.guardian.held()[1]["note"] == {"why": "enough"}
 
@@ -353,7 +357,7 @@ class TestWhatIsHeld:
 
 
 FENCED = {"fence_ms": 10_000}
-NO_CONTACT = "there was no contact with the controller for 10 s (its fence); it ends before another may begin"
+NO_CONTACT = "no contact with the controller for 10 s (its fence): killed before another attempt may start"
 
 
 class TestTheFence:
@@ -526,7 +530,7 @@ class TestProcess:
         await over.end
         first.close()
         if versions_apart:
-            with pytest.raises(Conflict, match="the guardian cannot be used: it speaks version"):
+            with pytest.raises(Conflict, match="the guardian is incompatible: the worker uses protocol version"):
                 await place.attach()
             assert not is_gone(await seen.pid), "nothing is killed"
             return

@@ -342,10 +342,10 @@ class TestViews:
 
     def test_the_way_back_is_taken_and_a_refused_view_is_the_hosts_failure(self, played: Runtime, notes: Notes) -> None:
         before = descriptors()
-        with pytest.raises(StartFailed, match="there is no file"):
+        with pytest.raises(StartFailed, match=r"/.* does not exist"):
             played.start("/no/such", mounts=MOUNTS)
-        notes.view_error = ViewFailed(errno.EPERM, "the host cannot show the task its files")
-        with pytest.raises(StartFailed, match=r"^the host cannot show the task its files$") as failed:
+        notes.view_error = ViewFailed(errno.EPERM, "the host cannot mount the task's files")
+        with pytest.raises(StartFailed, match=r"^the host cannot mount the task's files$") as failed:
             played.start("true", mounts=MOUNTS)
         assert failed.value.why is StartFailure.HOST
         assert notes.named("enter", "leave", "forget", "add_own") == ["enter", "leave", "forget"] * 2
@@ -407,7 +407,7 @@ class TestFailures:
         notes.clean_after = 1000
         played.run("true")
         assert len(notes.named("sweep")) == 7
-        assert "some descendants do not die; reporting the end without them" in caplog.text
+        assert "some descendants cannot be killed; reporting the end without them" in caplog.text
 
 
 def test_after_its_end_a_call_does_nothing(played: Runtime, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ def test_one_that_does_not_begin_with_hello_is_hung_up_on(bench: Bench, first: A
 def test_there_is_one_worker_until_it_is_gone_and_none_of_another_version_or_at_the_end(bench: Bench) -> None:
     (refused, end) = bench.peer().hello(version=VERSION + 1).hear()
     assert refused["version"] == VERSION
-    assert f"it speaks version {VERSION + 1} of the protocol, this one {VERSION}" in refused["refused"]
+    assert f"the worker uses protocol version {VERSION + 1}, the guardian {VERSION}" in refused["refused"]
     assert (end, bench.server.has_worker) == (None, False)
     first = bench.peer().hello()
     assert bench.peer().hello().hear() == [{"refused": f"process {os.getpid()} is its worker"}, None]
@@ -179,7 +179,7 @@ def test_there_is_one_worker_until_it_is_gone_and_none_of_another_version_or_at_
     assert bench.peer().hello().hear()[0]["hello"]["held"] == [{"id": "a"}]
     assert (bench.guardian.left, bench.server.has_worker) == (1, True)
     bench.guardian.finishing = True
-    assert bench.peer().hello().hear() == [{"refused": "it is ending"}, None]
+    assert bench.peer().hello().hear() == [{"refused": "it is exiting"}, None]
 
 
 def test_a_worker_whose_end_was_not_read_yet_makes_room_after_its_last_requests(bench: Bench) -> None:

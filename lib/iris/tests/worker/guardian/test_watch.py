@@ -54,5 +54,5 @@ def test_without_groups_all_is_measured_by_proc_and_who_named_no_memory_is_told_
     assert told
     assert (attempt.usage.cpu_ms, attempt.usage.memory_bytes, attempt.usage.processes) == (55, 8192, 3)
     assert len(lines) == words
-    assert all("`limits: {unstated: enforce}` would have ended it" in line for line in lines)
+    assert all("`limits: {unstated: enforce}` would have killed it" in line for line in lines)
     assert attempt.breach is None

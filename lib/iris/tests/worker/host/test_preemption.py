@@ -71,7 +71,7 @@ class TestHowItIsAsked:
         silent = OSError("nobody is there")
         self.answers = [*[(0, silent)] * 9, (0, "FALSE"), (0, silent), (2, "FALSE"), (0, "TRUE")]
         self.host.wait_until_preempted()
-        assert caplog.text.count("whether this host is preempted is not known: nobody is there") == 2
+        assert caplog.text.count("cannot determine whether this host is being preempted: nobody is there") == 2
         first, *later = self.slept
         assert first < 0.1
         assert 5 < later[7] < 11

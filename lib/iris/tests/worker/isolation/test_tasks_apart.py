@@ -82,7 +82,7 @@ async def test_what_a_task_writes_stays_its_own(
     open_path: Path, workspace_files: dict[str, str | bytes], mode: IsolationMode, as_root: bool
 ) -> None:
     async with worker_place(open_path, as_root, isolation=mode) as here:
-        assert f"tasks are isolated by {mode}" in here.guardian_log()
+        assert f"isolation between tasks: {mode}" in here.guardian_log()
         bundle = here.controller.add_bundle({**workspace_files, **FILES})
         before = await here.run("sh", "-c", LOOK, bundle=bundle)
         assert before.splitlines()[:5] == ["1 3 False", "value 1", "not empty", "moved", "mode"]

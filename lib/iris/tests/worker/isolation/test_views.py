@@ -110,7 +110,7 @@ def own(descriptor: object) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
-REACHES = "what a task changes reaches the shared directory"
+REACHES = "a task's changes reach the shared directory"
 UNCHANGED = ("kept", "there", "filled")
 
 
@@ -126,7 +126,7 @@ class TestAbility:
             (("redirect_dir",), (), OVERLAY, "", ("redirect_dir=on': [Errno 22] no redirect_dir",)),
             (("lowerdir",), (), BIND, "", ("no overlay with options '': [Errno 22] no lowerdir",)),
             *(((), (flaw,), BIND, "", (REACHES,)) for flaw in ("shared", "shared file", "shared folder")),
-            *(((), (flaw,), BIND, "", ("what a task changes does not stay changed",)) for flaw in UNCHANGED),
+            *(((), (flaw,), BIND, "", ("a task's changes are lost",)) for flaw in UNCHANGED),
             (("lowerdir", "bind"), (), COPY, "", ("no lowerdir", "no mounts: [Errno 1] no bind")),
             (("lowerdir",), ("writable",), COPY, "", ("no mounts: a read-only mount can be written",)),
         ],
@@ -139,7 +139,7 @@ class TestAbility:
         found = open_views(tmp_path)
         assert found.mode is mode
         assert not found.in_user_namespace
-        assert f"tasks are isolated by {mode}" in caplog.text
+        assert f"isolation between tasks: {mode}" in caplog.text
         assert ("(" in caplog.messages[-1]) == bool(said)
         assert all(reason in caplog.text for reason in said)
         assert not [name for name in os.listdir(tmp_path) if name.startswith(".probe")], "nothing is left of the tries"
@@ -153,7 +153,7 @@ class TestAbility:
         assert "overlay" not in caplog.text
         kernel.calls.clear()
         assert open_views(tmp_path, COPY).mode is COPY
-        assert "tasks are isolated by copy (nothing better is wanted)" in caplog.text
+        assert "isolation between tasks: copy (stronger isolation is not configured)" in caplog.text
         assert kernel.calls == []
         kernel.refused = {"lowerdir", "bind"}
         open_views(tmp_path)
@@ -219,7 +219,7 @@ class TestViews:
     def test_a_namespace_is_made_and_left(self, kernel: Kernel, opened: views.TaskViews, is_refused: bool) -> None:
         if is_refused:
             kernel.refused = {"bind"}
-            with pytest.raises(ViewFailed, match="the host cannot show the task its files: no bind") as failed:
+            with pytest.raises(ViewFailed, match="the host cannot mount the task's files: no bind") as failed:
                 opened.namespace([Mount("/env", "/env")])
             assert failed.value.errno == errno.EPERM
         else:

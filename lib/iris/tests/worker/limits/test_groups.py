@@ -68,7 +68,7 @@ def test_a_group_that_cannot_be_made_or_entered_is_the_hosts_failure(fake: Fake,
     (fake.root / str(int(group.name) + 1)).write_text("in the way")
     assert int(fake.groups.take(LIMITS).name) == int(group.name) + 2, "that name is taken"
     fake.root.rename(tmp_path / "gone")
-    with pytest.raises(GroupsFailed, match="cannot make its control group"):
+    with pytest.raises(GroupsFailed, match="cannot create its control group"):
         fake.groups.take(LIMITS)
 
 

@@ -62,7 +62,7 @@ async def run_python(here: WorkerPlace, code: str, *, timeout_s: float = 60, **l
 
 def has_groups(here: WorkerPlace, what: str) -> bool:
     """Whether the kernel holds tasks to this limit here."""
-    is_soft = f"{what} of tasks is limited softly" in here.guardian_log()
+    is_soft = f"soft limit on {what} of tasks" in here.guardian_log()
     return not is_soft and (here.work_dir / "guardian.groups").exists()
 
 
@@ -138,7 +138,7 @@ while True:
     assert end.usage.memory_peak_bytes > 32 * MIB
     notes = [record.data for record in here.controller.records(attempt) if record.note]
     assert any(b"out of memory" in note for note in notes), "the log says so, too"
-    assert any(b"limits are soft here" in note for note in notes) is not has_groups(here, "memory")
+    assert any(b"soft limits: memory" in note for note in notes) is not has_groups(here, "memory")
 
 
 OUT_OF_DISK = ("out of disk: limit 20 MiB (--disk), used ", "in its working directory and TMPDIR")
@@ -191,7 +191,7 @@ sys.exit(7)
     end = await run_python(here, code)
     failed(end, f"too many processes: limit {MAX_PROCESSES}")
     if has_groups(here, "processes"):
-        failed(end, "it could start no more; exit code 7")
+        failed(end, "the kernel refused further processes", "exit code 7")
 
 
 async def writes_a_gigabyte_on_one_line(here: WorkerPlace) -> None:
@@ -232,7 +232,7 @@ def test_an_ordinary_user_with_a_group_of_its_own_has_limits_that_the_kernel_hol
         assert has_groups(here, "processes")
         # At once, which no look every second would hold up.
         end = await run_python(here, "held = bytearray(b'x') * (256 << 20)", memory=64 * MIB)
-        failed(end, "out of memory: limit 64 MiB (--memory)", "the kernel killed a process of it")
+        failed(end, "out of memory: limit 64 MiB (--memory)", "the kernel killed one of its processes")
         assert end.failure == FailureKind.OOM
 
     play(AUTO, User.OWNER, scenario)

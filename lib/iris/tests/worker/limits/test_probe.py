@@ -60,7 +60,7 @@ def test_a_host_without_groups(tmp_path: Path, work: Path) -> None:
     assert ability.groups is None
     assert ability.why_soft("memory") == "no control groups are mounted"
     ability = open_limits(work, LimitsMode.AUTO, files=HostFiles(tmp_path / "none", tmp_path / "none", ()))
-    assert "does not say what control groups it has" in ability.why_soft("memory")
+    assert "does not list its control groups" in ability.why_soft("memory")
     assert ability.processes > 0
 
 

@@ -20,6 +20,7 @@ from iris.worker.limits.sampling import (
 ALL = frozenset({"memory", "pids", "cpu", "cpuacct"})
 MIB = 1 << 20
 OOM = "out of memory"
+KILLED = "the kernel killed one of its processes"
 
 
 class TestUsage:
@@ -58,11 +59,12 @@ class TestBreaches:
         assert soft_breach(self.LIMITS, usage, ALL) is None
         at_most = Usage(memory_bytes=10 * MIB, processes=5, disk_bytes=20 * MIB)
         assert soft_breach(self.LIMITS, at_most, frozenset()) is None
-        memory = "out of memory: limit 10 MiB (--memory), used 11 MiB; it was ended"
+        memory = "out of memory: limit 10 MiB (--memory), used 11 MiB; the attempt was killed"
         assert soft_breach(self.LIMITS, usage, frozenset({"pids"})) == Breach("memory", memory)
-        processes = "too many processes: limit 5, seen 6; it was ended"
+        processes = "too many processes: limit 5, used 6; the attempt was killed"
         assert soft_breach(self.LIMITS, usage, frozenset({"memory"})) == Breach("processes", processes)
-        disk = "out of disk: limit 20 MiB (--disk), used 21 MiB in its working directory and TMPDIR; it was ended"
+        where = "in its working directory and TMPDIR"
+        disk = f"out of disk: limit 20 MiB (--disk), used 21 MiB {where}; the attempt was killed"
         assert soft_breach(self.LIMITS, Usage(disk_bytes=21 * MIB), ALL) == Breach("disk", disk)
 
     def test_without_limits_nothing_is_too_much(self) -> None:
@@ -73,16 +75,16 @@ class TestBreaches:
         [
             (
                 LIMITS, GroupReading(oom_kills=2, refused=1), 9 * MIB,
-                Breach("memory", f"{OOM}: limit 10 MiB (--memory), peak 9 MiB; the kernel killed 2 processes of it"),
+                Breach("memory", f"{OOM}: limit 10 MiB (--memory), peak 9 MiB; the kernel killed 2 of its processes"),
             ),
             (
                 LIMITS, GroupReading(refused=4), 0,
-                Breach("processes", "too many processes: limit 5; 4 times it could start no more"),
+                Breach("processes", "too many processes: limit 5; the kernel refused further processes 4 times"),
             ),
             (LIMITS, GroupReading(cpu_ms=10**9), 10**12, None),
             (
                 LimitRequest(), GroupReading(oom_kills=1), MIB,
-                Breach("memory", f"{OOM}: the host had none left and the kernel killed a process of it; peak 1 MiB"),
+                Breach("memory", f"{OOM}: the host's memory was full, and {KILLED}; peak 1 MiB"),
             ),
         ],
     )  # fmt: skip

@@ -81,11 +81,11 @@ async def test_a_blob_is_fetched_once_by_however_many_and_looked_at_before_it_is
         ),
         (lambda chunks: [], FailureKind.START, "the controller sent nothing for blob "),
         (lambda chunks: chunks[:1], FailureKind.START, "the controller sent nothing for blob "),
-        (lambda chunks: chunks[1:], FailureKind.START, "chunk of .* at 5 came while .* at 0 was expected"),
-        (lambda chunks: [("x", 0, b"", True)], FailureKind.START, "sent blob x, which was not asked for"),
-        (lambda chunks: [chunks[0], ("x", 5, b"", True)], FailureKind.START, "chunk of x at 5 came while"),
+        (lambda chunks: chunks[1:], FailureKind.START, "chunk of .* at 5 came instead of .* at 0"),
+        (lambda chunks: [("x", 0, b"", True)], FailureKind.START, "sent blob x, which was not requested"),
+        (lambda chunks: [chunks[0], ("x", 5, b"", True)], FailureKind.START, "chunk of x at 5 came instead of"),
         (lambda chunks: Unavailable("nobody answers"), FailureKind.PREEMPTED, "cannot be fetched: nobody answers"),
-        (lambda chunks: OSError(28, "No space"), FailureKind.WORKER, "cannot be stored here: .*No space"),
+        (lambda chunks: OSError(28, "No space"), FailureKind.WORKER, "cannot be stored on the worker: .*No space"),
     ],
 )
 async def test_what_comes_wrong_leaves_nothing_and_says_whose_fault_it_is(
@@ -113,7 +113,7 @@ async def test_one_that_cannot_be_read_here_is_the_hosts_failure(bench: Bench, m
     monkeypatch.setattr(bundle_module, "signature", unreadable)
     kind, text = await failure(bench.store.blob(digest))
     assert kind is FailureKind.WORKER
-    assert text == f"blob {digest} cannot be read here: [Errno 5] Input/output error"
+    assert text == f"blob {digest} cannot be read on the worker: [Errno 5] Input/output error"
 
 
 def damaged(chunks: list[Chunk]) -> list[Chunk]:

@@ -142,7 +142,7 @@ async def test_what_was_right_stays_and_a_few_changes_are_named(bench: Bench, ca
     (bench.tree / "a.txt").write_text("HACKED")
     await bench.worker().bundle(bench.digest)
     assert (bench.tree / "pkg/m.py").stat() == kept, "attempts that run have it open"
-    assert "was changed on this host: ['a.txt']; it is made as it was sent" in caplog.text
+    assert "was changed on this host: ['a.txt']; restoring the original" in caplog.text
     await bench.worker().bundle(bench.digest)
     for name in ("a.txt", "empty", "run.sh", "pkg/m.py"):
         (bench.tree / name).write_text("HACKED")
@@ -150,7 +150,7 @@ async def test_what_was_right_stays_and_a_few_changes_are_named(bench: Bench, ca
     await bench.worker().bundle(bench.digest)
     assert bench.is_as_sent()
     assert "'stray'" in caplog.text
-    assert "] and 2 more; it is made as it was sent" in caplog.text
+    assert "] and 2 more; restoring the original" in caplog.text
 
 
 async def test_between_two_looks_nothing_is_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

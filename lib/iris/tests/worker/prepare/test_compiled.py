@@ -69,7 +69,7 @@ async def test_the_second_start_has_it_compiled_and_later_ones_and_workers_get_i
     assert len(bench.tools.asked) == 1
 
 
-@pytest.mark.parametrize("answer", [(False, "no space"), StartFailed("the guardian is ending")])
+@pytest.mark.parametrize("answer", [(False, "no space"), StartFailed("the guardian is exiting")])
 async def test_without_it_tasks_start_all_the_same(
     bench: Bench, answer: tuple[bool, str] | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:

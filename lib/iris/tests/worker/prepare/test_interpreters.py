@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_passed_over_and_named(tools: Tools) -> None:
         find(tools, "3.98", hint)
     assert refused.value.kind is FailureKind.ENVIRONMENT
     own = ".".join(map(str, sys.version_info[:3]))
-    assert str(refused.value).startswith("the job needs Python 3.98, and this worker has ")
+    assert str(refused.value).startswith("the job needs Python 3.98, but this worker has only ")
     for version in (own, "3.97.1", "3.96.5"):
         assert version in str(refused.value)
     assert "`uv python install 3.98`), or ask for another: a workspace does by its .python" in str(refused.value)

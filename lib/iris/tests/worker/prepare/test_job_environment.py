@@ -121,7 +121,7 @@ def test_what_a_job_asks_for_and_does_not_have_is_refused(bench: Bench) -> None:
         assert told == "the job's workspace has no pyproject.toml with a uv.lock"
     extras = replace(PLAIN, extras=("gpu", "tpu"))
     for packages in (PackageSource.UNSPECIFIED, PackageSource.SUBMITTER, PackageSource.REQUIREMENTS):
-        assert bench.refused(extras, without, packages=packages).startswith("extras gpu, tpu were asked for, but")
+        assert bench.refused(extras, without, packages=packages).startswith("extras gpu, tpu were requested, but")
 
 
 def test_requirements_of_the_projects_folder_or_nothing_but_packages_are_installed(bench: Bench) -> None:

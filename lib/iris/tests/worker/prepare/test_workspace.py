@@ -72,10 +72,13 @@ class TestReading:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[project.scripts]\n'../../../etc/cron.hourly/x' = 'a:b'", "'../../../etc/cron.hourly/x' can be no name"),
-        ("[project.entry-points.console_scripts]\n'/etc/x' = 'a:b'", "'/etc/x' can be no name"),
-        ("name = '../../x'", "'../../x' can be no name"),
-        ("version = '1/../../../x'", "'1/../../../x' can be no name, version or script"),
+        (
+            "[project.scripts]\n'../../../etc/cron.hourly/x' = 'a:b'",
+            "'../../../etc/cron.hourly/x' is not valid as a name",
+        ),
+        ("[project.entry-points.console_scripts]\n'/etc/x' = 'a:b'", "'/etc/x' is not valid as a name"),
+        ("name = '../../x'", "'../../x' is not valid as a name"),
+        ("version = '1/../../../x'", "'1/../../../x' is not valid as a name, version or script"),
         ("[tool.uv.workspace]\nmembers = ['a/../../*/bundles/*']", "member 'a/../../*/bundles/*' leads out"),
         ("[tool.uv.workspace]\nmembers = ['/root/*']", "member '/root/*' leads out of the job's files"),
     ],

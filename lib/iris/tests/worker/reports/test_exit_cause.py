@@ -32,7 +32,7 @@ def test_the_words_of_drivers_are_a_device_error_and_are_quoted(words: bytes) ->
 
 
 BUSY = b"CUDA error: all CUDA-capable devices are busy or unavailable"
-BY_CODE = "device error: it ended with exit code 86"
+BY_CODE = "device error: the command exited with code 86"
 OOM = "out of memory: the kernel killed it to free memory"
 
 

@@ -64,7 +64,7 @@ def test_a_large_value_is_sent_once_the_controller_is_back(tmp_path: Path) -> No
     [
         (Controller(BudgetExceeded("no room")), 30.0, b"! its worker could not send it: no room\n"),
         (Controller(*[Unavailable("away")] * 9), 0.0, b"! its worker could not send it for 0 s"),
-        (None, 30.0, b"! its worker sends no large values\n"),
+        (None, 30.0, b"! its worker cannot send large values\n"),
     ],
 )
 def test_one_that_is_not_sent(tmp_path: Path, controller: Controller | None, patience_s: float, reason: bytes) -> None:
@@ -77,7 +77,7 @@ def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
     with (tmp_path / "value").open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     controller = Controller()
-    assert b"more than" in send(tmp_path / "value", controller).packed
+    assert b"larger than" in send(tmp_path / "value", controller).packed
     assert not controller.blobs
 
 

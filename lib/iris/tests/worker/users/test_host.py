@@ -36,7 +36,7 @@ def breaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "user": (pwd, "getpwall", lambda: [SimpleNamespace(pw_name="eve", pw_uid=RANGE.last)]),
         "group": (grp, "getgrall", lambda: [SimpleNamespace(gr_name="eves", gr_gid=RANGE.first)]),
         "map": (Path, "read_text", lambda path: "0 100000 65536\n"),
-        "closed": (host, "closed_to", lambda identity, paths: "/root/x: /root is closed to other users"),
+        "closed": (host, "closed_to", lambda identity, paths: "/root/x: /root is not accessible to other users"),
     }
     monkeypatch.setattr(*changes[name])
 
@@ -44,11 +44,11 @@ def breaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("lack", "words"),
     [
-        ("root", "needs a worker that is root"),
-        ("user", "this host has user eve in it; give another range"),
-        ("group", "this host has group eves in it"),
-        ("map", "this container has no such numbers"),
-        ("closed", "cannot reach /root/x: /root is closed to other users. Keep the work directory"),
+        ("root", "needs a worker that runs as root"),
+        ("user", "the range contains user eve of this host; give another range"),
+        ("group", "the range contains group eves of this host"),
+        ("map", "this container does not map these ids"),
+        ("closed", "cannot read /root/x: /root is not accessible to other users. Keep the work directory"),
     ],
 )
 @pytest.mark.usefixtures("fit")
@@ -75,7 +75,9 @@ def test_workers_of_a_host_share_no_uids(tmp_path: Path, monkeypatch: pytest.Mon
         return subprocess.run(argv, capture_output=True, text=True, check=False).stderr
 
     assert Conflict.__name__ in other("1900000109-1900000200")
-    assert "another worker of this host has some of it; give each its own" in other("1900000000-1900000100")
+    assert "another worker on this host uses part of the range; give each worker its own" in other(
+        "1900000000-1900000100"
+    )
     assert other("1900000110-1900000200") == ""
     os.close(held)
     assert other("1900000109-1900000200") == ""
@@ -117,7 +119,7 @@ def test_what_is_closed_to_an_identity_is_named(open_path: Path) -> None:
     assert host.closed_to(identity, [str(open_path / "open" / "file"), str(open_path / "open" / "not yet")]) == ""
     (open_path / "open").chmod(0o700)
     closed = host.closed_to(identity, [str(open_path / "open" / "file")])
-    assert closed == f"{open_path}/open/file: {open_path}/open is closed to other users"
+    assert closed == f"{open_path}/open/file: {open_path}/open is not accessible to other users"
 
 
 @as_root

@@ -46,7 +46,9 @@ def test_a_user_keeps_its_uid_and_no_two_have_one(tmp_path: Path) -> None:
 def test_a_full_range_refuses_the_next_user_and_no_other(tmp_path: Path) -> None:
     users = TaskUsers(tmp_path, UidRange(2000, 2000))
     users.identity("ann")
-    with pytest.raises(NoUid, match="user 'bob' gets no uid on this host: all 1 of --task-users 2000-2000 are other"):
+    with pytest.raises(
+        NoUid, match="user 'bob' gets no uid on this host: all 1 uids of --task-users 2000-2000 belong to other"
+    ):
         users.identity("bob")
     assert users.identity("ann").uid == 2000
     assert json.loads((tmp_path / FILE_NAME).read_text()) == {"ann": 2000}
@@ -67,7 +69,10 @@ def test_what_the_disk_does_not_take_is_given_to_nobody(tmp_path: Path) -> None:
         ('{"ann": "x"}', "is damaged"),
         ("[]", "is damaged"),
         ("{", "is damaged"),
-        ('{"ann": 2000, "bob": 1000}', r"--task-users 2000-2001 leaves out uids .* bob has 1000\): give a range with"),
+        (
+            '{"ann": 2000, "bob": 1000}',
+            r"--task-users 2000-2001 does not contain uids .* bob has 1000\): give a range that contains",
+        ),
     ],
 )
 def test_a_list_that_cannot_be_kept_to_is_refused(tmp_path: Path, content: str, why: str) -> None:

@@ -100,5 +100,5 @@ def test_the_reasons() -> None:
         "unhealthy: the health command failed 3 times in a row, last with no output"
     )
     assert stalled(rules, [7, 8]) == "stalled: no progress for 60 s; the threads of process 7, 8 are in its log"
-    assert "no Python process of it has reported progress" in stalled(rules, [])
+    assert "none of its live Python processes has reported progress" in stalled(rules, [])
     assert not WatchRules().is_on

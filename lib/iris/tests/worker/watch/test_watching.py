@@ -65,7 +65,7 @@ HANGS = {"health_cmd": "sleep 600", "health_timeout_ms": 500, "health_retries": 
 @pytest.mark.parametrize(
     ("run", "error", "logged"),
     [
-        (watched("sleep", "600", **HANGS), "unhealthy: .* failed once, last with no end within 0.5 s$", ()),
+        (watched("sleep", "600", **HANGS), "unhealthy: .* failed once, last with a timeout after 0.5 s$", ()),
         (watched("sh", "-c", "sleep 1; exit 3", health_cmd="true"), "exit code 3$", ()),
         (
             watched(sys.executable, "-c", HANGING, stall_timeout_ms=1500),
@@ -75,7 +75,7 @@ HANGS = {"health_cmd": "sleep 600", "health_timeout_ms": 500, "health_retries": 
         (watched(sys.executable, "-c", WORKING, stall_timeout_ms=1200), "$", ()),
         (
             watched("sleep", "600", stall_timeout_ms=300),
-            "stalled: no progress for 0.3 s; there is no dump of its threads: no Python process",
+            "stalled: no progress for 0.3 s; no thread dump: none of its live Python processes",
             (),
         ),
     ],

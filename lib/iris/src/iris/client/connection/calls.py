@@ -1,4 +1,4 @@
-"""Submit, stop and wait: by separate calls, or through the session of a busy client."""
+"""Submit, stop and wait, with separate calls or through a session if the client is busy."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ from iris.rpc.generated.iris_pb2_grpc import ClientServiceStub
 from rigging.errors import MarinError
 
 _ALONE: Final = 2
-"""This many calls are sent as unary calls: a command that submits one job needs no session."""
+"""Number of calls before a session is opened: a command that submits one job needs no session."""
 _CALLS_PER_SECOND: Final = 100
-"""Lowest expected rate of a controller for a large number of concurrent calls."""
+"""Lowest expected rate of a controller for many concurrent calls, in calls per second."""
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -27,7 +27,7 @@ class JobCalls:
     """The frequent calls of one connection. Thread-safe.
 
     Args:
-        lends: Whether waits of this process lend its CPUs to its children, which only separate calls can express.
+        lends: Whether waits of this process lend its CPUs to its children. Such waits need separate calls.
     """
 
     def __init__(self, connection: Connection, *, lends: bool = False) -> None:
@@ -64,7 +64,7 @@ class JobCalls:
         Raise MarinError like a separate call.
 
         Args:
-            jobs: Job ids with their submissions' keys; "" means whatever job has the id.
+            jobs: Job ids with their submissions' keys; "" for the job that currently has the id.
             any_of_them: Return when one of them has ended.
             seconds: Maximum time to wait.
         """
@@ -87,7 +87,7 @@ class JobCalls:
         return self._run_in_session(lambda session: session.call(calls, self._connection.current().timeout + extra))
 
     def _run_in_session(self, work: Callable[[CallSession], Reply]) -> Reply:
-        """Run this in the session, retrying while the controller is unreachable."""
+        """Run a call in the session, retrying while the controller is unreachable."""
         return self._connection.run(lambda call: work(self._open(call)))
 
     def _open(self, call: Stubs) -> CallSession:

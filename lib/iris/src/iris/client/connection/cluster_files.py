@@ -1,4 +1,4 @@
-"""Clusters named by a file: by its address, or without one by its local run on this machine."""
+"""Finds the cluster of a config file: at the file's address, or a local run on this machine."""
 
 import contextlib
 import os
@@ -28,18 +28,18 @@ def named_cluster(
     """Return the cluster of a file, given by name or path.
 
     A file with `controller: {address: ...}` refers to the cluster at that address. A file with slices and no address
-    refers to its run on this machine, which `iris cluster start --local --config FILE` starts. That run is found by
-    name even without the file.
+    refers to its local run on this machine, which `iris cluster start --local --config FILE` starts. The name alone
+    also finds a local run.
 
     Args:
         name: As in `rigging.config_discovery.resolve_cluster_config`.
         environ: The variables that locate the state of local clusters.
-        token_file: A file with the token; None for the one that the cluster's file names.
+        token_file: A file with the token; None for the cluster file's.
         insecure: Allow sending the token unencrypted beyond loopback, even if the cluster's file does not.
 
     Raises:
-        NotFound: There is no file and no local run of that name. InvalidRequest: The file is damaged, or has neither an
-            address nor slices.
+        NotFound: There is no file and no local run with that name. InvalidRequest: The file is damaged, or has neither
+            an address nor slices.
     """
     try:
         path = resolve_cluster_config(name)
@@ -74,7 +74,7 @@ def local_run(name: str, paths: LocalPaths, file: Path | None) -> ClusterTarget:
     Args:
         name: The cluster's name.
         paths: The run's files.
-        file: The requested cluster file; None for the one it was started from.
+        file: The requested cluster file; None for the file of the run.
     """
 
     def resolve(answered: bool) -> ControllerAddress:  # noqa: ARG001 - it is looked for anew each time
@@ -88,25 +88,25 @@ def local_run(name: str, paths: LocalPaths, file: Path | None) -> ClusterTarget:
 
 
 def not_running(name: str, file: Path | None) -> str:
-    """Return the error for a cluster whose file has no address and which is not running here."""
+    """Return the error for a cluster without an address or a local run."""
     return (
-        f"cluster {name} cannot be reached: {file or 'its file'} has no controller.address, and no local run of it "
-        f"is there; `iris cluster start --local --config {file or 'FILE'}` runs it here, with slices that stand in"
+        f"cluster {name} cannot be reached: {file or 'its file'} has no controller.address, and it has no local run; "
+        f"`iris cluster start --local --config {file or 'FILE'}` starts one with simulated slices"
     )
 
 
 def _check_file(name: str, paths: LocalPaths, file: Path | None) -> None:
-    """Raise Conflict if the cluster of that name runs another file."""
+    """Raise Conflict if the local run was started from another file."""
     runs = read_settings(paths).config
     if file is not None and runs and Path(runs).resolve() != file.resolve():
         raise Conflict(
-            f"the local run of cluster {name} was started from {runs}, not from {file}; use --config {runs}, or end it "
-            f"with `iris --config {runs} cluster stop` and start the other"
+            f"the local run of cluster {name} was started from {runs}, not from {file}; use --config {runs}, or stop "
+            f"it with `iris --config {runs} cluster stop` and start the other"
         )
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read a cluster file; return an empty mapping if it is none."""
+    """Read a cluster file; return an empty mapping if the file is not a mapping."""
     import yaml
 
     with yaml_errors(f"the cluster config {path}"):
@@ -115,7 +115,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def peek(token_file: str | None) -> str:
-    """Return the token in a file; empty if there is none yet, which matters only when the controller is called."""
+    """Return the token in a file; empty if the file does not exist yet."""
     with contextlib.suppress(MarinError):
         return read_token_file(token_file) if token_file else ""
     return ""

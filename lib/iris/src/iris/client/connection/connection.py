@@ -31,7 +31,7 @@ CONNECT_TIMEOUT: Final = 10.0
 CALL_TIMEOUT: Final = 60.0
 UPLOAD_TIMEOUT: Final = 600.0
 QUERY_TIMEOUT: Final = 20.0
-"""Longer than a controller takes to end a query that was queued and is too slow."""
+"""Longer than the controller's time limit for a query, including its time in the queue."""
 _SILENT_SECONDS: Final = 1.0
 
 # gRPC's own back-off between attempts to connect would make a restarted controller seem away for a second and more.
@@ -49,7 +49,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 Resolver = Callable[[bool], ControllerAddress]
-"""Returns where the controller is. The argument tells whether it has answered before: then nothing new is started."""
+"""Returns the controller's location. If the argument is True, it has answered before, and no new cluster is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Stubs:
     dashboard: DashboardServiceStub
     metadata: Metadata
     timeout: float
-    """Timeout in seconds of a call that need not wait."""
+    """Timeout in seconds of an ordinary call."""
     socket: str = ""
-    """Path of the controller's Unix socket; empty if it has none here."""
+    """Path of the controller's Unix socket on this machine; empty if there is none."""
     closing: list[Callable[[], None]] = field(default_factory=list)
-    """Called when the channel is closed, to close what belongs to it."""
+    """Callbacks to run when the channel closes."""
 
 
 class ReplyStream(Protocol[ReplyT_co]):
@@ -84,7 +84,7 @@ class Connection:
     """Calls to a controller that survive its restart. Thread-safe. Close it when done.
 
     Args:
-        resolve: Returns the controller's current location. It is asked again when the controller does not answer.
+        resolve: Returns the controller's current location. Called again when the controller does not answer.
         attempt_id: The calling task attempt, inside a job: its waits lend its CPUs to its children.
         reconnect_timeout: Seconds that a controller which answered before may be unreachable; None for
             IRIS_RECONNECT_TIMEOUT, or 60.
@@ -214,7 +214,7 @@ class Connection:
                 call.cancel()
 
     def note_answer(self) -> None:
-        """Record that the controller answered, so that it may be unreachable for longer from now on."""
+        """Record that the controller answered, so that later calls retry for longer."""
         self._told_away = False
         if not self._answered:
             with self._lock:
@@ -227,7 +227,7 @@ class Connection:
         return RetryDeadline(self)
 
     def reconnect(self) -> None:
-        """Look up the controller again, and reconnect if it moved or changed its token."""
+        """Look up the controller again, and reconnect if its address or token changed."""
         endpoint = self._resolve(self._answered)
         with self._lock:
             if endpoint == self._endpoint or self._closed:
@@ -240,7 +240,7 @@ class Connection:
         self.current()
         with self._lock:
             if self._endpoint is None:
-                raise Conflict("this client is shut down; make a new one")
+                raise Conflict("this client is shut down; create a new one")
             return self._endpoint
 
     def unreachable(self, error: grpc.RpcError) -> ControllerUnreachable:
@@ -263,7 +263,7 @@ class Connection:
         return self._reconnect_timeout if self._answered else min(self._connect_timeout, self._reconnect_timeout)
 
     def tell_interrupted(self) -> None:
-        """Tell the user once that a controller which answered before is unreachable."""
+        """Tell the user once that the controller has become unreachable."""
         with self._lock:
             if not self._answered or self._told_away:
                 return
@@ -277,12 +277,12 @@ class Connection:
         """Return the stubs of the current channel, created on first use.
 
         Raises:
-            Conflict: The connection is closed, or this process is a fork of one that used gRPC.
+            Conflict: The connection is closed, or this process was forked from one that used gRPC.
         """
         use_grpc("this client cannot be used here")
         with self._lock:
             if self._closed:
-                raise Conflict("this client is shut down; make a new one")
+                raise Conflict("this client is shut down; create a new one")
             if self._call is not None:
                 return self._call
             if self._endpoint is None:
@@ -308,7 +308,7 @@ class Connection:
         return list(reply.digests)
 
     def upload_blobs(self, messages: Callable[[], Iterator[pb.UploadBlobsRequest]]) -> None:
-        """Send blobs. `messages` is called again for a retry. Its errors end the upload and propagate."""
+        """Send blobs. A retry calls `messages` again. Errors of `messages` end the upload and propagate."""
         failures: list[MarinError] = []
 
         def guarded() -> Iterator[pb.UploadBlobsRequest]:
@@ -345,7 +345,7 @@ class RetryDeadline:
         self._told = False
 
     def reset(self) -> None:
-        """Record an answer of the controller: the next interruption has the full time again."""
+        """Record an answer of the controller: the retry time starts anew."""
         self._started, self._told = None, False
         self._backoff.reset()
         self._connection.note_answer()
@@ -368,7 +368,7 @@ class RetryDeadline:
 
 
 def is_away(error: grpc.RpcError) -> bool:
-    """Return whether an error means that the controller did not answer, rather than that it refused."""
+    """Return whether an error means that the controller did not answer. A refusal is an answer."""
     code = error.code() if hasattr(error, "code") else None
     return code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 

@@ -1,4 +1,4 @@
-"""Find a cluster: a named one, a configured one, the one this job runs on, or the user's local one."""
+"""Find a cluster: by name, by configuration, the current job's, or the user's local cluster."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def find_cluster(
     environ: Mapping[str, str] | None = None,
     local: LocalCluster | None = None,
 ) -> ClusterTarget:
-    """Return a cluster: the given one, else that of the current job, else the user's local one.
+    """Return the given cluster, else the current job's, else the user's local cluster.
 
     Args:
         cluster: "local", or the name of a config file (see `rigging.config_discovery`).
@@ -44,18 +44,18 @@ def find_cluster(
         token_file: A file with the token for the cluster at `address` or in `config`; None for their own.
         insecure: Allow sending the token unencrypted beyond loopback.
         environ: Replaces os.environ.
-        local: The local cluster, if that is the choice.
+        local: The local cluster to use as the default.
 
     Raises:
-        InvalidRequest: More than one of the three is given, or the config is damaged.
-        NotFound: There is no cluster of that name.
+        InvalidRequest: More than one of `cluster`, `config` and `address` is given, or the config is damaged.
+        NotFound: There is no cluster with that name.
     """
     environ = os.environ if environ is None else environ
     given = [
         name for name, value in (("--controller-url", address), ("--config", config), ("--cluster", cluster)) if value
     ]
     if len(given) > 1:
-        raise InvalidRequest(f"{' and '.join(given)} both name a cluster; give one")
+        raise InvalidRequest(f"{' and '.join(given)} both name a cluster; give only one")
     if address:
         return cluster_at(address, token_file=token_file, insecure=insecure, environ=environ)
     if cluster == LOCAL:
@@ -69,7 +69,7 @@ def find_cluster(
 
 
 def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
-    """Return the user's local cluster. Start it if it is not running, unless it answered this client before."""
+    """Return the user's local cluster. Start it if necessary, unless it has already answered this client."""
     cluster = local or LocalCluster()
 
     def resolve(answered: bool) -> ControllerAddress:
@@ -84,7 +84,7 @@ def local_cluster(local: LocalCluster | None = None) -> ClusterTarget:
 
 
 def running_cluster(record: ClusterRecord, name: str = LOCAL) -> ClusterTarget:
-    """Return the user's running local cluster, whether or not it can take jobs; never another or a new one."""
+    """Return the user's running local cluster, even if it accepts no jobs. Never start one."""
     endpoint = ControllerAddress(record.address, record.token)
     return ClusterTarget(name, lambda _: endpoint, is_local=True, same_machine=True)
 
@@ -134,15 +134,15 @@ def cluster_at(
 
 
 def _own_record(environ: Mapping[str, str]) -> ClusterRecord | None:
-    """Return the record of the user's local cluster; None if there is none, or another user's is in its place."""
+    """Return the record of the user's local cluster; None if it does not exist or belongs to another user."""
     with contextlib.suppress(Denied):
         return read_record(local_paths(environ))
     return None
 
 
 def _local_address(inside: JobEnv) -> str:
-    """Return the current address of the local cluster's controller, for one of its jobs; empty for another
-    cluster's.
+    """Return the current address of the local cluster's controller, for a job of that cluster; empty for jobs of
+    others.
     """
     root = local_root(inside.worker_id, inside.work_dir)
     if root is None:

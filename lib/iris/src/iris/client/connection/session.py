@@ -1,9 +1,9 @@
 """A client's session: many submissions, stops and waits share one stream to the controller.
 
-A caller puts its call on the stream and sleeps until the answer arrives. Calls of several callers that accumulate
-meanwhile go out in one message. The controller reports the end of submitted jobs unasked, so waiting for one usually
-needs no call. The stream lasts as long as its channel. When it breaks, every waiter gets the error of a separate call
-and retries on the next stream; idempotency keys make submissions safe to repeat.
+A caller puts its call on the stream and sleeps until the answer arrives. Calls that accumulate meanwhile share one
+message. The controller pushes the ends of submitted jobs, so waiting for a job usually needs no call. The stream lasts
+as long as its channel. When it breaks, every waiter gets the same error as a separate call would, and retries on the
+next stream. Idempotency keys make repeated submissions safe.
 """
 
 import threading
@@ -24,9 +24,9 @@ _MESSAGE_BYTES: Final = 4 * 1024 * 1024
 
 
 class KnownEnds:
-    """The known ends of jobs submitted through sessions. The oldest are dropped above a limit.
+    """The known ends of jobs submitted through sessions. Above a limit the oldest are dropped.
 
-    A job's name may be reused, so an end is looked up by the submission's idempotency key, too.
+    A job's name may be reused, so the key of an end includes the submission's idempotency key.
     """
 
     def __init__(self, most: int = 20_000) -> None:
@@ -44,21 +44,19 @@ class KnownEnds:
             self._known.pop(oldest, None)
 
     def ended(self, status: pb.JobStatus) -> None:
-        """Record that the job of that name has ended."""
+        """Record that the job with this name has ended."""
         if status.job_id in self._keys:
             self._known[status.job_id] = status
 
     def find(self, job_id: str, key: str) -> pb.JobStatus | None:
-        """Return the final status of this submission's job, if it is known."""
+        """Return the final status of this submission's job, if known."""
         if not key or self._keys.get(job_id) != key:
             return None
         return self._known.get(job_id)
 
 
 class _Done:
-    """An event that is set once and waited for once. A bare lock costs half of an Event, and Ctrl-C still interrupts
-    the wait.
-    """
+    """An event with one setter and one waiter. It costs half as much as an Event, and Ctrl-C interrupts the wait."""
 
     __slots__ = ("_lock", "_set")
 
@@ -79,7 +77,7 @@ class _Done:
 
 @dataclass(eq=False, slots=True)
 class _Calls:
-    """Calls that were made together. `done` is set once all have answers or the stream broke."""
+    """A batch of calls. `done` is set once all have answers or the stream has broken."""
 
     keys: dict[int, str]
     missing: set[int]
@@ -107,7 +105,7 @@ class _JobWait:
 
 
 class CallSession:
-    """One stream. Thread-safe. Connection errors are grpc's own, as in a separate call.
+    """One stream. Thread-safe. Connection errors are grpc's, as for a separate call.
 
     Args:
         ends: The known ends, shared with earlier and later sessions.
@@ -132,7 +130,7 @@ class CallSession:
         return self
 
     def close(self) -> None:
-        """End the stream. Waiters get the error of a broken one."""
+        """End the stream. Waiters get the error of a broken stream."""
         self._stream.close()
 
     @property
@@ -177,7 +175,7 @@ class CallSession:
         """Wait until all (or any) of these jobs have ended. Return the known ends, and whether the wait is over.
 
         Args:
-            jobs: Job ids, each with its submission's idempotency key ("": whatever job has the name now).
+            jobs: Job ids, each with its submission's idempotency key ("" for the job that currently has the name).
             any_of_them: Return when one of them has ended.
             timeout: Timeout in seconds.
 
@@ -239,7 +237,7 @@ class CallSession:
             return pb.ClientMessage(calls=calls, watch=watch, waiting=self._waiting > 0)
 
     def _is_done(self) -> bool:
-        """Return whether there is nothing more to send: the stream is over, or was unused for long."""
+        """Return whether to stop sending: the stream has ended, or was unused for long."""
         with self._lock:
             if self._error is not None:
                 return True

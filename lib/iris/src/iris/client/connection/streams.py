@@ -51,16 +51,16 @@ class SessionStream(Protocol):
 
         Args:
             take: Returns the next message.
-            is_done: Polled by a stream that costs something while it is open. True ends it.
+            is_done: Polled by streams that are costly to keep open. True ends the stream.
         """
         ...
 
     def wake(self) -> None:
-        """Announce that there may be something to send."""
+        """Notify the stream that there may be messages to send."""
         ...
 
     def news(self) -> Iterator[pb.ClientNews]:
-        """Yield the controller's messages. Raise grpc.RpcError if the stream ends other than by `close`."""
+        """Yield the controller's messages. Raise grpc.RpcError if the stream ends without `close`."""
         ...
 
     def close(self) -> None:
@@ -122,10 +122,10 @@ class SocketStream:
         Args:
             path: The socket's path.
             metadata: The metadata of the call.
-            timeout_s: Timeout for the connection, and for a message that the controller does not accept.
+            timeout_s: Timeout for the connection, and for sending a message.
 
         Raises:
-            OSError: The controller does not listen there.
+            OSError: The controller does not listen on the socket.
         """
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -170,13 +170,13 @@ class SocketStream:
             try:
                 data = self._socket.recv(_CHUNK)
             except OSError as error:
-                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session broke: {error}") from None
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session failed: {error}") from None
             if not data:
                 raise SessionBroken(grpc.StatusCode.UNAVAILABLE, "the controller ended the session")
             try:
                 received = [(kind, content) for kind, content in frames.feed(data)]
             except InvalidRequest as error:
-                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session broke: {error}") from None
+                raise SessionBroken(grpc.StatusCode.UNAVAILABLE, f"the session failed: {error}") from None
             for kind, content in received:
                 if kind is FrameKind.END:
                     raise SessionBroken(*read_end(content))
@@ -191,7 +191,7 @@ def _news_from(content: bytes) -> pb.ClientNews:
     try:
         return pb.ClientNews.FromString(content)
     except DecodeError:
-        text = "the controller's words cannot be decoded: use the same release of iris on both sides"
+        text = "the controller's message cannot be decoded: use the same release of iris on both sides"
         raise SessionBroken(grpc.StatusCode.UNAVAILABLE, text) from None
 
 
@@ -199,7 +199,7 @@ def open_stream(path: str, stub: ClientServiceStub, metadata: Metadata, timeout_
     """Open a stream to the controller.
 
     Args:
-        path: The controller's Unix socket. If it is empty or does not work, gRPC is used.
+        path: The controller's Unix socket; gRPC is used if this is empty or the socket does not work.
         stub: The stub for gRPC.
         metadata: The metadata of the call.
         timeout_s: Timeout for the socket connection.

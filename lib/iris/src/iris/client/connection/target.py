@@ -11,17 +11,17 @@ from iris.local.state import LocalPaths
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """A chosen cluster. Nothing is contacted before a client is used.
+    """A chosen cluster. The controller is not contacted before the first call.
 
     Args:
         name: Readable name: "local", the name of its config, or its address.
         resolve: Returns its controller's location.
         inside: The job of that cluster in which this process runs.
-        user: The token's user, if it can act for one user only; empty if unknown.
-        is_local: Whether it was chosen as the user's own local cluster, or as a local run of a cluster file.
-        same_machine: Whether its workers see this machine's files, also if it was chosen by address.
+        user: The token's only user; empty if the token is valid for several or the user is unknown.
+        is_local: Whether it is the user's local cluster or a local run of a cluster file.
+        same_machine: Whether its workers see this machine's files.
         paths: The files of a local run of a cluster file; None for the embedded cluster and others.
-        file: The cluster file of a local run, if one was named.
+        file: The cluster file of a local run, if the user named one.
         token_file: The token file that the user named; empty for none.
     """
 
@@ -38,7 +38,7 @@ class ClusterTarget:
     def connect(
         self, *, on_interrupted: Callable[[str], None] | None = None, patience: float | None = None
     ) -> Connection:
-        """Return a connection to it, not yet opened (see `Connection`).
+        """Return a connection to the cluster, not yet opened (see `Connection`).
 
         Args:
             on_interrupted: As in `Connection`.

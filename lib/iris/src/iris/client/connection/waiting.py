@@ -15,7 +15,7 @@ from rigging.errors import DeadlineExceeded, InvalidRequest
 _LONG_POLL_SECONDS: Final = 30.0
 
 AwaitedJobs = Sequence[tuple[str, str]]
-"""Ids of jobs, each with the idempotency key of its submission ("" for the current job of that name)."""
+"""Ids of jobs, each with the idempotency key of its submission ("" for the job that currently has the name)."""
 
 
 def wait_jobs(
@@ -50,7 +50,7 @@ def wait_jobs(
             return statuses
         if deadline is not None and clock() >= deadline:
             live = [f"{s.job_id} is {s.state.word}" for s in statuses if not s.is_terminal]
-            may_live = "and an attempt of it may live, out of reach (`iris job summary` tells where)"
+            may_live = "but an attempt may still run on an unreachable host (see `iris job summary`)"
             live = live or [f"{s.job_id} is {s.state.word}, {may_live}" for s in statuses]
             more = f" and {len(live) - 3} more" if len(live) > 3 else ""
             raise DeadlineExceeded(f"not ended within {timeout:g} s: {', '.join(live[:3])}{more}")
@@ -64,7 +64,8 @@ def _is_number(seconds: float) -> bool:
 def poll_jobs(
     connection: Connection, job_ids: Sequence[str], *, any_of_them: bool, seconds: float
 ) -> tuple[list[JobStatus], bool]:
-    """Return the statuses of these jobs once all (or any) have ended or the time is up, and whether they have ended.
+    """Return the statuses of these jobs once all (or any) have ended or the timeout expires, and whether they have
+    ended.
 
     Args:
         connection: The connection to the controller.
@@ -80,7 +81,7 @@ def poll_jobs(
 def _wait_once(
     connection: Connection, calls: JobCalls, wanted: AwaitedJobs, any_of_them: bool, seconds: float
 ) -> tuple[list[JobStatus], bool]:
-    """Poll jobs like `poll_jobs`, through the session if there is one."""
+    """Poll jobs like `poll_jobs`, through the session if it is open."""
     job_ids = [job_id for job_id, _ in wanted]
     told = calls.wait(wanted, any_of_them=any_of_them, seconds=seconds)
     if told is None:

@@ -28,7 +28,7 @@ from iris.rpc.logformat import decode_all
 
 
 class RequestWriter:
-    """The wire form of submissions. A job that differs from the last one only in its name is copied from it."""
+    """Creates the messages of submissions. Copies the last message for a job that differs only in its name."""
 
     def __init__(self) -> None:
         self._last: tuple[JobSpec, pb.JobSpec] | None = None
@@ -46,7 +46,7 @@ class RequestWriter:
 
         Args:
             spec: The job.
-            names_band: If False, the controller chooses the job's band.
+            names_band: Whether the message contains the job's band; if not, the controller chooses it.
             idempotency_key: The key of the submission.
             inline_blobs: Blobs to send inside the message.
             existing: What to do if a live job has that name.

@@ -1,4 +1,1 @@
-"""The output of jobs: fetching, following, printing.
-
-Only reading belongs here. The controller decides where logs are stored.
-"""
+"""Fetch, follow and print the output of jobs."""

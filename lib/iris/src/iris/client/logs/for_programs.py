@@ -1,7 +1,7 @@
-"""Lines of a task's output that are meant for programs and hidden from people.
+"""Hides lines of a task's output that are meant for programs.
 
-Such a line begins with the character U+0010 (data link escape). A program that prints one first ends the current line
-with a newline, so an empty line right before it is hidden as well. Programs that read logs get all lines.
+A line for programs begins with the character U+0010 (data link escape). Before printing it, a program ends the current
+line with a newline, so an empty line right before it is hidden, too. Programs that read logs get all lines.
 """
 
 from iris.client.types import LogLine
@@ -10,7 +10,7 @@ MARK = b"\x10"
 
 
 class ProgramLines:
-    """Remove such lines from one stream of one attempt."""
+    """Removes lines for programs from one stream of one attempt."""
 
     def __init__(self) -> None:
         self._is_open = False  # the last piece was no line's end
@@ -38,7 +38,7 @@ class ProgramLines:
         return [*shown, line]
 
     def finish(self) -> list[LogLine]:
-        """Return the text held back."""
+        """Return the buffered text."""
         shown = [] if self._empty is None else [self._empty]
         self._empty = None
         return shown

@@ -12,15 +12,15 @@ from rigging.text.printable import printable_line
 class LogPrinter:
     """Write log lines: a task's stdout to `out`, its stderr to `err`.
 
-    If the followed job has one task, its output is written unchanged and immediately. Lines of other tasks are prefixed
-    with the task's name relative to the job in brackets, and held until they are complete, so that they never mix.
-    Notes about missing output go to `err`, marked "iris:". Lines for programs are hidden (`for_programs`).
+    If the followed job has one task, its output is written unchanged and immediately. Lines of other tasks get the
+    task's relative name in brackets as a prefix. They are buffered until complete, so that they never mix. Notes about
+    missing output go to `err`, marked "iris:". Lines for programs are hidden (`for_programs`).
 
     Args:
         job_id: The followed job.
         prefix_own: Whether to prefix the job's own tasks, because there are several.
         name_attempts: Whether lines of a retried task name their attempt.
-        retried: Whether a task was already retried. Otherwise the first line of a second attempt reveals that.
+        retried: Whether a task was already retried. If not, the first line of a second attempt shows a retry.
         silent: Streams (False: stdout, True: stderr) to omit (see `own_output`).
         before: Called before any output.
         on_retry: Called with a task's id and attempt number before the first line of a later attempt.
@@ -53,7 +53,7 @@ class LogPrinter:
         self._open_line = {False: False, True: False}
 
     def write(self, line: LogLine) -> None:
-        """Write a line, or hold a part of one. Raise BrokenPipeError if the reader is gone."""
+        """Write a line, or buffer a part of one. Raise BrokenPipeError if the reader has exited."""
         if line.note:
             self._show(line)
             return
@@ -84,7 +84,7 @@ class LogPrinter:
         self._write_whole(name, line.is_stderr, b"".join((*self._held.pop(key, ()), line.data)))
 
     def finish(self) -> None:
-        """Write the held text (last lines without a newline) and flush."""
+        """Write the buffered text (last lines without a newline) and flush."""
         for lines in self._program_lines.values():
             for line in lines.finish():
                 self._show(line)

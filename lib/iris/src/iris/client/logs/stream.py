@@ -1,4 +1,4 @@
-"""Read logs across interruptions: a broken stream resumes without a lost or repeated line."""
+"""Read logs across interruptions, without lost or repeated lines."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """The selected lines."""
+    """The lines to select."""
 
     id: str
     include_children: bool = False
@@ -65,7 +65,8 @@ def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
 
 @dataclass(slots=True)
 class _Seen:
-    """The delivered part of an attempt's output: the first line, the number of lines, and how many were sent again."""
+    """The delivered part of an attempt's output: the first line, the number of lines, and the number of repeated
+    ones."""
 
     first: LogLine
     count: int
@@ -75,7 +76,7 @@ class _Seen:
 class ReplayFilter:
     """Distinguish new lines from those that a repeated query sends again.
 
-    An attempt's log only grows, so the same number of lines is skipped after its first delivered line.
+    An attempt's log only grows, so the filter skips as many lines as were delivered.
     """
 
     def __init__(self, query: LogSelection) -> None:
@@ -117,7 +118,7 @@ class ReplayFilter:
         return True
 
     def is_complete(self) -> bool:
-        """Return whether a limited query has all its lines. An interrupted one is repeated without the limit."""
+        """Return whether a limited query has all its lines. An interrupted query is repeated without the limit."""
         query = self._query
         return bool(query.max_lines and query.from_start and not query.follow and self._delivered >= query.max_lines)
 

@@ -1,4 +1,4 @@
-"""Bundles: immutable copies of the workspace, named by digest. Only parts that the cluster lacks are sent."""
+"""Bundles: immutable copies of the workspace, named by digest. The client sends only parts that the cluster lacks."""
 
 import errno
 import hashlib
@@ -65,12 +65,12 @@ def make_bundle(
         root: The workspace.
         project_dir: The directory of the workspace in the bundle; empty for its root.
         beside: Further files and folders, by their paths in the bundle.
-        snapshot: An empty directory for a copy of the files, so that later changes to them do not matter. None reads
-            the files again when they are sent.
+        snapshot: An empty directory for a copy of the files, so that later changes have no effect. None reads the files
+            again when they are sent.
 
     Raises:
         InvalidRequest: See `list_workspace`, or a file cannot be read.
-        Conflict: A file changed while it was read. Never with `snapshot`.
+        Conflict: A file changed while it was read; never with `snapshot`.
     """
     content = gather_files(root, project_dir, beside or {})
     manifest = pb.BundleManifest(format=MANIFEST_FORMAT, directories=content.empty_folders)
@@ -151,7 +151,7 @@ class _Packed:
                 raise _changed(path) from None
             return None
         except PermissionError as error:
-            self.warnings.append(f"{name} cannot be read: {error.strerror}; it is left out")
+            self.warnings.append(f"{name} cannot be read: {error.strerror}; skipping it")
             return None
         except OSError as error:
             raise InvalidRequest(f"{path} of the workspace cannot be read: {error.strerror}") from error
@@ -168,10 +168,10 @@ class _Packed:
 
 
 def open_plain(path: Path) -> io.BufferedReader:
-    """Open a regular file. Refuse anything that replaced it since it was listed: a FIFO would block forever.
+    """Open a regular file. Refuse any other file that has replaced it, because a FIFO would block forever.
 
     Raises:
-        FileNotFoundError: The file is gone, or is no longer a regular file.
+        FileNotFoundError: The file does not exist any more, or is no longer a regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The workspace of one client's jobs: packed once, together with the choice of directory and Python."""
+"""The workspace of one client's jobs, packed once, with the working directory and the Python."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ from rigging.errors import InvalidRequest
 
 
 class JobWorkspace:
-    """Thread-safe. Arguments are those of `IrisClient`.
+    """The workspace of one client's jobs. Thread-safe. Arguments are those of `IrisClient`.
 
     Args:
         parent: The job whose workspace and environment are inherited.
@@ -65,7 +65,7 @@ class JobWorkspace:
         return self._packed.bundle if self._packed else None
 
     def bundle_digest(self) -> str:
-        """Return the digest of the workspace's bundle, sending what the cluster lacks; empty without a workspace."""
+        """Return the digest of the workspace's bundle after sending its missing parts; empty without a workspace."""
         packed = self._packed_workspace()
         if packed is None:
             return self._parent.bundle_digest if self._parent else ""
@@ -121,7 +121,7 @@ class JobWorkspace:
         if given is not None:
             check_relative_dir(given, "working_dir")
             if given and not self.bundle_digest():
-                raise InvalidRequest(f"working_dir {given!r}: the job has no workspace in which that could be")
+                raise InvalidRequest(f"working_dir {given!r}: the job has no workspace")
             return given
         if self._workspace is None and (self._parent is None or not self._parent.bundle_digest):
             return ""

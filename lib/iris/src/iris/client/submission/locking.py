@@ -54,11 +54,11 @@ def lock_project(
         project_dir: Its directory in the bundle, whose layout the copy follows.
         beside: As in `make_bundle`.
         python: The Python for the lock; empty for uv's choice.
-        environ: The environment that uv runs in.
+        environ: The environment variables for uv.
         uv: The uv to use; None for the one in this environment.
 
     Raises:
-        InvalidRequest: It cannot be locked. The message is uv's own.
+        InvalidRequest: The project cannot be locked. The message is uv's.
     """
     kept = _kept_lock(project.root, environ)
     uv = uv or Uv(uv_program())
@@ -105,7 +105,7 @@ def _copy(project: Project, project_dir: str, beside: Mapping[str, Path], scratc
 
 
 def _run(uv: Uv, arguments: list[str], cwd: Path, environ: Mapping[str, str]) -> str:
-    """Return uv's error message; empty if it succeeded."""
+    """Run uv and return its error message; empty if it succeeded."""
     dropped = (*_NOT_FOR_UV, *_NOT_FOR_UV_EITHER)
     env = {name: value for name, value in environ.items() if name not in dropped}
     env |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}

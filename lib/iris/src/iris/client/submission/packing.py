@@ -42,7 +42,7 @@ def lay_out(project: Project) -> Layout:
     """Lay out a workspace and its path dependencies so that the relative paths between them stay valid.
 
     Raises:
-        InvalidRequest: A dependency is in a place that is never sent, such as a home directory.
+        InvalidRequest: A dependency is in a directory that is never sent, such as a home directory.
     """
     folders = [found.target if found.target.is_dir() else found.target.parent for found in project.dependencies]
     base = Path(os.path.commonpath([project.root, *folders]))
@@ -74,7 +74,7 @@ def _check_folder(found: LocalDependency) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PackedWorkspace:
-    """A workspace whose bundle the cluster has."""
+    """A workspace whose bundle is stored on the cluster."""
 
     bundle: Bundle
     project_dir: str
@@ -85,9 +85,9 @@ class WorkspacePacker:
 
     Args:
         root: The workspace.
-        python: The Python, and the version to lock with.
+        python: The Python, and the version for the lock file.
         warn: Called with warnings, such as skipped files.
-        notice: Called with what was sent.
+        notice: Called with a summary of the sent files.
         same_machine: Whether the cluster's workers see this machine's files.
     """
 
@@ -117,7 +117,7 @@ class WorkspacePacker:
         return read_project(self._root, same_machine=self._same_machine)
 
     def send(self, project: Project) -> PackedWorkspace:
-        """Pack the locked workspace, and send what the cluster lacks. Raise InvalidRequest."""
+        """Pack the locked workspace, and send the missing parts. Raise InvalidRequest."""
         slow = threading.Timer(_SLOW_SECONDS, self._notice, [f"preparing the workspace {self._shown}"])
         slow.daemon = True
         slow.start()
@@ -170,4 +170,4 @@ class WorkspacePacker:
         for warning in warnings[:_WARNINGS_SHOWN]:
             self._warn(warning)
         if len(warnings) > _WARNINGS_SHOWN:
-            self._warn(f"and {len(warnings) - _WARNINGS_SHOWN} more files are left out for such reasons")
+            self._warn(f"and {len(warnings) - _WARNINGS_SHOWN} more files were skipped for such reasons")

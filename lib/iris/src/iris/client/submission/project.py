@@ -19,7 +19,7 @@ PROJECT_FILE: Final = "pyproject.toml"
 REQUIREMENTS_FILE: Final = "requirements.txt"
 PYTHON_VERSION_FILE: Final = ".python-version"
 METADATA_FILES: Final = (PROJECT_FILE, "uv.toml", PYTHON_VERSION_FILE, "setup.py", "setup.cfg")
-"""The files that name the packages of a project that needs no build to determine them."""
+"""Files that list a project's packages without a build."""
 
 _FILE_URL: Final = re.compile(r"@\s*file:", re.IGNORECASE)
 
@@ -63,7 +63,7 @@ def read_project(root: Path, *, same_machine: bool = False) -> Project:
         same_machine: Whether jobs run on this machine, where absolute paths are valid.
 
     Raises:
-        InvalidRequest: A file cannot be read, or references a dependency in a way that only works on this machine.
+        InvalidRequest: A file cannot be read, or references a dependency by a path that is valid only on this machine.
     """
     version = _python_version(root)
     table = read_toml(root / PROJECT_FILE)
@@ -132,7 +132,7 @@ def _is_static(table: Mapping[str, Any] | None) -> bool:
 def _from_tables(
     tables: Mapping[Path, Mapping[str, Any]], root: Path, known: dict[Path, dict[str, Any] | None]
 ) -> Iterator[LocalDependency]:
-    """Yield the paths referenced in pyproject files, and in those of the projects found there."""
+    """Yield the paths referenced in pyproject files, and recursively in those of referenced projects."""
     for directory, table in tables.items():
         origin = os.path.relpath(directory / PROJECT_FILE, root)
         yield from _file_urls(table, origin)
@@ -187,11 +187,11 @@ def _checked(dependencies: Iterable[LocalDependency], same_machine: bool) -> Ite
         where = f"{found.name} in {found.origin} is at {found.written!r}"
         if found.written.startswith("~") or (not same_machine and _is_absolute(found.written)):
             raise InvalidRequest(
-                f"{where}, which another machine has not: write a path relative to that file, e.g. '../mylib', so that "
-                "it can go along with the job"
+                f"{where}, which does not exist on other machines: use a path relative to that file, e.g. '../mylib', "
+                "so that the job can include it"
             )
         if not found.target.exists():
-            raise InvalidRequest(f"{where}, and there is no {found.target}; it cannot go along with the job")
+            raise InvalidRequest(f"{where}, but {found.target} does not exist; the job cannot include it")
         if found.target not in seen:
             seen.add(found.target)
             yield found

@@ -33,8 +33,8 @@ class Submitting:
     """The submitting process.
 
     Args:
-        own: The environment of this process, which callables come from.
-        shell: The environment that is active in the shell that ran a command, else that of this process.
+        own: The environment of this process, the source of callables.
+        shell: The active environment of the shell that ran the command, else this process's.
         same_machine: Whether the cluster's workers see this machine's files, as in the local cluster.
     """
 
@@ -66,19 +66,19 @@ def _environment_at(prefix: str) -> PythonEnvironment | None:
 
 
 def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bool) -> tuple[TaskRuntime, str]:
-    """Return the runtime of a job without its directories, and a note for the user (empty for none).
+    """Return a job's runtime, without directories, and a note for the user (empty for none).
 
     Args:
         project: The metadata of its workspace; None without one.
         here: The submitting process.
-        is_callable: Whether it is a pickled callable, which needs the Python that pickled it.
+        is_callable: Whether the job runs a pickled callable, which needs the Python that pickled it.
 
     Raises:
         InvalidRequest: The job's needs cannot be determined, or its Python is not suitable.
     """
     python, origin = _python_request(project, here, is_callable)
     environment = here.own if is_callable else here.shell
-    other = f"Python {python}, as {origin} says: yours is {environment.version}"
+    other = f"Python {python}, as {origin} requires: yours is {environment.version}"
     interpreter = here.own.interpreter if here.same_machine else ""
     if project is not None and project.packages is not PackageSource.NONE:
         told = "" if fits(environment.version, python) else other
@@ -98,14 +98,14 @@ def choose_runtime(project: Project | None, here: Submitting, *, is_callable: bo
     if here.same_machine:
         return bare, f"without packages and with {other}"
     raise InvalidRequest(
-        f"the workspace {project.root} does not say which packages its jobs need: add a uv.lock, a pyproject.toml with "
-        "[project] or a requirements.txt (an empty one will do), or send no files (--no-workspace); only the local "
+        f"the workspace {project.root} does not list the packages of its jobs: add a uv.lock, a pyproject.toml with "
+        "[project] or a requirements.txt (may be empty), or send no files (--no-workspace); only the local "
         f"cluster could use your environment {environment.prefix}"
     )
 
 
 def _python_request(project: Project | None, here: Submitting, is_callable: bool) -> tuple[str, str]:
-    """Return the job's requested version or specifiers, and the file that states it; empty for none."""
+    """Return the job's requested Python version or specifiers, and the file with the request; empty for none."""
     version = here.own.version if is_callable else here.shell.version
     if project is None:
         return minor(version), ""

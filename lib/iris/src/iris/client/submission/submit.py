@@ -1,4 +1,4 @@
-"""Turn a user's plan into a request: names, inherited environment, bundle, pickled callables."""
+"""Converts a user's plan into a request: name, inherited environment, bundle, pickled callable."""
 
 import contextlib
 import logging
@@ -33,7 +33,7 @@ from rigging.errors import AlreadyExists, Conflict, InvalidRequest, MarinError
 from rigging.text.quantities import check_count
 
 FORWARDED_PREFIX: Final = "MARIN_"
-"""Variables that every job gets from its submitter unless the job sets them: the location of data must not change."""
+"""Variables that every job gets from its submitter, unless it sets them, so that data locations stay the same."""
 
 INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
 
@@ -49,7 +49,7 @@ class Submission:
 
 
 class Submitter:
-    """Submit for one client. The workspace is packed once, at the first submission.
+    """Submits jobs for one client. Packs the workspace once, at the first submission.
 
     Args:
         connection: The connection to the cluster.
@@ -61,7 +61,7 @@ class Submitter:
         inherit: Whether jobs without a workspace inherit that of `inside`.
         same_machine: Whether the cluster's workers see this machine's files.
         environ: The variables to read; None for this process's.
-        calls: Makes the calls; None for calls on `connection`.
+        calls: Makes the calls; None to use `connection`.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class Submitter:
 
         Args:
             plan: The job.
-            existing: What to do if a live job has its name.
-            idempotency_key: Makes a repeated submission the same one; None for a new key each time.
+            existing: What to do if a live job has the same name.
+            idempotency_key: Submissions with the same key create one job; None for a new key each time.
         """
         (result,) = self.submit_many([plan], existing=existing, idempotency_key=idempotency_key)
         if isinstance(result, MarinError):
@@ -117,11 +117,11 @@ class Submitter:
 
         Args:
             plans: The jobs.
-            existing: What to do if a live job has the name of one of them.
+            existing: What to do if a live job has the same name.
             idempotency_key: The key of a single plan.
 
         Raises:
-            InvalidRequest: A job can never succeed on any cluster. Nothing was sent.
+            InvalidRequest: A job can never succeed on any cluster. No job was sent.
             ControllerUnreachable: Some jobs may have been submitted.
         """
         policy = _policy(existing)
@@ -141,7 +141,8 @@ class Submitter:
     def _prepare(
         self, plan: JobPlan, policy: ExistingJobPolicy, idempotency_key: str | None
     ) -> tuple[pb.SubmitJobRequest, bytes]:
-        """Return the request, whose blobs are in the cluster or in the message, and the pickled callable."""
+        """Return the request and the pickled callable. The request's blobs are stored on the cluster or inside the
+        message."""
         payload = pickle_callable(plan.entrypoint)
         digest = blob_digest(payload) if payload else ""
         spec = self._spec(plan, digest)
@@ -158,7 +159,7 @@ class Submitter:
         return message, payload
 
     def _upload_again(self, refused: Sequence[tuple[pb.SubmitJobRequest, bytes]]) -> bool:
-        """Send what the cluster lacks of the bundle and payloads, and return whether that was anything."""
+        """Send missing parts of the bundle and payloads, and return whether any were missing."""
         sent = 0
         payloads = {message.spec.entrypoint.callable.payload_digest: data for message, data in refused if data}
         for digest in self._connection.missing_blobs(list(payloads)) if payloads else ():
@@ -170,7 +171,7 @@ class Submitter:
         return sent > 0
 
     def _spec(self, plan: JobPlan, payload_digest: str) -> JobSpec:
-        """Return the job of a plan. On return the cluster has its bundle."""
+        """Return the job of a plan. Its bundle is then stored on the cluster."""
         return spec_of(
             plan,
             JobId(str(self.job_name(plan.name, plan.user, plan.parent))),
@@ -211,7 +212,7 @@ class Submitter:
             parent_id: The parent job; None for the current job, if there is one.
         """
         if "" in (user, self._user):
-            raise InvalidRequest("user is empty; give a name, or None for the own one")
+            raise InvalidRequest("user is empty; give a name, or None for your own")
         if parent_id is not None:
             return JobName.from_string(parent_id).child(name)
         if self._inside is None:
@@ -222,7 +223,7 @@ class Submitter:
         return parent.child(name)
 
     def prefix(self) -> str:
-        """Return the start of its jobs' names, without the trailing "/"."""
+        """Return the prefix of the jobs' names, without the trailing "/"."""
         return self._inside.job_id if self._inside else f"/{self._default_user()}"
 
     def _default_user(self) -> str:
@@ -242,7 +243,7 @@ class Submitter:
         )
 
     def bundle_digest(self) -> str:
-        """Return the digest of the workspace's bundle, sending what the cluster lacks; empty without a workspace."""
+        """Return the digest of the workspace's bundle after sending its missing parts; empty without a workspace."""
         return self._workspace.bundle_digest()
 
 
@@ -277,7 +278,7 @@ def chosen_policy(existing: ExistingJobPolicy | str, *, adopt: bool) -> Existing
     check_type(adopt, bool, "adopt_existing", "True or False")
     policy = _policy(existing)
     if adopt and policy is ExistingJobPolicy.REPLACE:
-        raise InvalidRequest(f"existing {policy.value!r} and adopt_existing contradict each other; give one of them")
+        raise InvalidRequest(f"existing {policy.value!r} and adopt_existing contradict each other; give only one")
     return ExistingJobPolicy.ADOPT if adopt else policy
 
 

@@ -1,4 +1,4 @@
-"""The folder that jobs receive as their workspace, and the directory in it where a command runs."""
+"""Chooses the workspace of jobs, and a command's working directory in it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ def find_workspace(cwd: Path, *, environ: Mapping[str, str] | None = None) -> Pa
     """Return the workspace of a command run in `cwd`: its project or git repository, else `cwd` itself.
 
     Raises:
-        InvalidRequest: It would be a folder such as "/", the home directory or /tmp.
+        InvalidRequest: The workspace would be a folder such as "/", the home directory or /tmp.
     """
     root = find_project_root(cwd)
     # A stray pyproject.toml or .git in the home directory does not make all of it the project.
@@ -34,7 +34,7 @@ def check_workspace_root(root: Path, *, environ: Mapping[str, str] | None = None
 
 
 def working_dir(cwd: Path, root: Path) -> str:
-    """Return `cwd` relative to the workspace `root`, with "/"; empty for the root and for any place outside of it."""
+    """Return `cwd` relative to the workspace `root`, with "/"; empty for the root and for directories outside of it."""
     for here, there in ((cwd.absolute(), root.absolute()), (cwd.resolve(), root.resolve())):
         if here.is_relative_to(there):
             relative = here.relative_to(there).as_posix()

@@ -126,7 +126,7 @@ class AttemptDirectories:
             slot.has_own = True
             self._make_own(attempt_id, prepared, os.path.realpath(place))
         if not is_directory:
-            raise StartFailed(f"the working directory {relative!r} is a file of the workspace")
+            raise StartFailed(f"the working directory {relative!r} is a file in the workspace")
         return place or slot.working
 
     def _make_own(self, attempt_id: str, prepared: PreparedEnvironment, path: str) -> None:
@@ -135,7 +135,7 @@ class AttemptDirectories:
         bundle = own if self._mode is IsolationMode.COPY else str(self._paths.bundle_of(prepared.bundle_dir or Path()))
         relative = os.path.relpath(path, os.path.realpath(bundle))
         if relative.split("/")[0] == "..":
-            raise StartFailed(f"the working directory {path} is not there, and not in the workspace")
+            raise StartFailed(f"the working directory {path} does not exist on the host or in the workspace")
         if self._mode is IsolationMode.OVERLAY:
             place = self._taken[attempt_id].own
             own = bundle_layer(place)

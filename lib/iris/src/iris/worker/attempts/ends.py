@@ -18,7 +18,7 @@ from iris.worker.reports.result_file import SendBlob, read_small, send_large
 from iris.worker.reports.task_file import read_error_file
 from iris.worker.types import NO_RESULT
 
-_NOT_RETURNED: Final = "its process ended with exit code 0 before its function returned"
+_NOT_RETURNED: Final = "the process exited with code 0 before its function returned"
 
 
 class EndReader:

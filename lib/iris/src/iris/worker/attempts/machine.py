@@ -211,7 +211,7 @@ def advance(state: AttemptState, event: Event) -> Step:
             if state.phase is not AttemptPhase.RUNNING or state.stop is not None or state.unhealthy:
                 return state, NOTHING  # it is on its way out
             return replace(state, unhealthy=reason), (Terminate(grace_ms),)
-    raise IllegalEvent(f"{event} cannot happen to an attempt that is {state.phase}: {state}")
+    raise IllegalEvent(f"{event} is not possible for an attempt in phase {state.phase}: {state}")
 
 
 def _exited(state: AttemptState, event: Exited) -> Step:

@@ -66,7 +66,7 @@ class PrefillQueue:
         """
         reached = ended.state
         if reached.failure in _HOST_FAULTS:
-            self.hand_back_all(f"handed back, not begun: {ended.attempt_id} failed by a fault of the host")
+            self.hand_back_all(f"handed back before its start: {ended.attempt_id} failed because of the host")
         elif reached.stop is None and reached.task_state is not TaskState.PENDING:
             return self._take(ended.request.launch.resources)
         return None
@@ -96,6 +96,6 @@ class PrefillQueue:
             if due <= now:
                 self.remove(attempt)
                 self._hand_back(
-                    attempt, f"handed back, not begun: its turn did not come within {self._hand_back_s:g} s"
+                    attempt, f"handed back before its start: it waited {self._hand_back_s:g} s in the queue"
                 )
         self._arm()

@@ -69,7 +69,9 @@ class SpecMaker:
         try:
             return self._make(attempt)
         except (FileNotFoundError, PermissionError) as error:
-            logger.warning("%s: a directory of this worker is gone; making all again: %s", attempt.attempt_id, error)
+            logger.warning(
+                "%s: a directory of this worker is missing; creating all again: %s", attempt.attempt_id, error
+            )
             self._paths.make()
             self._directories.remove(attempt.attempt_id)
             return self._make(attempt)

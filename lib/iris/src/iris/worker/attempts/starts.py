@@ -136,7 +136,7 @@ class StartQueue:
             return
         except PortsInUse as error:
             self._for_ports.append(attempt)  # the host is not at fault: it has more when one of its attempts has ended
-            attempt.waits_for = f"{error.strerror or error}; it waits for the end of another attempt there"
+            attempt.waits_for = f"{error.strerror or error}; waiting for another attempt on this worker to end"
             self._listener.waits(attempt)
             return
         except OSError as error:

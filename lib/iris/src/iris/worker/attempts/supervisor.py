@@ -141,7 +141,7 @@ class Supervisor:
         """
         self._leaving = reason
         self.outbox.leave()
-        self._driver.prefilled.hand_back_all(f"handed back, not begun: {reason}")
+        self._driver.prefilled.hand_back_all(f"handed back before its start: {reason}")
         for attempt in self._attempts.live:
             self._driver.advance(attempt, StopAsked(reason, grace_ms, leaving=True, preempted=preempted))
         await self._attempts.all_ended()
@@ -180,10 +180,10 @@ class Supervisor:
     def _withdraw(self, attempt_id: str) -> None:
         attempt = self._attempts.get(attempt_id)
         if attempt is None:
-            why = "handed back, not begun: it had not reached its worker"
+            why = "handed back before its start: it had not reached its worker"
             self._reports.report_unknown(attempt_id, TaskState.PENDING, why)
         elif attempt.state.phase in (AttemptPhase.NEW, AttemptPhase.BUILDING):
-            self._driver.advance(attempt, HandedBack("handed back, not begun: an earlier attempt has its task"))
+            self._driver.advance(attempt, HandedBack("handed back before its start: an earlier attempt runs its task"))
         else:
             self._reports.report(attempt)
 

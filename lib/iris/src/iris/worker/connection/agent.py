@@ -45,9 +45,9 @@ class AgentEnd(StrEnum):
     """Why the agent returned."""
 
     GOODBYE = "the controller told the worker to exit"
-    LEFT = "the worker left"
+    LEFT = "the worker shut down"
     ORPHANED = "no controller was found and no task was running"
-    INCOMPATIBLE = "the controller speaks another version"
+    INCOMPATIBLE = "the controller uses another protocol version"
     REFUSED = "the controller refuses this worker"
 
 
@@ -170,7 +170,7 @@ class Agent:
 
     def _complain(self, text: str) -> None:
         if text != self._last_complaint:  # the same line every second does not help
-            logger.warning("no session with the controller: %s", text)
+            logger.warning("cannot open a session with the controller: %s", text)
         self._last_complaint = text
 
 

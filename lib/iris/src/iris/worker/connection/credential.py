@@ -82,7 +82,7 @@ def check_owner(found: Credential, worker_id: str, work_dir: Path) -> None:
     if worker_id and found.worker_id != worker_id:
         raise Conflict(
             f"{work_dir} belongs to the worker {found.worker_id!r}: start it under that name, or give {worker_id!r} "
-            "a --work-dir of its own"
+            "its own --work-dir"
         )
 
 

@@ -229,9 +229,9 @@ class AgentSession:
             await self._call.write(pb.WorkerMessage(proof=proof))
             message = await self._call.read()
         if message is grpc.aio.EOF:
-            raise Unavailable(f"the controller ended the session before it began: {await self._call.details()}")
+            raise Unavailable(f"the controller refused the session: {await self._call.details()}")
         if message.WhichOneof("kind") != "welcome":
-            raise Conflict("the controller answered Hello with something else than Welcome")
+            raise Conflict("the controller did not answer Hello with Welcome")
         welcome = message.welcome
         mismatch = version_mismatch("this worker", identity.protocol_version, welcome.protocol_version)
         if mismatch:
@@ -257,7 +257,7 @@ class AgentSession:
                 self._supervisor.apply(wire.desired_from_wire(message.desired))
                 self._revision = message.desired.revision
             elif kind == "goodbye":
-                logger.info("the controller says goodbye: %s", message.goodbye.reason)
+                logger.info("the controller ended the session: %s", message.goodbye.reason)
                 return SessionEnd.EXIT if message.goodbye.exit else SessionEnd.RECONNECT
 
     async def _write_news(self) -> None:

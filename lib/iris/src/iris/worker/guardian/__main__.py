@@ -153,7 +153,7 @@ def guard(
         else:
             longest = alone_since + linger_s - clock()
             if longest <= 0:
-                logger.info("no worker came and nothing runs: the guardian ends")
+                logger.info("no worker connected and no task is running: the guardian exits")
                 break
         try:
             reactor.turn(0.0 if guardian.has_queue else longest)
@@ -161,7 +161,7 @@ def guard(
             server.send_news()
         except Exception:
             # Whatever is wrong with one attempt must not end all others.
-            logger.exception("a defect of the guardian")
+            logger.exception("a bug in the guardian")
             sleep(_AFTER_DEFECT_S)
 
 
@@ -224,8 +224,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work-dir", type=Path, required=True)
     parser.add_argument("--isolation", choices=list(IsolationMode), default=IsolationMode.OVERLAY)
     parser.add_argument("--limits", choices=list(LimitsMode), default=LimitsMode.AUTO)
-    parser.add_argument("--max-processes", type=int, default=0, help="of one task; 0: most of what the host allows")
-    parser.add_argument("--linger", type=float, default=DEFAULT_LINGER_S, help="how long to wait for a worker (s)")
+    parser.add_argument("--max-processes", type=int, default=0, help="maximum per task; 0: most of the host's maximum")
+    parser.add_argument(
+        "--linger", type=float, default=DEFAULT_LINGER_S, help="seconds to wait for a worker while there are no tasks"
+    )
     return parser
 
 

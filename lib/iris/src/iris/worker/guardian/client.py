@@ -165,7 +165,7 @@ class GuardianClient(asyncio.Protocol):
             async with asyncio.timeout(_FINISH_S):
                 await asyncio.shield(self.lost)
         except TimeoutError:
-            logger.warning("the guardian (process %d) has not ended after %g s", self.pid, _FINISH_S)
+            logger.warning("the guardian (process %d) has not exited after %g s", self.pid, _FINISH_S)
 
     def close(self) -> None:
         """Close the connection; tasks continue to run."""
@@ -203,7 +203,7 @@ class GuardianClient(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._leaving:
-            logger.error("the guardian (process %d) is gone%s", self.pid, f": {error}" if error else "")
+            logger.error("the guardian (process %d) died%s", self.pid, f": {error}" if error else "")
         if not self.lost.done():
             self.lost.set_result(None)
 
@@ -334,7 +334,7 @@ async def attach(
             stream.close()
             raise
         return client
-    raise Unavailable(f"the guardian of {paths.root} does not take this worker: {why or 'it does not listen'}")
+    raise Unavailable(f"the guardian of {paths.root} does not accept this worker: {why or 'it does not listen'}")
 
 
 def _connect(paths: GuardianPaths) -> socket.socket:
@@ -359,22 +359,24 @@ async def _greet(stream: socket.socket, patience_s: float) -> GuardianClient:
         while not messages:
             data = await loop.sock_recv(stream, 1 << 18)
             if not data:
-                raise ConnectionResetError("it hung up")
+                raise ConnectionResetError("it closed the connection")
             messages = list(reader.feed(data))
     answer, *more = messages
     if "refused" in answer:
         if "version" in answer:
-            raise Conflict(f"the guardian cannot be used: {answer['refused']}; end it or use the release it is of")
+            raise Conflict(
+                f"the guardian is incompatible: {answer['refused']}; stop it, or start the worker with its release"
+            )
         raise Unavailable(str(answer["refused"]))
     if not isinstance(answer.get("hello"), dict):
-        raise ProtocolError("the guardian did not begin with hello")
+        raise ProtocolError("the guardian's first message was not a hello")
     client = GuardianClient(reader, answer["hello"])
     if answer["hello"].get("build") != build_of(_FOLDER) and not client.held():
         # Of another release, and it holds nothing: there is no reason to keep it.
         await loop.sock_sendall(stream, encode({"do": [["finish", 0]]}))
         while await loop.sock_recv(stream, 1 << 16):
             pass
-        raise Unavailable("the guardian is of another release and was asked to end")
+        raise Unavailable("the guardian is of another release and was asked to exit")
     await loop.create_unix_connection(lambda: client, sock=stream)
     for message in more:
         for item in message.get("news", ()):

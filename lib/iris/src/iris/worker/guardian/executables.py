@@ -22,7 +22,7 @@ def find_executable(command: str, path: str, cwd: str) -> str:
     if "/" in command:
         candidate = os.path.join(cwd, command)
         if not os.path.exists(candidate):
-            raise StartFailed(f"command {command!r} not found: there is no file {candidate}", NOT_FOUND)
+            raise StartFailed(f"command {command!r} not found: {candidate} does not exist", NOT_FOUND)
         if os.path.isdir(candidate) or not os.access(candidate, os.X_OK):
             raise StartFailed(f"command {command!r} cannot be started: {candidate} is not an executable file")
         return candidate

@@ -116,7 +116,7 @@ class Guardian:
                 case "finish":
                     self.finish(int(details[0]))
         except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-            logger.error("a request that makes no sense (%s): %r", error, verb)
+            logger.error("invalid request (%s): %r", error, verb)
 
     def worker_left(self) -> None:
         """Handle the end of the worker's process: stop its tools."""
@@ -183,7 +183,7 @@ class Guardian:
         spec = attempt.spec
         try:
             if self.finishing:
-                raise StartFailed("the guardian is ending", why=StartFailure.STOPPED)
+                raise StartFailed("the guardian is exiting", why=StartFailure.STOPPED)
             self._check_fence(attempt)
             attempt.started(self._runtime.start(spec, attempt))
             if self._watch is not None:
@@ -206,7 +206,7 @@ class Guardian:
 
     def _terminate(self, attempt: HeldAttempt, grace_ms: int) -> None:
         if attempt.process is None:
-            self._refuse(attempt, StartFailed("it was stopped before it started", why=StartFailure.STOPPED))
+            self._refuse(attempt, StartFailed("stopped before its start", why=StartFailure.STOPPED))
             return
         due = time.monotonic() + grace_ms / 1000
         if attempt.grace_timer is not None:
@@ -248,8 +248,8 @@ class Guardian:
         if not fence_ms or silent_ms <= fence_ms:
             return ""
         return (
-            f"there was no contact with the controller for {fence_ms / 1000:g} s (its fence); it ends "
-            "before another may begin"
+            f"no contact with the controller for {fence_ms / 1000:g} s (its fence): killed before "
+            "another attempt may start"
         )
 
     def _arm_fence(self) -> None:

@@ -204,7 +204,7 @@ class ProcessRuntime:
             try:
                 kill_all_of(uid)
             except OSError as error:
-                logger.warning("what uid %d has left may go on: %s", uid, error)
+                logger.warning("processes of uid %d may still be running: %s", uid, error)
         self._left_uids.clear()
         self._finish(ended, self._sweep_tries)
 
@@ -214,7 +214,7 @@ class ProcessRuntime:
                 self._reactor.call_later(_SWEEP_AGAIN_S, lambda: self._finish(ended, tries - 1))
                 return
             owners = ", ".join(process.owner for process in ended)
-            logger.warning("%s: some descendants do not die; reporting the end without them", owners)
+            logger.warning("%s: some descendants cannot be killed; reporting the end without them", owners)
         for process in ended:
             self._orphans.forget(process.mark)
             process.finish(self._end_group(process.group))

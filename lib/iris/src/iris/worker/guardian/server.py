@@ -73,7 +73,7 @@ class Peer:
                 for message in self._reader.feed(data):
                     self._server.received(self, message)
             except ProtocolError as error:
-                logger.error("%s: %s", self.peer or "a peer that did not say who it is", error)
+                logger.error("%s: %s", self.peer or "a message before the hello", error)
                 self._server.lost(self)
                 return
             if len(data) < _READ_BYTES:
@@ -155,7 +155,7 @@ class GuardianServer:
         self._wanted.pop(descriptor, None)
         connection.stream.close()
         if connection is self._worker:
-            logger.info("%s has left; %d attempts go on", connection.peer, self._guardian.live_count)
+            logger.info("%s disconnected; %d attempts continue", connection.peer, self._guardian.live_count)
             self._worker = None
             self._guardian.worker_left()
 
@@ -190,9 +190,9 @@ class GuardianServer:
     def _greet(self, connection: Peer, message: Message) -> None:
         hello = message.get("hello")
         if not isinstance(hello, dict):
-            raise ProtocolError("it did not begin with hello")
+            raise ProtocolError("the first message was not a hello")
         if hello.get("version") != VERSION:
-            why = f"it speaks version {hello.get('version')} of the protocol, this one {VERSION}"
+            why = f"the worker uses protocol version {hello.get('version')}, the guardian {VERSION}"
             connection.send({"refused": why, "version": VERSION})
             raise ProtocolError(why)
         answer: dict[str, Any] = {**self._hello, "version": VERSION}
@@ -207,7 +207,7 @@ class GuardianServer:
 
     def _attach(self, connection: Peer) -> bool:
         if self._guardian.finishing:
-            connection.send({"refused": "it is ending"})
+            connection.send({"refused": "it is exiting"})
             self.lost(connection)
             return False
         for _ in range(2):
@@ -219,5 +219,5 @@ class GuardianServer:
             self.lost(connection)
             return False
         self._worker = connection
-        logger.info("%s is the worker now", connection.peer)
+        logger.info("%s is now the worker", connection.peer)
         return True

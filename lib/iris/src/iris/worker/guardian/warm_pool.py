@@ -237,7 +237,7 @@ class _Helper:
             self._connection.setblocking(False)
             try:
                 if self._connection.recv(1) != b"R":
-                    raise ConnectionError("it ended while it started")
+                    raise ConnectionError("it exited during its start")
             except BlockingIOError:
                 return False
             self._ready = True

@@ -73,7 +73,7 @@ def hide_own_environment(*, storage: bool = False) -> None:
     try:
         _wipe(shown)
     except OSError as error:
-        logger.warning("other processes of this user can read the environment this one was started with: %s", error)
+        logger.warning("other processes of this user can read this process's initial environment: %s", error)
 
 
 def _wipe(shown: Collection[str]) -> None:
@@ -82,7 +82,7 @@ def _wipe(shown: Collection[str]) -> None:
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[47]), int(fields[48])  # env_start and env_end of proc(5)
     if not start:
-        raise OSError("the kernel does not tell where it is")
+        raise OSError("the kernel does not reveal its address")
     at = start
     for entry in ctypes.string_at(start, end - start).split(b"\0"):
         if entry and os.fsdecode(entry.partition(b"=")[0]) not in shown:

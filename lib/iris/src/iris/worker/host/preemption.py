@@ -68,7 +68,7 @@ class GceHost:
                 complained = False
             except OSError as error:
                 if not complained:
-                    logger.warning("whether this host is preempted is not known: %s", error)
+                    logger.warning("cannot determine whether this host is being preempted: %s", error)
                 complained = True
             if self._clock() - began > 1:
                 backoff.reset()  # it waited, as it was asked to

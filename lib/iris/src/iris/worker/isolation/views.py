@@ -89,7 +89,7 @@ class TaskViews:
                 if sources and all(at_their_places):
                     self._keep(tuple(mounts), sources)
         except OSError as error:
-            raise ViewFailed(error.errno, f"the host cannot show the task its files: {error.strerror}") from error
+            raise ViewFailed(error.errno, f"the host cannot mount the task's files: {error.strerror}") from error
 
     def drop_unused(self) -> bool:
         """Release kept mounts that were not used since the last call; return whether any are left."""
@@ -181,7 +181,7 @@ def open_views(work_dir: Path, best: IsolationMode = IsolationMode.OVERLAY, most
         most_kept: Maximum number of namespaces that stay mounted for further attempts.
     """
     ability, reasons = _find_ability(work_dir, best)
-    logger.info("tasks are isolated by %s%s", ability.mode, f" ({'; '.join(reasons)})" if reasons else "")
+    logger.info("isolation between tasks: %s%s", ability.mode, f" ({'; '.join(reasons)})" if reasons else "")
     if ability.mode is IsolationMode.COPY:
         return no_views()
     in_user_namespace = os.geteuid() != 0
@@ -282,7 +282,7 @@ def _find_ability(work_dir: Path, best: IsolationMode) -> tuple[_Ability, list[s
     """Return the strongest isolation that works on this host, and why no stronger one does."""
     reasons: list[str] = []
     if best is IsolationMode.COPY:
-        return _Ability(IsolationMode.COPY), ["nothing better is wanted"]
+        return _Ability(IsolationMode.COPY), ["stronger isolation is not configured"]
     if best is IsolationMode.OVERLAY:
         # With "redirect_dir" a directory of the bundle can be renamed like any other; only root may have it.
         own = ",userxattr" if os.geteuid() != 0 else ",redirect_dir=on"
@@ -332,9 +332,9 @@ def _try_overlay(place: Path, options: str) -> None:
     shutil.rmtree(seen / "folder")
     (seen / "folder").mkdir()
     if os.listdir(seen / "folder") or (seen / "removed").exists() or (seen / "changed").read_text() != "upper":
-        raise OSError("what a task changes does not stay changed")
+        raise OSError("a task's changes are lost")
     if os.listdir(lower / "folder") != ["file"] or (lower / "changed").read_text() != "lower":
-        raise OSError("what a task changes reaches the shared directory")
+        raise OSError("a task's changes reach the shared directory")
 
 
 def _try_bind(place: Path) -> None:

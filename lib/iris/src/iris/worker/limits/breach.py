@@ -17,11 +17,11 @@ def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
         peak_bytes: Its peak usage.
         kills: Number of killed processes.
     """
-    whom = "a process of it" if kills == 1 else f"{kills} processes of it"
+    whom = "one of its processes" if kills == 1 else f"{kills} of its processes"
     if not limit_bytes:
         return Breach(
             MEMORY,
-            f"out of memory: the host had none left and the kernel killed {whom}; peak {format_size(peak_bytes)}",
+            f"out of memory: the host's memory was full, and the kernel killed {whom}; peak {format_size(peak_bytes)}",
         )
     return Breach(
         MEMORY,
@@ -39,12 +39,12 @@ def beyond_soft(what: str, limit: int, used: int) -> Breach:
         used: The usage in the same unit.
     """
     if what == PROCESSES:
-        return Breach(what, f"too many processes: limit {limit}, seen {used}; it was ended")
+        return Breach(what, f"too many processes: limit {limit}, used {used}; the attempt was killed")
     lead = "out of memory" if what == MEMORY else "out of disk"
     where = "" if what == MEMORY else " in its working directory and TMPDIR"
     return Breach(
         what,
-        f"{lead}: limit {format_size(limit)} ({_CURE[what]}), used {format_size(used)}{where}; it was ended",
+        f"{lead}: limit {format_size(limit)} ({_CURE[what]}), used {format_size(used)}{where}; the attempt was killed",
     )
 
 
@@ -57,8 +57,8 @@ def would_have_ended(placed_by: int, used: int) -> Breach:
     """
     return Breach(
         MEMORY_WARNING,
-        f"it uses {format_size(used)} of memory and was placed by {format_size(placed_by)}, as none was named "
-        "(--memory); a cluster with `limits: {unstated: enforce}` would have ended it",
+        f"it uses {format_size(used)} of memory, but the scheduler assumed {format_size(placed_by)} without a request "
+        "(--memory); a cluster with `limits: {unstated: enforce}` would have killed it",
     )
 
 
@@ -71,8 +71,8 @@ def beyond_share(share: int, used: int) -> Breach:
     """
     return Breach(
         DISK,
-        f"out of disk: the host's disk was full, and it had written the most: {format_size(used)}, its share was "
-        f"{format_size(share)} (--disk has room kept); it was ended",
+        f"out of disk: the host's disk was full, and the attempt had written the most: {format_size(used)}; its share "
+        f"was {format_size(share)} (--disk reserves space); the attempt was killed",
     )
 
 
@@ -84,4 +84,4 @@ def processes_refused(limit: int, refused: int) -> Breach:
         refused: Number of refusals.
     """
     times = "once" if refused == 1 else f"{refused} times"
-    return Breach(PROCESSES, f"too many processes: limit {limit}; {times} it could start no more")
+    return Breach(PROCESSES, f"too many processes: limit {limit}; the kernel refused further processes {times}")

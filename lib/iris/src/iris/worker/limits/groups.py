@@ -97,7 +97,7 @@ class AttemptGroups:
         try:
             return self._take(limits)
         except OSError as error:
-            raise GroupsFailed(error.errno, f"the host cannot make its control group: {error.strerror}") from error
+            raise GroupsFailed(error.errno, f"the host cannot create its control group: {error.strerror}") from error
 
     def _take(self, limits: LimitRequest) -> Group:
         if self._free:

@@ -90,7 +90,7 @@ def open_limits(
         lines = [*kept, *(tree.hierarchy.directory for tree in trees)]
         (work_dir / _RECORD).write_text("".join(f"{line}\n" for line in lines))
     for name, reason in missing:
-        logger.info("%s of tasks is limited softly: %s", name, reason)
+        logger.info("soft limit on %s of tasks: %s", name, reason)
     return LimitsAbility(mode, AttemptGroups(trees, make) if trees else None, missing, default)
 
 
@@ -109,7 +109,7 @@ def _find_trees(
         hierarchies = needed(hierarchies_of(files.own.read_text(), files.mounts.read_text()))
         hierarchies += _unified(hierarchies_of(files.own.read_text(), files.mounts.read_text()))
     except OSError as error:
-        return [], f"this host does not say what control groups it has ({error})"
+        return [], f"this host does not list its control groups ({error})"
     if not hierarchies:
         return [], "no control groups are mounted"
     reasons: dict[str, None] = {}
@@ -119,7 +119,7 @@ def _find_trees(
             tree = _open_v1(work_dir, hierarchy, make) if hierarchy.version == 1 else _open_v2(hierarchy, own_group)
             _try(tree, make)
         except OSError as error:
-            reasons[f"no control group can be made in {hierarchy.directory}: {error.strerror or error}"] = None
+            reasons[f"no control group can be created in {hierarchy.directory}: {error.strerror or error}"] = None
         else:
             trees.append(tree)
     return trees, "; ".join(reasons) or "no tree of control groups has the controller"

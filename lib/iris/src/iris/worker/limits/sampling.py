@@ -197,4 +197,4 @@ def soft_line(why: str) -> str:
     """
     if not why:
         return ""
-    return f"limits are soft here: memory is looked at every {SOFT_S:g} s, what exceeds is ended a little late ({why})"
+    return f"soft limits: memory is measured every {SOFT_S:g} s, and an attempt over its limit is killed late ({why})"

@@ -117,7 +117,9 @@ class BundleStore:
                 await self._fetch([digest], f"blob {digest}")
                 found = signature(path)
         except OSError as error:
-            raise PreparationFailed(FailureKind.WORKER, f"blob {digest} cannot be read here: {error}") from error
+            raise PreparationFailed(
+                FailureKind.WORKER, f"blob {digest} cannot be read on the worker: {error}"
+            ) from error
         if found is not None:
             self._seen_right[digest] = found
         return path
@@ -141,14 +143,12 @@ class BundleStore:
                     break  # who owns it could have what is mended in it written elsewhere
                 names = [str(path.relative_to(target)) for path in strays] + [entry.path for entry in wrong]
                 more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                logger.warning(
-                    "%s was changed on this host: %s%s; it is made as it was sent", what, names[:_SHOWN], more
-                )
+                logger.warning("%s was changed on this host: %s%s; restoring the original", what, names[:_SHOWN], more)
                 await asyncio.to_thread(remove_strays, strays)
                 await self._with_parts(wrong, what, partial(self._mend, wrong, target))
                 os.utime(target)  # tells what is mounted over it that it was changed
         except OSError as error:
-            logger.warning("%s cannot be mended: %s; it is unpacked anew", what, error)
+            logger.warning("%s cannot be repaired: %s; unpacking it again", what, error)
         return await self._unpack(digest)
 
     async def _entries(self, digest: str, what: str) -> list[BundleEntry]:
@@ -207,7 +207,9 @@ class BundleStore:
                     raise PreparationFailed(FailureKind.PREEMPTED, f"{what} cannot be fetched: {error}") from error
                 await asyncio.sleep(backoff.next_interval())
             except OSError as error:
-                raise PreparationFailed(FailureKind.WORKER, f"{what} cannot be stored here: {error}") from error
+                raise PreparationFailed(
+                    FailureKind.WORKER, f"{what} cannot be stored on the worker: {error}"
+                ) from error
             except MarinError as error:
                 raise PreparationFailed(FailureKind.START, f"{what} cannot be fetched: {error}") from error
 
@@ -218,7 +220,7 @@ class BundleStore:
             async for digest, offset, data, last in self._source.fetch(list(wanted)):
                 if writer is None:
                     if digest not in wanted:
-                        raise MarinError(f"the controller sent blob {digest}, which was not asked for")
+                        raise MarinError(f"the controller sent blob {digest}, which was not requested")
                     writer = _BlobWriter(self._paths.blobs, digest)
                 writer.add(digest, offset, data)
                 if last:
@@ -235,7 +237,7 @@ class BundleStore:
         for part in parts:
             path = self._paths.blobs / part
             if path.exists() and not _is_right(path, part):
-                logger.warning("blob %s is damaged on this host: it is fetched again", part)
+                logger.warning("blob %s is damaged on this host: fetching it again", part)
 
     def _write_tree(self, entries: list[BundleEntry], target: Path) -> None:
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -343,7 +345,7 @@ class _BlobWriter:
 
     def add(self, digest: str, offset: int, data: bytes) -> None:
         if digest != self._digest or offset != self._size:
-            raise MarinError(f"chunk of {digest} at {offset} came while {self._digest} at {self._size} was expected")
+            raise MarinError(f"chunk of {digest} at {offset} came instead of {self._digest} at {self._size}")
         self._file.write(data)
         self._hash.update(data)
         self._size += len(data)

@@ -266,7 +266,7 @@ class EnvironmentStore:
                 succeeded, output = await self._tools.run((program, *arguments), env, cwd)
         except TimeoutError:
             minutes = f"{self._limit_s / 60:g} minutes"
-            text = f"the environment could not be built ({shown}): it was not there after {minutes}"
+            text = f"the environment could not be built ({shown}): the build took more than {minutes}"
             raise PreparationFailed(FailureKind.ENVIRONMENT, text) from None
         if not succeeded and is_network_failure(output):
             # What is in uv's cache may be enough.
@@ -274,7 +274,7 @@ class EnvironmentStore:
         if succeeded:
             return
         words = output.strip()[-_ERROR_BYTES:]
-        cause = cause_of(output) or "it said nothing"
+        cause = cause_of(output) or "no error message"
         text = f"the environment could not be built ({shown}): {cause}"
         hint = hint or await self._newest(output, path, cwd, env)
         told = words if words != cause else ""
@@ -298,7 +298,7 @@ class EnvironmentStore:
         ask = ("pip", "install", "--dry-run", "--no-deps", "--python", str(path / "bin" / "python"), "--", match[1])
         succeeded, said = await self._tools.run((_program(), *ask), env, cwd)
         newest = re.search(rf"\+ ({re.escape(match[1])}==\S+)", said)
-        return f"the newest there is: {newest[1]}" if succeeded and newest else ""
+        return f"the newest version is {newest[1]}" if succeeded and newest else ""
 
 
 def _mark(path: Path) -> None:
@@ -306,7 +306,7 @@ def _mark(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
     except FileExistsError:
-        reason = f"the environment could not be built: what was installed has put a file {path.name} there"
+        reason = f"the environment could not be built: an installed package has created a file {path.name}"
         raise PreparationFailed(FailureKind.ENVIRONMENT, reason) from None
 
 

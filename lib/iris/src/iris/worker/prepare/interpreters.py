@@ -102,7 +102,7 @@ class Interpreters:
             others.add(found.version)
         raise PreparationFailed(
             FailureKind.ENVIRONMENT,
-            f"the job needs Python {request}, and this worker has {', '.join(sorted(others))}: install it on the "
+            f"the job needs Python {request}, but this worker has only {', '.join(sorted(others))}: install it on the "
             f"worker's host (e.g. `uv python install {shlex.quote(request)}`), or ask for another: a workspace does by "
             "its .python-version or requires-python, a callable by the Python that submits it",
         )

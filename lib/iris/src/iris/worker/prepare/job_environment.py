@@ -60,7 +60,7 @@ class JobEnvironments:
         if launch.extras and source is not PackageSource.LOCK:
             raise PreparationFailed(
                 FailureKind.ENVIRONMENT,
-                f"extras {', '.join(launch.extras)} were asked for, but the job's workspace has no "
+                f"extras {', '.join(launch.extras)} were requested, but the job's workspace has no "
                 "pyproject.toml with a uv.lock that could define them",
             )
         if source is PackageSource.SUBMITTER:

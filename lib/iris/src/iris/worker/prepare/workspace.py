@@ -168,7 +168,9 @@ def _member(bundle: Path, directory: str, table: Mapping[str, Any]) -> Member:
         entry_points["console_scripts"] = dict(project["scripts"])
     for word in (name, version, *entry_points.get("console_scripts", ())):
         if "/" in word or "\0" in word or word in (".", ".."):  # these become names of files
-            raise _refused(f"{directory}/pyproject.toml: {word!r} can be no name, version or script of a project")
+            raise _refused(
+                f"{directory}/pyproject.toml: {word!r} is not valid as a name, version or script of a project"
+            )
     source = Path(directory) / "src"
     return Member(
         directory=directory,

@@ -56,7 +56,7 @@ def classify_exit(
         return FailureKind.OOM, "out of memory: the kernel killed it to free memory"
     if has_accelerator:
         if exit.code == DEVICE_EXIT_CODE:
-            return FailureKind.DEVICE, f"device error: it ended with exit code {DEVICE_EXIT_CODE}"
+            return FailureKind.DEVICE, f"device error: the command exited with code {DEVICE_EXIT_CODE}"
         found = _DEVICE_WORDS.search(stderr_tail)
         if found is not None:
             begin = stderr_tail.rfind(b"\n", 0, found.start()) + 1

@@ -64,7 +64,7 @@ async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATI
         owner: As in `read_task_file`.
     """
     if send is None:
-        return problem("its worker sends no large values")
+        return problem("its worker cannot send large values")
     try:
         data, digest = await asyncio.to_thread(_read, path, owner)
     except (OSError, ValueError) as error:
@@ -92,5 +92,5 @@ async def send_large(path: str, send: SendBlob | None, patience_s: float = _PATI
 def _read(path: str, owner: int) -> tuple[bytes, str]:
     data = read_task_file(path, MOST_BYTES + 1, owner)
     if len(data) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+        raise ValueError(f"it is larger than {MOST_BYTES} bytes")
     return data, hashlib.sha256(data).hexdigest()

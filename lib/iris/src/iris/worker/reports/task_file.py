@@ -20,9 +20,9 @@ def read_task_file(path: str, most: int, owner: int = 0) -> bytes:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError("it is no file")
+            raise OSError("it is not a regular file")
         if owner and found.st_uid != owner:
-            raise OSError("it is another user's file")
+            raise OSError("another user owns it")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(most)
     finally:

@@ -47,7 +47,7 @@ def enter(work_dir: Path, mounts: Sequence[Path] = MOUNTS) -> Path | None:
             raise OSError("the kernel has no cgroup.kill")
         (path / "cgroup.procs").write_text(f"{os.getpid()}\n")
     except OSError as error:
-        logger.info("no control group can be made for the tasks (%s): they are known by their marks", error)
+        logger.info("cannot create a control group for the tasks (%s): marks identify them instead", error)
         _remove(path)
         return None
     return path
@@ -90,10 +90,10 @@ def _kill(path: Path) -> None:
     try:
         (path / "cgroup.kill").write_text("1\n")
     except OSError as error:
-        logger.warning("cannot kill what is in %s: %s", path, error)
+        logger.warning("cannot kill the processes in %s: %s", path, error)
     _remove(path)
 
 
 def _remove(path: Path) -> None:
     if not remove_group(str(path)):  # what was killed is still dying; an empty group left behind costs nothing
-        logger.info("%s stays for now", path)
+        logger.info("%s cannot be removed yet", path)

@@ -24,7 +24,7 @@ def end_leftovers(work_dir: Path) -> None:
         kill_all_of(uid)
     killed = kill_leftovers(work_dir)
     if killed:
-        logger.warning("killed %d processes that a former guardian left behind: %s", len(killed), killed)
+        logger.warning("killed %d leftover processes of an earlier guardian: %s", len(killed), killed)
 
 
 def _uids_of_tasks(work_dir: Path) -> set[int]:

@@ -31,19 +31,23 @@ def check_host(uids: UidRange, work_dir: Path) -> None:
         work_dir: The worker's directory, which may not exist yet.
     """
     if os.geteuid() != 0:
-        raise InvalidRequest(f"{_OPTION} needs a worker that is root: others cannot start tasks as somebody else")
+        raise InvalidRequest(
+            f"{_OPTION} needs a worker that runs as root, because only root can start tasks as other users"
+        )
     others = [f"user {entry.pw_name}" for entry in pwd.getpwall() if entry.pw_uid in uids]
     others += [f"group {entry.gr_name}" for entry in grp.getgrall() if entry.gr_gid in uids]
     if others:
-        raise InvalidRequest(f"{_OPTION} {uids}: this host has {', '.join(others[:3])} in it; give another range")
+        raise InvalidRequest(
+            f"{_OPTION} {uids}: the range contains {', '.join(others[:3])} of this host; give another range"
+        )
     for name in ("uid_map", "gid_map"):
         if not _is_mapped(Path(f"/proc/self/{name}").read_text(), uids):
-            raise InvalidRequest(f"{_OPTION} {uids}: this container has no such numbers (/proc/self/{name})")
+            raise InvalidRequest(f"{_OPTION} {uids}: this container does not map these ids (/proc/self/{name})")
     if closed := closed_to(TaskIdentity(uids.first), needed_paths(work_dir)):
         raise InvalidRequest(
-            f"{_OPTION}: tasks with uids of their own cannot reach {closed}. Keep the work directory (--work-dir), "
-            "this installation and its Python where other users may read, such as /opt and /var/lib (uv: "
-            "UV_PYTHON_INSTALL_DIR), not in a home directory that is closed"
+            f"{_OPTION}: tasks with their own uids cannot read {closed}. Keep the work directory (--work-dir), "
+            "this installation and its Python where other users can read, such as /opt and /var/lib (uv: "
+            "UV_PYTHON_INSTALL_DIR), not in a private home directory"
         )
 
 
@@ -59,7 +63,9 @@ def claim(uids: UidRange) -> int:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, uids.last - uids.first + 1, uids.first)
     except (BlockingIOError, PermissionError):
         os.close(descriptor)
-        raise Conflict(f"{_OPTION} {uids}: another worker of this host has some of it; give each its own") from None
+        raise Conflict(
+            f"{_OPTION} {uids}: another worker on this host uses part of the range; give each worker its own"
+        ) from None
     return descriptor
 
 
@@ -100,7 +106,7 @@ def closed_to(identity: TaskIdentity, paths: Iterable[str]) -> str:
             for place in (*reversed(Path(path).parents), Path(path)):
                 # A directory that is not made yet is the worker's to make.
                 if place.exists() and not os.access(place, os.X_OK if place.is_dir() else os.R_OK):
-                    return f"{path}: {place} is closed to other users" if str(place) != path else f"{path}"
+                    return f"{path}: {place} is not accessible to other users" if str(place) != path else f"{path}"
         return ""
 
     return run_as(identity, look) or ""

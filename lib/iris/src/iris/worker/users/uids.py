@@ -81,8 +81,8 @@ class TaskUsers:
             uid = next((uid for uid in range(self._uids.first, self._uids.last + 1) if uid not in taken), None)
             if uid is None:
                 raise NoUid(
-                    f"user {user!r} gets no uid on this host: all {len(taken)} of --task-users {self._uids} are other "
-                    "users'; restart the worker with a range that has these and more"
+                    f"user {user!r} gets no uid on this host: all {len(taken)} uids of --task-users {self._uids} "
+                    "belong to other users; restart the worker with a larger range that contains these"
                 )
             of_user = {**self._of_user, user: uid}
             write_private(self._place, json.dumps(of_user, indent=0).encode(), durable=True)
@@ -103,13 +103,13 @@ class TaskUsers:
             found = {"": 0}
         if "" in found or len(set(found.values())) < len(found):
             raise InvalidRequest(
-                f"{self._place} is damaged: bring it back, or remove it and the directories users and caches beside it "
-                "and whatever else uids of --task-users own on this host"
+                f"{self._place} is damaged: restore it, or remove it, the directories users and caches beside it, "
+                "and all other files of the --task-users uids on this host"
             )
         outside = [f"{user} has {uid}" for user, uid in found.items() if uid not in self._uids]
         if outside:
             raise InvalidRequest(
-                f"--task-users {self._uids} leaves out uids that users of this worker have ({self._place}: "
-                f"{', '.join(outside[:3])}): give a range with all of them"
+                f"--task-users {self._uids} does not contain uids of this worker's users ({self._place}: "
+                f"{', '.join(outside[:3])}): give a range that contains them"
             )
         return found

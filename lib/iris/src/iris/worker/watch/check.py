@@ -45,7 +45,7 @@ def main() -> "NoReturn":
         os.chdir(directory)
         os.execve("/bin/sh", ["sh", "-c", command], variables)
     except OSError as error:
-        print(f"the health command cannot be run: {error}", file=sys.stderr)
+        print(f"cannot run the health command: {error}", file=sys.stderr)
     sys.exit(125)
 
 

@@ -60,8 +60,5 @@ def stalled(rules: WatchRules, dumped: Sequence[int]) -> str:
     if dumped:
         found = f"the threads of process {', '.join(map(str, dumped))} are in its log"
     else:
-        found = (
-            "there is no dump of its threads: no Python process of it has reported progress (iris.report_progress()), "
-            "or none lives"
-        )
+        found = "no thread dump: none of its live Python processes has reported progress (iris.report_progress())"
     return f"stalled: no progress for {rules.stall_s:g} s; {found}"

@@ -98,7 +98,7 @@ class Watcher:
             async with asyncio.timeout(rules.timeout_s):
                 succeeded, output = await self._tools.run(argv, {}, Path("/"))
         except TimeoutError:
-            return f"no end within {rules.timeout_s:g} s"
+            return f"a timeout after {rules.timeout_s:g} s"
         except (MarinError, OSError) as error:
             # The host's fault says nothing about the task.
             del error
