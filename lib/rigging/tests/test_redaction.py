@@ -133,6 +133,7 @@ def test_long_lines_cost_little(unit: str) -> None:
     text = "token " + unit * (20_000 // len(unit))
     started = time.process_time()
     redact_string(text)
+    redact_code(text)
     assert time.process_time() - started < 1.0
 
 
@@ -148,5 +149,30 @@ def test_long_lines_cost_little(unit: str) -> None:
 def test_secrets_in_code_are_redacted_however_they_are_written(line: str) -> None:
     secret = "a1B2c3D4e5F6g7H8i9J0"
     assert secret not in redact_code(f"x = 1\n{line.format(secret)}\n")
-    harmless = 'tokenizer = "llama3-8b-instruct"\nkeys = ["a"]\npath = f"{root}/tokens-v1"\n'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'API_KEY = \\\n    "{}"', 'f(api_key=(\n    "{}"), n=1)', 'password = (  # of prod\n    "x"\n    f"{}"\n)',
+        '-token = (\n-    "{}"\n+token = (\n+    "{}"\n )', 'hf_token: str | None = "{}"',
+        'os.environ["HF_TOKEN"] = "{}"', 'd = {{\n  "password":\n    "{}"}}', 'environ.setdefault("HF_TOKEN", "{}")', 'setattr(o, "api_key", "{}")',
+        '["--token", "{}"]', 'if (token := "{}"): pass', 'password = b"{}"', "secret = \"\"\"x\n{}\"\"\"",
+        'API_KEYS = ["{}", "x",\n  "{}"]', 'SECRETS = {{"prod": "{}",  # x\n  "dev": "{}"}}', 'token = "it\\"s {}"',
+        'api_key: SecretStr = SecretStr("{}")', 'token: str = Field(default="{}")',
+    ],
+)  # fmt: skip
+def test_a_literal_given_to_a_secrets_name_is_redacted_whatever_it_looks_like(line: str) -> None:
+    redacted = redact_code(f"x = 1\n{line.format(*['zebra'] * 2)}\ny = 'kept'\n")
+    assert "zebra" not in redacted
+    assert redacted.startswith("x = 1\n")
+    assert redacted.endswith("\ny = 'kept'\n")
+    assert redact_code(redacted) == redacted
+
+
+def test_code_that_holds_no_secret_stays() -> None:
+    harmless = (
+        'tokenizer = "llama3-8b-instruct"\nkeys = ["a"]\npath = f"{root}/tokens-v1"\ncolumns = ["token", "text"]\n'
+        'def f(token):\n    """Doc."""\nf(token, "utf-8")\nfor token in "abc":\n    pass\nmax_tokens: int = 5\n'
+    )
     assert redact_code(harmless) == harmless

@@ -63,6 +63,29 @@ _CODE_SECRET = re.compile(
     r"(?<![a-z])(?:tokens?\d*|secret|passw(?:or)?d|credential|api[_-]?key|\w+[_-]key|key)(?![a-z])", re.I
 )
 _LITERAL = re.compile(r"""(?P<quote>["'])(?=[^"'\s]*\d)[^"'\s=:/&?]{8,}(?P=quote)""")
+# A name and what leads from it to the literal that it is given, over lines, those of a diff too.
+_GIVEN = re.compile(
+    r"""
+    (?<![\w\-])(?P<name>-*+[A-Za-z_][\w\-]*+)(?P<closing>["']?\]?\)?)
+    (?P<separator>\s*+:[^=\n]{1,80}=(?!=) | \s*+:?=(?!=) | \s*+[:,])
+    (?: \n[+\-] | [\s\\(\[{] | \#[^\n]*+ )*+
+    (?:(?:Secret\w*+|str|bytes|[Ff]ield)\(\s*+(?:default\s*+=\s*+)?+)?+
+    (?=[rbfu]{0,2}["'] | \d)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_GIVEN_LITERAL = re.compile(
+    r"""
+    (?P<before>[rbfu]{0,2})
+    (?: (?P<long>\"{3}|'{3})(?:\\.|(?!(?P=long)).)*+(?P=long)
+      | (?P<quote>["'])(?:\\.|(?!(?P=quote))[^\n])*+(?P=quote)
+      | \d[\w.]*+ )
+    (?P<after>(?: \n[+\-] | [\s\\+] | \#[^\n]*+ )*+)
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_NEXT_IN_BRACKET = re.compile(r"[,:](?:\n[+\-]|[\s\\]|#[^\n]*+)*+")
+_CALL_BEFORE = re.compile(r"\(\s*(?:\w+\s*,\s*)?[\"']\Z")
 _QUERY = re.compile(r"""(?P<name>(?:[?&]|--)[\w-]*(?:token|key|password|secret)=)[^&\s"']{6,}""", re.I)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Token names of language modelling: what stands before or after "token".
@@ -127,18 +150,47 @@ def redact_string(text: str) -> str:
 
 
 def redact_code(text: str) -> str:
-    """Return source code with every secret replaced, like `redact_string`, and every long literal near a secret's name.
+    """Return source code with every secret replaced, like `redact_string`, and every literal that a secret's name gets.
 
     Code names secrets in more ways than logs: annotations, calls, subscripts, command lines in strings. So literals of
-    eight or more characters with a digit and without spaces are replaced if their line has such a name.
+    eight or more characters with a digit and without spaces are replaced, too, if their line has such a name.
     """
     lines = []
-    for line in text.splitlines(keepends=True):
+    for line in _without_given(text).splitlines(keepends=True):
         if _CODE_SECRET.search(line):
             line = _LITERAL.sub(rf"\g<quote>{REDACTED}\g<quote>", line)
             line = _QUERY.sub(rf"\g<name>{REDACTED}", line)
         lines.append(line)
     return redact_string("".join(lines))
+
+
+def _without_given(text: str) -> str:
+    """Return source code without the literals that are given to secrets' names."""
+    parts, done = list[str](), 0
+    for match in _GIVEN.finditer(text) if _ANY_SECRET_WORD.search(text) else ():
+        if match.start() < done or not (is_secret_name(match["name"].lstrip("-")) and _is_given(match, text)):
+            continue
+        opened = text[match.end("separator") : match.end()].rstrip()[-1:] in ("[", "{")
+        parts, done, literal = [*parts, text[done : match.end()]], match.end(), _GIVEN_LITERAL.match(text, match.end())
+        while literal is not None:
+            quote = (literal["long"] or literal["quote"] or "")[:1]
+            parts.append(f"{literal['before']}{quote}{REDACTED}{quote}{literal['after']}")
+            done = literal.end()
+            if opened and (gap := _NEXT_IN_BRACKET.match(text, done)):
+                parts.append(gap[0])
+                done = gap.end()
+            literal = _GIVEN_LITERAL.match(text, done)
+    return "".join([*parts, text[done:]])
+
+
+def _is_given(match: re.Match[str], text: str) -> bool:
+    """Return whether a name's literal is its value: not a label's text, or the next word of a list."""
+    separator, start = match["separator"].strip(), match.start()
+    if separator not in (":", ","):
+        return True
+    is_key = match["closing"][:1] in ('"', "'")
+    is_argument = match["name"].startswith("-") or _CALL_BEFORE.search(text, max(0, start - 80), start) is not None
+    return is_key and (separator == ":" or is_argument)
 
 
 def redact_value(value: Any) -> Any:

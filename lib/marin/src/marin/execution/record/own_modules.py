@@ -19,7 +19,7 @@ from marin.execution.record.function_source import plain_function
 from marin.execution.record.module_table import ModuleTable, parsed, table_of, text_of_lines
 from marin.execution.record.reach import WHOLE, Reached, reach, recorded_reach
 from marin.execution.record.table_cache import KnownTables
-from rigging.redaction import redact_string
+from rigging.redaction import redact_code
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class OwnModules:
         for module, names in together.items():
             with contextlib.suppress(OSError, SyntaxError, ValueError):
                 lines = bare_lines(*parsed(self.file_of(module) or ""))
-                found |= {self._digest(module, name): redact_string(self._text(module, name, lines)) for name in names}
+                found |= {self._digest(module, name): redact_code(self._text(module, name, lines)) for name in names}
         return found
 
     def keep_tables(self) -> None:
