@@ -1,4 +1,4 @@
-"""What commands need besides storage: the clock, the processes of this machine, the user at the terminal."""
+"""The environment of commands besides storage: the clock, this machine's processes, the user at the terminal."""
 
 from __future__ import annotations
 

@@ -9,5 +9,5 @@ from rigging.exit_codes import OK as OK
 from rigging.exit_codes import exit_code_of as exit_code_of
 
 #: `lint` found something, `diff --exit-code` a difference, `logs -f` a step that did not succeed, `gc --delete` and
-#: `locks clear` something that they left alone although it was asked for.
+#: `locks clear` named items that they kept.
 FOUND: Final = 8

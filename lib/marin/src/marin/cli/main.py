@@ -20,12 +20,12 @@ COMMANDS: Final = {
     "graph": ("marin.cli.commands.graph", "graph", "Show the steps of a run as a tree, or draw them."),
     "doctor": ("marin.cli.commands.doctor", "doctor", "Check this machine and its storage, with remedies."),
     "diff": ("marin.cli.commands.diff", "diff", "Compare two runs: steps, values, code."),
-    "attest": ("marin.cli.commands.attest", "attest", "Record what made a run's outputs, with digests."),
+    "attest": ("marin.cli.commands.attest", "attest", "Record the provenance of a run's outputs, with digests."),
     "verify": ("marin.cli.commands.verify", "verify", "Rerun attested steps and compare their outputs."),
     "browser": ("marin.cli.commands.browser", "browser", "Serve pages with runs, steps, logs and files."),
     "completion": ("marin.cli.commands.completion", "completion", "Print a shell's completion script."),
     "locks": ("marin.cli.commands.locks", "locks", "List leases of steps; clear abandoned ones."),
-    "rm": ("marin.cli.commands.rm", "rm", "Remove a run: its records, and the outputs that only it names."),
+    "rm": ("marin.cli.commands.rm", "rm", "Remove a run: its records, and its unshared outputs."),
     "gc": ("marin.cli.commands.gc", "gc", "List outputs that no run refers to; --delete removes them."),
     "init": ("marin.cli.commands.init", "init", "Create a project that runs immediately."),
     "lint": (
@@ -59,7 +59,7 @@ def run(argv: Sequence[str], context: CliContext | None = None) -> int:
     """Run one command line and return the exit code (see `marin.cli.exit_codes`).
 
     Args:
-        argv: The words after `marin`.
+        argv: The arguments after `marin`.
         context: The context of the commands. It receives the global options.
     """
     return run_program(cli, "marin", argv, CliContext() if context is None else context)

@@ -69,8 +69,8 @@ SPAN: Final = Span()
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 prefix_option = click.option(
-    "--prefix", type=NAME, metavar="PREFIX", help="Storage root.  [default: MARIN_PREFIX, else as for experiments]"
+    "--prefix", type=NAME, metavar="PREFIX", help="Storage root.  [default: MARIN_PREFIX, else like experiments]"
 )
 runs_option = click.option(
-    "--runs", "runs_at", type=NAME, metavar="DIR", help="Where runs are recorded.  [default: PREFIX/experiments]"
+    "--runs", "runs_at", type=NAME, metavar="DIR", help="Directory of run records.  [default: PREFIX/experiments]"
 )

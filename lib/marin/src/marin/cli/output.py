@@ -21,7 +21,7 @@ def colours() -> bool:
 
 
 def echo_painted(lines: Sequence[tuple[str, str | None]]) -> None:
-    """Write lines to stdout in their colours (click's names; None for none), or plain where colours are off."""
+    """Write lines to stdout in their colours (click's names; None for none), or plain if colours are off."""
     for text, colour in lines:
         if colour is not None and colours():
             click.echo(click.style(printable(text), fg=colour))
@@ -35,11 +35,11 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """Tells on stderr how far a command is, once a second at most, and nothing in its first second.
+    """Print the progress of a command on stderr, at most once a second, and not in its first second.
 
     Args:
         now: Returns the time, in seconds.
-        words: What is done, such as "outputs read".
+        words: The counted work, such as "outputs read".
     """
 
     def __init__(self, now: Callable[[], float], words: str) -> None:
@@ -48,7 +48,7 @@ class Progress:
         self._due: float | None = None
 
     def tell(self, done: int, total: int) -> None:
-        """Note how many of all are done."""
+        """Report that `done` of `total` are done."""
         now = self._now()
         self._due = now + 1 if self._due is None else self._due
         if now >= self._due and done < total:

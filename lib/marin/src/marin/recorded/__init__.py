@@ -1,4 +1,4 @@
 """Runs, outputs and leases in storage: reading (`reading`) and interpretation (`deciding`).
 
-`marin.cli` and `marin.browser` share this. Nothing here runs a step.
+`marin.cli` and `marin.browser` share this package. Nothing here runs a step.
 """

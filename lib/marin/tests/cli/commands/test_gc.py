@@ -85,7 +85,7 @@ def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedSto
     done = marin(*words, context=CliContext(ask=begin_runs, is_interactive=lambda: True, **later))
     assert done.code == 8
     assert sorted(os.listdir(storage.root)) == ["experiments", "late-000003", "taken-000004", "used-000001"]
-    assert "1 output(s) deleted, 2 left alone" in done.err
+    assert "1 output(s) deleted, 2 kept" in done.err
 
 
 def test_runs_age_only_where_asked_and_added_files_are_shown(storage: RecordedStorage, marin: Marin) -> None:
@@ -140,7 +140,7 @@ def test_a_run_is_removed_with_what_only_it_names(storage: RecordedStorage, mari
     assert everything - left() == {"mine.json"}
     done = marin("rm", "train-0a", "--yes", "--json")
     assert done.json["deleted"] == [f"{storage.root}/own-000001"]
-    assert f"kept: {storage.root}/busy-000003: it is being made" in done.err
+    assert f"kept: {storage.root}/busy-000003: a step is writing it" in done.err
     assert everything - left() == {"mine.json", "own-000001", "own-000001.forced", "train-0a1b2c.json"}
     assert [run["steps_id"] for run in marin("runs", "--json").json] == ["train-ffffff"]
 

@@ -41,7 +41,7 @@ def test_a_folder_that_has_one_of_the_files_is_refused_whole(
 ) -> None:
     (tmp_path / ".gitignore").write_text("mine")
     assert run(["init", str(tmp_path)]) == 3
-    assert f"{tmp_path} has .gitignore already" in capsys.readouterr().err
+    assert f"{tmp_path} already has .gitignore" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [".gitignore"]
 
 

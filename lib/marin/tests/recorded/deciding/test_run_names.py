@@ -36,7 +36,7 @@ def test_the_newest_of_runs_of_different_steps_is_meant_and_the_others_are_told(
     assert [run.info for run in RUNS] == ["train-0a1b2c.json", "train-0a1b2c.json", None, "eval-000000.json"]
     told: list[str] = []
     assert find_run(RUNS, "train", "here", told.append).id == B
-    assert told == [f"{B} is the newest of the runs that begin with 'train'; of other steps: train-ffffff"]
+    assert told == [f"{B} is the newest of the runs that begin with 'train'; with other steps: train-ffffff"]
     with pytest.raises(NotFound, match="did you mean eval-000000"):
         find_run(RUNS, "evil-000000", "here")
 

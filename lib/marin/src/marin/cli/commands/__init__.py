@@ -1,4 +1,4 @@
-"""The commands, one file each: its options, what it reads, what it prints.
+"""The commands, one file each: options, reads and output.
 
 Decisions are in `deciding` and `marin.recorded.deciding`.
 """

@@ -1,4 +1,4 @@
-"""`marin attest`: record what made a run's outputs, with digests of their files."""
+"""`marin attest`: record the provenance of a run's outputs, with digests of their files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from marin.recorded.reading.places import runs_directory, storage_root
 
 @click.command()
 @click.argument("run", type=RUN, metavar="RUN")
-@click.option("-o", "--output", "place", type=NAME, metavar="FILE", help="Write it there, not to stdout.")
+@click.option("-o", "--output", "place", type=NAME, metavar="FILE", help="Write to this file, not to stdout.")
 @prefix_option
 @runs_option
 @pass_context
 def attest(context: CliContext, run: str, place: str | None, prefix: str | None, runs_at: str | None) -> None:
-    """Print an attestation of RUN as JSON: its steps, what made each output, and digests of all files."""
+    """Print an attestation of RUN as JSON: its steps, the provenance of each output, and digests of all files."""
     from marin.attested.reading import attest as attest_run
     from marin.recorded.reading.runs import list_runs
     from rigging.filesystem import write_bytes_atomic

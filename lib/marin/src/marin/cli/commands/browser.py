@@ -15,7 +15,11 @@ from rigging.extras import needing
 
 @click.command()
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port. If taken, a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port. If it is taken, use a free one.",
 )
 @click.option("--host", type=NAME, default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--jobs-url", type=NAME, metavar="URL", help="URL of job pages, up to a job's name.")

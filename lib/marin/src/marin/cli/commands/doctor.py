@@ -23,8 +23,8 @@ from rigging.filesystem import local_path
 def doctor(context: CliContext, prefix: str | None, as_json: bool) -> int:
     """Check Python, uv, git, the prefix, disk, limits, versions and the job client.
 
-    Each line is a finding, with a remedy if something is wrong. The exit code is 1 if a check fails. The command writes
-    a small file below the prefix, reads it and removes it; it sends nothing anywhere else. `iris doctor` checks the
+    Each line is a finding, with a remedy if something is wrong. The exit code is 1 if a check fails. The command
+    writes, reads and removes a small file below the prefix, and sends nothing anywhere else. `iris doctor` checks the
     cluster.
     """
     del context

@@ -33,7 +33,7 @@ _DAY = 86_400.0
     type=NAME,
     multiple=True,
     metavar="DIR",
-    help="Another directory of run records, besides PREFIX/experiments.",
+    help="Another directory of run records besides PREFIX/experiments.",
 )
 @prefix_option
 @json_option
@@ -52,8 +52,8 @@ def gc(
 ) -> int:
     """List the outputs below the prefix that no recorded run refers to, with their sizes.
 
-    With --runs, name every other place that records runs which may use these outputs. Temporary data and files that no
-    recorded experiment made are never listed.
+    With --runs, name every other directory of run records whose runs may use these outputs. Temporary data and files
+    that no recorded experiment made are never listed.
     """
     if dry_run and delete:
         raise InvalidRequest("--dry-run and --delete exclude each other")
@@ -77,7 +77,7 @@ def gc(
         columns = ("size", "output", *(("kept",) if kept else ()))
         Output(as_json).rows(columns, rows, [item.to_json(root) for item in shown])
     for problem in found.damaged:
-        say(f"damaged: {problem}; what it refers to is not known")
+        say(f"damaged: {problem}; its references are unknown")
     total = sum(verdict.output.files.size for verdict in found.garbage)
     aged = f"; {found.aged} older one(s) do not count" if found.aged else ""
     counts = f"{len(found.garbage)} of {len(found.verdicts)} output(s), {format_size(total)}"
@@ -86,9 +86,7 @@ def gc(
     if not delete or not found.garbage:
         return exit_codes.OK
     if found.damaged:
-        raise Conflict(
-            "nothing was deleted: run files are damaged, so what runs refer to is not known; repair or remove them"
-        )
+        raise Conflict("nothing was deleted: run files are damaged, so references are unknown; repair or remove them")
     confirmed(context, f"delete {len(found.garbage)} output(s), {format_size(total)}, below {root}?", yes)
     deleted, left = delete_outputs(root, find, found.garbage)
     if as_json:
@@ -97,7 +95,7 @@ def gc(
 
 
 def say_added(root: str, garbage: Sequence[Verdict]) -> None:
-    """Name the files of outputs that no step wrote."""
+    """Print the files of outputs that no step wrote."""
     for verdict in garbage:
         if verdict.added:
             say(f"{root}/{verdict.output.files.name}: changed after its step ended: {shown_names(verdict.added)}")
@@ -106,11 +104,11 @@ def say_added(root: str, garbage: Sequence[Verdict]) -> None:
 def delete_outputs(
     root: str, find: Callable[[], Found], agreed: Sequence[Verdict]
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """Delete the outputs that still nothing refers to. Return their paths, and `path` and `reason` of each other.
+    """Delete the outputs that still have no reference. Return their paths, and `path` and `reason` of each kept one.
 
     Args:
         root: The storage root.
-        find: Looks for outputs without references once more.
+        find: Looks again for outputs without references.
         agreed: The outputs that may be deleted.
     """
     from marin.recorded.reading.outputs import remove_output
@@ -127,8 +125,8 @@ def delete_outputs(
             deleted.append(path)
         else:
             left.append({"path": path, "reason": problem})
-            say(f"left alone: {path}: {problem}")
-    say(f"{len(deleted)} output(s) deleted, {len(left)} left alone")
+            say(f"kept: {path}: {problem}")
+    say(f"{len(deleted)} output(s) deleted, {len(left)} kept")
     return deleted, left
 
 

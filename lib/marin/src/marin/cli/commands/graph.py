@@ -18,7 +18,7 @@ _COLOURS = {"succeeded": "green", "failed": "red", "lost": "red", "dep_failed": 
 @click.command()
 @click.argument("run", type=RUN)
 @click.option("--svg", "svg_file", type=NAME, metavar="FILE", help="Write an SVG picture; - for stdout.")
-@click.option("--expand", is_flag=True, help=f"Show each step; else {FOLDED} and more like ones are one node.")
+@click.option("--expand", is_flag=True, help=f"Show each step (default: {FOLDED} or more similar steps are one node).")
 @prefix_option
 @runs_option
 @json_option

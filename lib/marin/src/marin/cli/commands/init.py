@@ -42,7 +42,7 @@ def init(context: CliContext, directory: str, template: str, name: str | None) -
     folders = sorted({str(folder) for path in files for folder in Path(path).parents})
     there += [folder for folder in folders if os.path.lexists(place / folder) and not (place / folder).is_dir()]
     if there:
-        raise AlreadyExists(f"{place} has {', '.join(there)} already; choose another folder. Nothing was written")
+        raise AlreadyExists(f"{place} already has {', '.join(there)}; choose another folder. Nothing was written")
     for path, text in files.items():
         target = place / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ def clear_locks(
     """Remove abandoned leases: those of the named STEPs, or all below the prefix.
 
     Runs take over abandoned leases by themselves. Use this command if you will not run the step again. If a holder is
-    still at work after all, its attempt can no longer succeed.
+    still running, its attempt can no longer succeed.
     """
     if force and not steps:
         raise InvalidRequest("--force needs the names of the steps; it cannot remove all leases at once")
@@ -75,8 +75,8 @@ def clear_locks(
         else:
             left.append((lease, problem))
     for lease, reason in left:
-        say(f"left alone: {lease.path}: {reason}")
-    say(f"{len(cleared)} lease(s) removed, {len(left)} left alone")
+        say(f"kept: {lease.path}: {reason}")
+    say(f"{len(cleared)} lease(s) removed, {len(left)} kept")
     if as_json:
         kept = [{**lease.to_json(), "reason": reason} for lease, reason in left]
         echo_json({"cleared": [lease.to_json() for lease in cleared], "left": kept})

@@ -93,7 +93,7 @@ def logs(
 
 
 def _find_step(root: str, name: str) -> str:
-    """Return the output path that a name stands for. If it names a run, the error says so."""
+    """Return the output path that a name stands for. The error for a run's name says so."""
     from marin.recorded.reading.runs import list_runs
     from marin.recorded.reading.steps import find_step
 
@@ -113,7 +113,7 @@ def _find_step(root: str, name: str) -> str:
 
 
 class _Presence:
-    """Detect that the run which writes an output is gone: check its lease once the log is quiet.
+    """Detect that the run of an output is gone: check its lease when the log is quiet.
 
     Args:
         path: The output path.
@@ -134,7 +134,7 @@ class _Presence:
 
         Args:
             now: The time, in seconds since the epoch.
-            is_quiet: Nothing was printed since the last call.
+            is_quiet: Whether nothing was printed since the last call.
         """
         from marin.recorded.deciding.leases import why_gone
 
@@ -161,7 +161,7 @@ class _Tail:
         self._last = b""
 
     def seconds_to_next(self) -> float:
-        """Return how long to wait for the next attempt after a failed one; 0 if there is none."""
+        """Return the seconds until the next attempt after a failed one; 0 if there is none."""
         announced = seconds_to_next(self._last.decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2])
         return 0.0 if announced is None else announced + _PATIENCE_SECONDS
 
@@ -191,7 +191,7 @@ class _Tail:
         return text if beside is None else (text or "") + self._cursor.first_lines(beside)
 
     def _beside(self, name: str) -> str | None:
-        """Return the text that job processes wrote to separate files, which buckets need until the log includes it."""
+        """Return the text that job processes wrote to separate files in a bucket, until the log includes it."""
         from marin.recorded.reading.store import below
         from marin.stored_files import names_in
         from rigging.filesystem import read_bytes_or_none

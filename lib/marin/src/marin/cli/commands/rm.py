@@ -1,4 +1,4 @@
-"""`marin rm`: remove the records of a run, and the outputs that only it names."""
+"""`marin rm`: remove the records of a run, and the outputs that only this run names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rigging.text.quantities import format_size
     type=NAME,
     multiple=True,
     metavar="DIR",
-    help="Another directory of run records, besides PREFIX/experiments: what its runs name is kept.",
+    help="Another directory of run records besides PREFIX/experiments. Outputs of its runs are kept.",
 )
 @prefix_option
 @json_option
@@ -39,7 +39,7 @@ def rm(context: CliContext, run: str, yes: bool, runs_at: tuple[str, ...], prefi
     """Remove a run and its outputs, after listing them and asking.
 
     The beginning of a name removes all runs that begin with it, if they are of equal steps. Outputs that another record
-    names, and outputs that are being made, are kept.
+    names, or that a step is writing, are kept.
     """
     from marin.recorded.reading.outputs import find_outputs_of_run, remove_files
     from marin.recorded.reading.runs import list_runs, summaries
@@ -80,7 +80,7 @@ def rm(context: CliContext, run: str, yes: bool, runs_at: tuple[str, ...], prefi
 
 
 def _say_what(root: str, chosen: Sequence[RunFiles], found: Found, is_last: bool, as_json: bool) -> None:
-    """Print the runs and outputs that would go, and what is kept and why."""
+    """Print the runs and outputs to remove, and the kept ones with reasons."""
     rows = [["-", item.id] for item in chosen]
     rows += [[format_size(item.output.files.size), f"{root}/{item.output.files.name}"] for item in found.garbage]
     if not as_json:

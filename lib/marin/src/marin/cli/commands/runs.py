@@ -80,7 +80,7 @@ def _cells(run: RunSummary) -> list[str]:
 
 
 def moment(run: RunSummary) -> str:
-    """Return the local time at which a run began. Without an event log, return when its info file was written."""
+    """Return the local start time of a run; without an event log, the time of its info file."""
     if run.files.started is not None:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.files.started))
     return (run.created or "-")[:19].replace("T", " ")

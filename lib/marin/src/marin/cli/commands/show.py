@@ -31,7 +31,7 @@ _FIELDS = 60
 
 @click.command()
 @click.argument("name", type=RUN_OR_STEP, metavar="[RUN|STEP]", required=False)
-@click.option("--latest", is_flag=True, help="The newest run; with a name, the newest that the name fits.")
+@click.option("--latest", is_flag=True, help="Show the newest run; with a name, the newest match.")
 @prefix_option
 @runs_option
 @json_option
@@ -194,7 +194,7 @@ def _show_step(context: CliContext, path: str, directory: str, as_json: bool) ->
 
 
 def _made_by(directory: str, attempts: Sequence[StepAttempt], host: str) -> RunSummary | None:
-    """Return the run that made an output; None when its event log is not there any more."""
+    """Return the run that made an output; None if its event log no longer exists."""
     from marin.recorded.reading.runs import list_runs, summaries
 
     name = next((attempt.run for attempt in attempts if attempt.outcome == "succeeded"), None)

@@ -48,9 +48,9 @@ class ToleranceType(click.types.StringParamType):
 @click.option("--seed", type=int, metavar="N", help="Repeat the choice of an earlier --sample.")
 @click.option(
     "--tolerance", "tolerances", type=ToleranceType(), multiple=True, metavar="[GLOB=]NUMBER",
-    help="Difference allowed between two numbers, absolute up to 1 and relative above; the last GLOB wins.",
+    help="Allowed difference of two numbers, absolute up to 1 and relative above; the last GLOB wins.",
 )  # fmt: skip
-@click.option("--prefix", type=NAME, metavar="PREFIX", help="Where the attested outputs are now.")
+@click.option("--prefix", type=NAME, metavar="PREFIX", help="Current storage root of the attested outputs.")
 @json_option
 @pass_context
 def verify(
@@ -67,7 +67,7 @@ def verify(
     """Rerun the steps of the attestation FILE below a temporary prefix, and compare their outputs with it.
 
     SCRIPT (a path, or a module's dotted name) and its ARGUMENTS are those of the attested run; give others after --.
-    Start it where the run was started.
+    Run the command in the directory where the run started.
     """
     from marin.attested.attestation import parse
     from marin.attested.rerun import Rerun
@@ -82,7 +82,7 @@ def verify(
     words = [script, *arguments] if script is not None else shlex.split(attestation.command or "")
     if not words:
         told = f"{marin_command()} verify {file} SCRIPT"
-        raise InvalidRequest(f"{file}: the run's script is not recorded; name it: {told}")
+        raise InvalidRequest(f"{file}: the run's script is not recorded; name the script: {told}")
     root = storage_root(attestation.prefix if prefix is None else prefix)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     fresh = fresh_prefix(root)

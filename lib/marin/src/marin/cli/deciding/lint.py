@@ -19,11 +19,11 @@ class Rule(StrEnum):
     """Kinds of findings."""
 
     UNVERSIONED = "unversioned"
-    """The value is neither versioned nor an input, so a change of it does not produce a new output."""
+    """The value is neither versioned nor an input, so a changed value does not produce a new output."""
     REGION_VERSIONED = "region-versioned"
     """The version names the bucket of one region, so the pipeline restarts from scratch in another region."""
     REGION = "region"
-    """An unversioned value names the bucket of one region: the step reads from there wherever it runs."""
+    """An unversioned value names the bucket of one region: the step reads from that region wherever it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _findings(step: StepFacts) -> Iterator[Finding]:
             continue  # follows from the output path
         regions = list(region_paths(value))
         for path, region in regions:
-            advice = f"it is read from {region} wherever the step runs; {_relative_advice(path)}"
+            advice = f"the step reads it from {region} wherever it runs; {_relative_advice(path)}"
             yield Finding(Rule.REGION, step.name, field, _text(path), advice)
         advice = "wrap it in versioned() if it changes the result"
         yield Finding(Rule.UNVERSIONED, step.name, field, _text(value), advice)

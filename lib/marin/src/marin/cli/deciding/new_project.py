@@ -17,12 +17,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """How one of marin's libraries was installed, from its `direct_url.json`.
+    """The installation of one of marin's libraries, from its `direct_url.json`.
 
     Args:
         name: The name of the distribution.
         version: Its version.
-        source: Its table in `[tool.uv.sources]`, as TOML; empty if it came from a package index.
+        source: Its table in `[tool.uv.sources]`, as TOML; empty for a package index.
     """
 
     name: str
@@ -65,9 +65,13 @@ def project_files(name: str, template: str, code: str, libraries: Sequence[Insta
         InvalidRequest: The name is not valid for a project.
     """
     if name.lower().replace("_", "-") in {library.name for library in libraries}:
-        raise InvalidRequest(f"project name {name!r}: the project depends on that library; give another with --name")
+        raise InvalidRequest(
+            f"project name {name!r}: the project depends on the library of this name; give another with --name"
+        )
     if not _NAME.fullmatch(name):
-        raise InvalidRequest(f"project name {name!r}: letters, digits and . _ - between them; give one with --name")
+        raise InvalidRequest(
+            f"project name {name!r}: use letters and digits, with . _ - between them; set it with --name"
+        )
     return {
         "pyproject.toml": _pyproject(name, template, libraries),
         "experiments/__init__.py": "",

@@ -25,8 +25,8 @@ class PrefixFacts:
         region: The prefix's region; None if unknown.
         here: The region of this machine; None if unknown.
         round_trip_s: Seconds that writing, reading and removing a small file took.
-        error: Why that failed; empty if it succeeded.
-        remedy: What helps, if the error alone says it; empty if that depends on the storage.
+        error: Why the round trip failed; empty if it succeeded.
+        remedy: The remedy, if the error determines it; empty if it depends on the storage.
     """
 
     prefix: str

@@ -1,4 +1,4 @@
-"""What individual commands read: names for completion, a script's steps, storage health.
+"""Reading for individual commands: names for completion, a script's steps, storage health.
 
 `marin.recorded.reading` reads runs and outputs.
 """

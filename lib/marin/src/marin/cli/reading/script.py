@@ -1,4 +1,4 @@
-"""The steps of a script. The script runs up to the point where its experiments would start."""
+"""Load the steps of a script. The script runs up to the start of its experiments."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def steps_of_script(script: str, arguments: Sequence[str]) -> list[StepFacts]:
 
 
 def load_script(script: str, arguments: Sequence[str], request: ExplainRequest) -> None:
-    """Run a script up to its experiments, which answer a request; what it prints goes to stderr.
+    """Run a script up to its experiments, which answer a request. The script's output goes to stderr.
 
     Args:
         script: The script's path, or a module's dotted name.
         arguments: Its command line.
-        request: What is asked of each `executor_main`.
+        request: The request to each `executor_main`.
 
     Raises:
-        NotFound: There is no such script.
-        InvalidRequest: It cannot be imported, or raises.
-        Conflict: It ends before it reaches its steps.
+        NotFound: The script does not exist.
+        InvalidRequest: The script cannot be imported, or raises.
+        Conflict: The script ends before its steps.
     """
     if script.endswith(".py") and not os.path.exists(script):
         raise NotFound(f"no script {script}")

@@ -49,5 +49,5 @@ def _round_trip(facts: PrefixFacts) -> PrefixFacts:
         words = str(error).strip().splitlines() or [type(error).__name__]
         return replace(facts, error=words[0])
     if read != _CONTENT:
-        return replace(facts, error=f"{os.path.basename(url)} was read back with different content than was written")
+        return replace(facts, error=f"{os.path.basename(url)} was read back with different content")
     return replace(facts, round_trip_s=time.monotonic() - begun)

@@ -11,10 +11,10 @@ _FILE = re.compile(r"^diff --git (?:\"?a/.*?\"? )\"?b/(?P<name>.*?)\"?$", re.MUL
 
 
 def uncommitted_files(texts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what no commit has of a run's code, by file: its part of the diff, or an untracked file.
+    """Return a run's uncommitted code by file: its part of the diff, or an untracked file.
 
     Args:
-        texts: As `marin.execution.record.code_record.read_code_texts` returns them.
+        texts: The result of `marin.execution.record.code_record.read_code_texts`.
     """
     diff = texts.get("diff")
     found: dict[str, str] = {}
@@ -30,8 +30,8 @@ def content_diff_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> l
     """Return the definitions in which the functions of two runs differ, as a unified diff.
 
     Args:
-        before: The contents of the earlier run, as `read_code_texts` returns them.
-        after: Those of the later one.
+        before: The contents of the earlier run, from `read_code_texts`.
+        after: The contents of the later run.
     """
     lines: list[str] = []
     one, other = _definitions(before), _definitions(after)
@@ -57,13 +57,13 @@ def _definitions(contents: Mapping[str, Any]) -> dict[str, list[str]]:
 def code_diff_lines(
     before: Mapping[str, Any], after: Mapping[str, Any], texts_before: Mapping[str, Any], texts_after: Mapping[str, Any]
 ) -> list[str]:
-    """Return the differences between the code of two runs as lines: the commits, then every file that no commit has.
+    """Return the differences between the code of two runs as lines: the commits, then every uncommitted file.
 
     Args:
         before: The `code` of the earlier run.
-        after: That of the later one.
+        after: The `code` of the later run.
         texts_before: The earlier run's texts.
-        texts_after: The later one's.
+        texts_after: The later run's texts.
     """
     lines = []
     commits = (before.get("commit"), after.get("commit"))

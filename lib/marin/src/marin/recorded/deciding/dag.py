@@ -24,12 +24,12 @@ class Node:
     Attributes:
         id: The output path of the step, or of the family's first one.
         label: The step's name. For a family: the name with `*` for numbers, and the number of steps.
-        layer: The length of the longest path to it from a step without dependencies.
+        layer: The length of the longest path from a step without dependencies.
         status: The status, or the worst one of the family.
         statuses: The number of its steps per status.
         paths: The output paths of its steps.
         needs: Ids of its dependencies, all in earlier layers.
-        seconds: The total duration of its functions; None if that is not recorded.
+        seconds: The total duration of its functions; None if not recorded.
     """
 
     id: str
@@ -72,7 +72,7 @@ STATUSES: Final = (
 
 
 def like_name(name: str) -> str:
-    """Return a step's name with `*` for numbers. It is equal for similar steps."""
+    """Return a step's name with `*` for numbers, which is equal for similar steps."""
     return _DIGITS.sub("*", name)
 
 
@@ -130,7 +130,7 @@ def _node(
 
 
 def worst(statuses: Iterable[str]) -> str:
-    """Return the status that most needs attention."""
+    """Return the most urgent status."""
     order = {status: number for number, status in enumerate(STATUSES)}
     return min(statuses, key=lambda status: order.get(status, order["-"]), default="-")
 

@@ -1,4 +1,4 @@
-"""Which outputs no run refers to. Doubtful ones are kept, with the reason."""
+"""Find the outputs that no run refers to. Doubtful ones are kept, with the reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OutputFacts:
 
     @property
     def is_being_made(self) -> bool:
-        """Whether a step is at work on it, or was killed."""
+        """Whether a step is writing it, or was killed."""
         return self.files.is_leased or self.status == "RUNNING"
 
 
@@ -61,7 +61,7 @@ class Verdict:
     Attributes:
         output: The output.
         kept: Why it is kept; None if no run refers to it.
-        added: Of an output that no run refers to: the files that are newer than its end (`files_added`).
+        added: For an output that no run refers to: the files newer than its end (`files_added`).
     """
 
     output: OutputFacts
@@ -89,7 +89,7 @@ class Found:
     Attributes:
         verdicts: The verdict on every output below the storage root.
         runs: The number of runs' info files.
-        aged: How many of them are too old to count.
+        aged: The number of info files that are too old to count.
         damaged: Unreadable info files, whose references are unknown.
     """
 
@@ -168,10 +168,10 @@ def with_asides(outputs: Sequence[OutputFacts], root: str) -> list[OutputFacts]:
 
 
 def references(value: Any, root: str) -> set[str]:
-    """Return every path below a storage root that a text in a JSON value may refer to, and its parents.
+    """Return every path below a storage root that the texts of a JSON value may refer to, and its parents.
 
-    It errs on the side of too many: relative paths count, paths in command lines, and paths in other buckets, which a
-    mirror may read.
+    It includes uncertain references: relative paths, paths in command lines, and paths in other buckets, which a mirror
+    may read.
 
     Args:
         value: The content of an info file.
@@ -203,7 +203,7 @@ def judge_outputs(
 ) -> list[Verdict]:
     """Return for each output whether it is kept.
 
-    Everything in a kept output's own info file is kept, too.
+    References in a kept output's own info file are kept, too.
 
     Args:
         outputs: All outputs below the storage root.
@@ -231,7 +231,7 @@ def judge_outputs(
         if reason is None and name in above:
             reason = "an output within it is kept"
         if reason is None and any(place in kept for place in _and_above(name)):
-            reason = "it lies within an output that is kept"
+            reason = "it is in an output that is kept"
         verdicts.append(Verdict(output, reason))
     return verdicts
 
@@ -247,9 +247,9 @@ def _reason(output: OutputFacts, referred: set[str], root: str, written_before: 
     if info.get("executor_version") == "step_runner":
         return "no runs of bare StepSpecs are recorded"
     if output.is_being_made:
-        return "it is being made"
+        return "a step is writing it"
     if files.modified is None or files.modified >= written_before:
-        return "it is too young" if files.modified is not None else "storage does not tell its age"
+        return "it is too young" if files.modified is not None else "storage does not report its age"
     return None
 
 

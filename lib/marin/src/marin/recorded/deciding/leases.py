@@ -13,16 +13,16 @@ from rigging.text.tables import duration
 
 
 class LeaseState(StrEnum):
-    """The state of a lease, seen from this machine."""
+    """The state of a lease, as seen from this machine."""
 
     ALIVE = "alive"
     """Its holder is a process of this machine that runs."""
     STOPPED = "stopped"
     """Its holder is a process of this machine that is stopped."""
     HELD = "held"
-    """Its holder is not visible from here, and has or may have renewed it recently."""
+    """Its holder is not visible from here, and may have renewed it recently."""
     STALE = "stale"
-    """Its holder is not visible from here, and has not renewed it for so long that others may take it."""
+    """Its holder is not visible from here, and its renewal is so late that others may take it."""
     GONE = "gone"
     """Its holder was a process of this machine, which has ended."""
     UNREADABLE = "unreadable"
@@ -67,9 +67,9 @@ def judge(path: str, stored: StoredLease, holder: HolderState, now: float, uncha
     Args:
         path: The lock file.
         stored: Its content.
-        holder: What this machine knows of the holder's process.
+        holder: The state of the holder's process, as known to this machine.
         now: The current time, in seconds since the epoch.
-        unchanged_seconds: How long the lock file has been observed without a change.
+        unchanged_seconds: The time for which the lock file has been observed without a change.
     """
     lease = Lease.from_bytes(stored.content)
     if lease is None:
@@ -108,7 +108,7 @@ def why_gone(seen: LeaseSeen | None) -> str | None:
 
 
 def how_held(seen: LeaseSeen) -> str:
-    """Return who holds a lease, in words, and whether it is not renewed."""
+    """Describe the holder of a lease, and whether its renewal is late."""
     held = seen.holder or "-"
     if seen.state is LeaseState.STOPPED:
         return f"{held}, a process that is stopped"

@@ -9,7 +9,7 @@ class LogCursor:
     """The part of a log that was read, and the bytes of an incomplete character.
 
     Args:
-        lines: How many of the last lines to start with; None for all.
+        lines: The number of last lines to start with; None for all.
     """
 
     def __init__(self, lines: int | None) -> None:
@@ -25,7 +25,7 @@ class LogCursor:
         return self._position
 
     def take(self, content: bytes) -> str:
-        """Record the bytes read from there, and return their text."""
+        """Record the bytes read from that position, and return their text."""
         self._position += len(content)
         return self._decoder.decode(content)
 

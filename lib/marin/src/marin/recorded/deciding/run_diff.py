@@ -56,7 +56,7 @@ class StepDiff:
         shown = [f"  {item}" for item in self.fields]
         shown += [f"  {item}" for item in self.inputs[:_SHOWN_INPUTS]]
         if len(self.inputs) > _SHOWN_INPUTS:
-            shown.append(f"  and {len(self.inputs) - _SHOWN_INPUTS} more in what it depends on")
+            shown.append(f"  and {len(self.inputs) - _SHOWN_INPUTS} more in its dependencies")
         shown += [f"  (not versioned) {item}" for item in self.unversioned]
         shown += [f"  (code) {item}" for item in self.code]
         return shown
@@ -67,7 +67,7 @@ class RunDiff:
     """The differences between two runs.
 
     Attributes:
-        head: The differences in where, when and by whom they were run.
+        head: The differences in machine, time and user.
         added: Name and output path of the steps that only the later run has.
         removed: Name and output path of the steps that only the earlier run has.
         changed: Steps of both runs that differ.
@@ -103,7 +103,7 @@ def _as_json(item: Difference) -> dict[str, Any]:
 def diff_runs(before: Mapping[str, Any], after: Mapping[str, Any]) -> RunDiff:
     """Compare two runs by their info files.
 
-    Steps are paired by output path, then by name. Several of one name are paired in order.
+    Steps are paired by output path, then by name. Several steps of one name are paired in order.
 
     Args:
         before: The earlier run's info file.
@@ -144,7 +144,7 @@ def with_own_code(info: Mapping[str, Any], code: Mapping[str, Any]) -> dict[str,
 
     Args:
         info: The info file.
-        code: The `code` of the run's `run_started`; {} when it is not recorded.
+        code: The `code` of the run's `run_started`; {} if not recorded.
     """
     if not code:
         return dict(info)

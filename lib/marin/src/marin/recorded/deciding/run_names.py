@@ -21,8 +21,8 @@ class RunFiles:
     """The files of one run.
 
     Attributes:
-        id: Its name: that of its event log without the extension, or of its info file if there is no event log.
-        stem: `{script}-{6 hex}`, which runs of equal steps share, like the info file.
+        id: Its name: the name of its event log, else of its info file, without the extension.
+        stem: `{script}-{6 hex}`, shared by runs of equal steps, like the info file.
         info: The name of the info file; None if it is missing.
         events: The name of the event log; None for a run of a release without event logs.
         started: Its start, in seconds since the epoch; None without an event log.
@@ -38,7 +38,7 @@ class RunFiles:
 
 
 def runs_of(names: Iterable[str]) -> list[RunFiles]:
-    """Return the runs of a directory's files, newest first, and those without a time last.
+    """Return the runs of a directory's files, newest first. Runs without a time come last.
 
     Args:
         names: The names of the files. Other files are ignored.
@@ -76,13 +76,13 @@ def _seconds(text: str) -> float:
 
 
 def find_run(runs: Sequence[RunFiles], word: str, where: str, note: Callable[[str], None] | None = None) -> RunFiles:
-    """Return the run with a name; with a stem, the newest run of equal steps; or the newest that begins with the word.
+    """Return the run of that name; for a stem or the beginning of a name, the newest matching run.
 
     Args:
         runs: All runs, newest first.
         word: The name.
         where: The directory of the runs, for messages.
-        note: Is told of the other runs if the word begins runs of different steps.
+        note: Called with a note about the other runs if the word begins runs of different steps.
 
     Raises:
         NotFound: No run has such a name. The message suggests the nearest ones.
@@ -101,12 +101,14 @@ def find_run(runs: Sequence[RunFiles], word: str, where: str, note: Callable[[st
         raise NotFound(f"no run {word!r} among the {len(runs)} in {where}{hint}")
     others = list(dict.fromkeys(run.stem for run in found if run.stem != found[0].stem))
     if others and note is not None:
-        note(f"{found[0].id} is the newest of the runs that begin with {word!r}; of other steps: {shown_names(others)}")
+        note(
+            f"{found[0].id} is the newest of the runs that begin with {word!r}; with other steps: {shown_names(others)}"
+        )
     return found[0]
 
 
 def runs_named(runs: Sequence[RunFiles], word: str, where: str) -> list[RunFiles]:
-    """Return the run with a name; or all runs that begin with the word, if they are of equal steps.
+    """Return the run of that name, or all runs that begin with the word, if they have equal steps.
 
     Args:
         runs: All runs, newest first.

@@ -20,14 +20,14 @@ class RunStep:
         path: Its output path.
         dependencies: The output paths of its dependencies.
         status: Its status in the run: its outcome, `queued`, `running` or `retrying`, or `died` or `stopped` if the run
-            ended meanwhile; None if that is not recorded.
+            ended meanwhile; None if not recorded.
         seconds: The duration of its function.
-        queued_seconds: How long its job was queued.
+        queued_seconds: The time that its job was queued.
         error: Its error.
         log: The location of its log according to the run.
         attempts: Its attempts in the run with their resource use, as in the event `step_ended`.
         started: The start of a running step, in seconds since the epoch; otherwise None.
-        progress: What a running step has done, in words; "" if it does not tell.
+        progress: The progress of a running step, in words; "" if not reported.
     """
 
     name: str
@@ -44,13 +44,13 @@ class RunStep:
 
     @property
     def cpu_seconds(self) -> float | None:
-        """The processor time of all attempts; None if it is not recorded."""
+        """The processor time of all attempts; None if not recorded."""
         known = self._known("cpu_seconds")
         return sum(known) if known else None
 
     @property
     def peak_bytes(self) -> int | None:
-        """The highest memory of an attempt; None if it is not recorded."""
+        """The highest memory of an attempt; None if not recorded."""
         known = self._known("peak_bytes")
         return int(max(known)) if known else None
 
@@ -98,7 +98,7 @@ _ENDED_WITH = {RunState.DIED: "died", RunState.STOPPED: "stopped"}
 def steps_of_run(
     info: Mapping[str, Any], events: Iterable[Mapping[str, Any]], state: RunState | None = None
 ) -> list[RunStep]:
-    """Return the steps of a run in the order of its info file, then those that only its events name.
+    """Return the steps of a run in the order of its info file, followed by steps that only its events name.
 
     Args:
         info: The run's info file; {} if it is lost.
@@ -144,7 +144,7 @@ def _step(name: str, path: str, dependencies: tuple[str, ...], event: Mapping[st
 
 
 def progress_note(event: Mapping[str, Any]) -> str:
-    """Return how far a step is by an event `step_progressed`: `120/500 (24 %)`; "" if it cannot be read."""
+    """Return the progress in an event `step_progressed`: `120/500 (24 %)`; "" if unreadable."""
     done, total = _number(event.get("done")), _number(event.get("total"))
     return f"{done:g}/{total:g} ({100 * done / total:.0f} %)" if done is not None and total and total > 0 else ""
 
@@ -154,7 +154,7 @@ def _attempts(recorded: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def _outcome(attempt: Mapping[str, Any]) -> str:
-    """Return how an attempt ended: `failed after 2 s: ValueError: no cheese`."""
+    """Describe the end of an attempt: `failed after 2 s: ValueError: no cheese`."""
     error = attempt.get("error")
     reason = f": {error.partition(chr(10))[0]}" if isinstance(error, str) and error else ""
     seconds = attempt.get("seconds")

@@ -24,17 +24,17 @@ class RunState(StrEnum):
     """Its process runs on this machine."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    """Steps failed, or were not run because others did, or lost their leases."""
+    """Steps failed, were skipped because others failed, or lost their leases."""
     STOPPED = "stopped"
-    """It was interrupted, or failed itself; its error says why."""
+    """The run was interrupted, or failed itself; its error says why."""
     DIED = "died"
     """Its process has ended without recording an end: it was killed, or its machine went down."""
     UNFINISHED = "unfinished"
-    """No end is recorded, and its process cannot be seen from here: it runs elsewhere, or died."""
+    """No end is recorded, and its process is not visible from here: it runs elsewhere, or died."""
     ENDED = "ended"
-    """It ended; how its steps did is not in the part of its event log that was read."""
+    """The run ended, but the part of its event log that was read does not include the steps' outcomes."""
     RECORDED = "recorded"
-    """Only its steps are recorded: it has no event log."""
+    """Only the run's steps are recorded: it has no event log."""
 
 
 class ProcessState(StrEnum):
@@ -67,18 +67,18 @@ class RunSummary:
     Attributes:
         files: Its files.
         state: Its state.
-        seconds: Its duration; None if it has not ended, or that is not recorded.
-        steps: The number of its steps; None if that is not recorded.
+        seconds: Its duration; None if it has not ended, or is not recorded.
+        steps: The number of its steps; None if not recorded.
         ends: The number of its steps per outcome; None if unknown.
         user: Its user; None if unknown.
         host: Its machine; None if unknown.
         description: Its purpose.
         created: When its info file was written, ISO 8601; None if a later run of equal steps has replaced it.
         git_commit: Its commit; None if unknown.
-        error: What ended it early.
+        error: The error that ended it early.
         damage: Which of its files are unreadable, and why.
-        command: The script and its words; None when that is not recorded.
-        code: The code it ran (`marin.execution.record.code_record`); {} when that is not recorded.
+        command: The script and its arguments; None if not recorded.
+        code: The code it ran (`marin.execution.record.code_record`); {} if not recorded.
     """
 
     files: RunFiles
@@ -145,7 +145,7 @@ def own_head(files: RunFiles, head: Mapping[str, Any] | None) -> Mapping[str, An
 
 
 def host_of(files: RunFiles, started: Mapping[str, Any], head: Mapping[str, Any] | None) -> str | None:
-    """Return the machine where a run started; None if that is not recorded.
+    """Return the machine where a run started; None if not recorded.
 
     Args:
         files: The run's files.

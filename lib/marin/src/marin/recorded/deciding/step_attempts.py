@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 OPEN_OUTCOMES: Final = ("queued", "running")
-"""Of attempts whose end is not recorded."""
+"""The outcome of attempts whose end is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class StepAttempt:
         outcome: How it ended: `succeeded`, `failed`, `timed out`, `preempted`, `lost its lease`, `was stopped`. If no
             end is recorded: `queued` or `running`, or `died` (or `was stopped`) with its run.
         seconds: The duration of the function.
-        queued_seconds: How long its job was queued.
+        queued_seconds: The time that its job was queued.
         cpu_seconds: Its processor time.
         peak_bytes: Its peak memory.
         error: Its error.
@@ -37,7 +37,7 @@ class StepAttempt:
 
 
 def attempts_in(run: str, events: Iterable[Mapping[str, Any]], path: str) -> list[StepAttempt]:
-    """Return the attempts of a step in one run, first one first; [] if the run did not start it.
+    """Return the attempts of a step in one run, in order; [] if the run did not start the step.
 
     Args:
         run: The run's name.

@@ -11,7 +11,7 @@ _OUTPUT: Final = re.compile(r"(?P<stem>.+?)(?:-(?P<digits>[0-9a-f]{6})(?:@[\w-]+
 
 
 def split_word(word: str, root: str) -> tuple[str, str]:
-    """Return the directory in a word for a step, and the name in it.
+    """Split a word for a step into a directory and a name.
 
     Args:
         word: An absolute path or URL, or a path below the storage root.
@@ -24,7 +24,7 @@ def split_word(word: str, root: str) -> tuple[str, str]:
 
 
 def stem_of(name: str) -> str | None:
-    """Return the step's name in an output's name; None if that does not end in a version hash."""
+    """Return the step's name in an output's name; None if it does not end in a version hash."""
     match = _OUTPUT.fullmatch(name)
     return None if match is None else match["stem"]
 
@@ -36,8 +36,8 @@ def digits_of(name: str) -> str:
 
 
 def outputs_named(name: str, names: Iterable[str]) -> list[str]:
-    """Return the outputs of a directory that match a word: the one with exactly that name, else all of a step's
-    outputs.
+    """Return the outputs of a directory that match a word: the output of exactly that name, else all outputs of the
+    step.
     """
     found = sorted(names)
     return [name] if name in found else [other for other in found if stem_of(other) == name]

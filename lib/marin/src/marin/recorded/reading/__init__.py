@@ -1,4 +1,4 @@
 """Read runs, outputs and leases from storage.
 
-This is the edge: `deciding` interprets the records.
+`deciding` interprets the records.
 """

@@ -31,19 +31,19 @@ def read_leases(paths: Sequence[str], root: str, now: float) -> list[LeaseSeen]:
 
     Args:
         paths: The lock files.
-        root: The directory that they are below.
+        root: The directory above them.
         now: The current time, in seconds since the epoch.
     """
     return [seen for seen in each(lambda path: read_lease(path, now), paths, root) if seen is not None]
 
 
 def read_lease(path: str, now: float) -> LeaseSeen | None:
-    """Return the lease at a lock file; None if there is none, or the file is something else."""
+    """Return the lease at a lock file; None if it is missing or not a lease."""
     return _seen(path, store_of(path).read(), now, 0.0)
 
 
 class LeaseWatch:
-    """Observe the lease of an output repeatedly. One that stays unchanged for long has expired.
+    """Observe the lease of an output repeatedly. A lease that stays unchanged for long has expired.
 
     Args:
         output_path: The output.
@@ -80,7 +80,7 @@ def clear_lease(seen: LeaseSeen) -> str | None:
     """Remove a lease that has not changed since it was read. Its holder's later reports are refused.
 
     Returns:
-        Why it was left alone; None if it is gone.
+        Why the lease was kept; None if it is gone.
     """
     store = store_of(seen.path)
     with store.exclusive(create=False) as present:
@@ -88,5 +88,5 @@ def clear_lease(seen: LeaseSeen) -> str | None:
         if stored is None:
             return None
         if stored != seen.stored:
-            return "it was renewed, or taken, meanwhile"
+            return "it was renewed or taken meanwhile"
         return None if store.delete(stored) else "it changed meanwhile"

@@ -39,8 +39,8 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_
         root: The storage root.
         runs_at: The directories of run records.
         written_before: Keep outputs written after this time, in seconds since the epoch.
-        runs_before: Runs whose files were all written before this time do not count, unless an output that they name
-            is being made. None: all count.
+        runs_before: Runs whose files were all written before this time do not count, unless a step is writing an output
+            that they name. None: all count.
     """
     facts = _all_facts(root, runs_at)
     # Runs are read after the outputs: of one that begins meanwhile, the outputs are younger.
@@ -66,7 +66,7 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_
 
 
 def find_outputs_of_run(root: str, runs_at: Sequence[str], info_path: str) -> Found:
-    """Judge the outputs of a run's steps as if its info file were gone. Any other output keeps what it refers to.
+    """Judge the outputs of a run's steps as if its info file were gone. References of other outputs count.
 
     Args:
         root: The storage root.
@@ -132,14 +132,14 @@ def remove_output(path: str) -> str | None:
         path: The output path.
 
     Returns:
-        Why it was left alone; None if it is gone.
+        Why the output was kept; None if it is gone.
     """
     lock, aside = create_lock(below(path, LOCK_FILE)), f"{path.rstrip('/')}{ASIDE_SUFFIX}"
     if not lock.try_acquire():
-        return "it is being made"
+        return "a step is writing it"
     try:
         if read_status(path) == "RUNNING":
-            return "it is being made, or a run was killed that made it"
+            return "a step is writing it, or was killed"
         with reading(path):
             _remove_all(path)
             _remove_all(aside)
@@ -151,7 +151,7 @@ def remove_output(path: str) -> str | None:
 
 
 def remove_files(paths: Sequence[str]) -> None:
-    """Remove files that may be gone already."""
+    """Remove files that may already be gone."""
     for path in paths:
         with reading(path), contextlib.suppress(FileNotFoundError):
             fs, place = url_to_fs(path)
@@ -170,7 +170,7 @@ def _remove_all(path: str) -> None:
 
 
 def _remove_directory(path: str) -> None:
-    """Remove what is left: the fencing number and, on disks, empty directories, unless a run has started."""
+    """Remove the rest: the fencing number and, on disks, empty directories, unless a run has started."""
     local = local_path(path)
     if local is None:
         # Only this command's own lease has such a number here; those of runs are kept without one.

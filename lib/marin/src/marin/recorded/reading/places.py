@@ -9,7 +9,7 @@ def storage_root(prefix: str | None) -> str:
     """Return the chosen storage root, absolute and without a trailing slash.
 
     Raises:
-        InvalidRequest: It is empty.
+        InvalidRequest: The prefix is empty.
     """
     from rigging.filesystem.prefix import absolute_prefix, marin_prefix
 

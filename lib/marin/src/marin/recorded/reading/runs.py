@@ -67,7 +67,7 @@ def _summary(
 
 
 def _head(directory: str, name: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the run's own fields in an info file, or what is wrong with it."""
+    """Return the run's own fields in an info file, or the file's problem."""
     path = below(directory, name)
     try:
         read = read_ends(path, _HEAD_BYTES)
@@ -114,11 +114,11 @@ def read_info(directory: str, run: RunFiles) -> dict[str, Any]:
     """Return the content of a run's info file.
 
     Raises:
-        NotFound: It has none.
-        InvalidRequest: It is damaged.
+        NotFound: The run has no info file.
+        InvalidRequest: The info file is damaged.
     """
     if run.info is None:
-        raise NotFound(f"run {run.id}: its info file {run.stem}.json is not in {directory} any more")
+        raise NotFound(f"run {run.id}: its info file {run.stem}.json is no longer in {directory}")
     info, damage = read_json(below(directory, run.info))
     if info is None:
         raise NotFound(f"run {run.id}: {damage}") if damage is None else InvalidRequest(f"run {run.id}: {damage}")
@@ -128,7 +128,7 @@ def read_info(directory: str, run: RunFiles) -> dict[str, Any]:
 
 
 def read_json(path: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the JSON object in a file, or what is wrong with it; (None, None) if the file does not exist."""
+    """Return the JSON object in a file, or the file's problem; (None, None) if the file does not exist."""
     content = read_bytes_or_none(path)
     if content is None:
         return None, None
@@ -136,7 +136,7 @@ def read_json(path: str) -> tuple[dict[str, Any] | None, str | None]:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
         return None, f"{path} is damaged: {error}"
-    return (value, None) if isinstance(value, dict) else (None, f"{path} is damaged: it holds no JSON object")
+    return (value, None) if isinstance(value, dict) else (None, f"{path} is damaged: it is not a JSON object")
 
 
 def read_events(directory: str, run: RunFiles) -> list[dict[str, Any]]:

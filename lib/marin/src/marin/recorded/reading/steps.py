@@ -29,7 +29,7 @@ class StepRecord:
         path: The output path.
         status: The word in its status file; None if there is none.
         info: Its `.executor_info`; None if it is missing or damaged.
-        damage: What is wrong with it.
+        damage: The problem of the damaged file.
         files: The names in the output path, with the sizes of files; None for a directory.
         lease: Its lease; None if nobody holds one.
         aside: Where `--force` has set an earlier output aside; None if it has not.
@@ -45,7 +45,7 @@ class StepRecord:
 
 
 def is_output(path: str) -> bool:
-    """Return whether a path has a step's output, or the beginning of one."""
+    """Return whether a path has a step's output, complete or not."""
     return bool({INFO_FILE, STATUS_FILE, LOG_FILE} & set(names_in(path)))
 
 
@@ -55,7 +55,7 @@ def find_step(root: str, word: str, note: Callable[[str], None] | None = None) -
     Args:
         root: The storage root.
         word: An output path, absolute or below the root; or a step's name.
-        note: If a step has several outputs, the newest is returned and this is told of the others.
+        note: Called with a note if a step has several outputs; the newest is returned.
 
     Raises:
         NotFound: There is no such output. The message suggests the nearest names.
@@ -78,7 +78,7 @@ def find_step(root: str, word: str, note: Callable[[str], None] | None = None) -
 
 
 def _written_at(path: str) -> float:
-    """Return when an output got its latest status or, without one, its info file; 0.0 if storage does not tell."""
+    """Return the time of an output's status file or, without one, its info file; 0.0 if storage does not report it."""
     return modified_at(below(path, STATUS_FILE)) or modified_at(below(path, INFO_FILE)) or 0.0
 
 

@@ -89,7 +89,7 @@ def read_ends(path: str, most: int) -> tuple[bytes, bytes, int] | None:
 
 
 def each(read: Callable[[T], R], items: Sequence[T], root: str) -> list[R]:
-    """Call `read` for each item: one by one on local disks, concurrently where each is a round trip.
+    """Call `read` for each item: one by one on local disks, concurrently on other storage.
 
     Args:
         read: The function.
