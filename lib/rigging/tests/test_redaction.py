@@ -156,7 +156,8 @@ def test_secrets_in_code_are_redacted_however_they_are_written(line: str) -> Non
     [
         'API_KEY = \\\n    "{}"', 'f(api_key=(\n    "{}"), n=1)', 'password = (  # of prod\n    "x"\n    f"{}"\n)',
         '-token = (\n-    "{}"\n+token = (\n+    "{}"\n )', 'hf_token: str | None = "{}"',
-        'os.environ["HF_TOKEN"] = "{}"', 'd = {{\n  "password":\n    "{}"}}', 'environ.setdefault("HF_TOKEN", "{}")', 'setattr(o, "api_key", "{}")',
+        'os.environ["HF_TOKEN"] = "{}"', 'd = {{\n  "password":\n    "{}"}}',
+        'environ.setdefault("HF_TOKEN", "{}")', 'setattr(o, "api_key", "{}")',
         '["--token", "{}"]', 'if (token := "{}"): pass', 'password = b"{}"', "secret = \"\"\"x\n{}\"\"\"",
         'API_KEYS = ["{}", "x",\n  "{}"]', 'SECRETS = {{"prod": "{}",  # x\n  "dev": "{}"}}', 'token = "it\\"s {}"',
         'api_key: SecretStr = SecretStr("{}")', 'token: str = Field(default="{}")',
