@@ -194,7 +194,6 @@ RULES: dict[str, list[Rule]] = {
         by(f"{README}::test_limits_and_usage", language="bash"),
         none("sentences of several ends; lib/iris/tests/worker has each", language="text"),
     ],
-    "infra/README.md": [none(f"{NEEDS_GOOGLE}; lib/marin/tests/run/cluster has tests of each line")],
     **{f"lib/{name}/README.md": [by(LIBRARY, language="python")] for name in ("rigging", "fray", "marin")},
     "lib/iris/OPS.md": [by(OPS)],
     "lib/iris/README.md": [by(f"{README}::test_the_commands_of_the_iris_readme", language="bash")],
