@@ -1,4 +1,4 @@
-"""Files of any storage: their names, sizes and times, and which of an output's no step wrote."""
+"""Files of any storage: their names, sizes and times, and files of an output that no step wrote."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StoredFile:
         name: Its path relative to that directory.
         size: Size in bytes.
         modified: Modification time in seconds since the epoch; None if storage does not report it.
-        changed: On disks the time of its last change, also of its name; else `modified`.
+        changed: On disks the time of its last change, including renames; else `modified`.
     """
 
     name: str
@@ -114,9 +114,9 @@ def modified_of(entry: dict[str, Any]) -> float | None:
 
 
 def files_added(files: Sequence[StoredFile]) -> list[str]:
-    """Return the names of an output's files that changed after its step ended, sorted: somebody else's.
+    """Return the sorted names of an output's files that changed after its step ended, so not through the step.
 
-    Files of outputs within it do not count. Without a status file there are none.
+    Files of nested outputs do not count. Without a status file the result is empty.
 
     Args:
         files: All files below the output path, named relative to it.
@@ -133,7 +133,7 @@ def files_added(files: Sequence[StoredFile]) -> list[str]:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many there are if not all are shown."""
+    """Return the first names as text, with the total number if not all are shown."""
     more = f", ... ({len(names)})" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 

@@ -34,7 +34,7 @@ class HasOutputPath(Protocol):
 
 
 class ArtifactNotFound(NotFound, FileNotFoundError):
-    """The output path has no artifact: its step has not succeeded, or a release without artifacts wrote it."""
+    """The output path has no artifact: its step has not succeeded, or an old release wrote it."""
 
     __str__ = NotFound.__str__
 
@@ -45,14 +45,14 @@ class DamagedArtifact(InvalidRequest):
 
 @dataclass(slots=True)
 class PathMetadata:
-    """A step's result that is one path."""
+    """A step's result that consists of one path."""
 
     path: str
 
 
 @dataclass(slots=True)
 class PathsMetadata:
-    """A step's result that is several paths below one directory."""
+    """A step's result that consists of several paths below one directory."""
 
     parent_path: str
     paths: list[str] = field(default_factory=list)
@@ -169,15 +169,15 @@ def artifact_path(output_path: str) -> str:
 
 
 def write_artifact(output_path: str, write: Callable[[str, bytes], object], content: bytes) -> None:
-    """Write an artifact file. On disks, also write its digest beside it, in the format of `sha256sum`; None has no
-    digest.
+    """Write an artifact file. On disks, write its digest beside it, in the format of `sha256sum`.
 
-    Buckets store and check a digest of each object, so a digest file there would only add a request per step.
+    None has no digest. Buckets check a digest of each object themselves, so a digest file there would only add
+    requests.
 
     Args:
         output_path: The output path of the step.
         write: Writes a file of the output path, given its name and content.
-        content: What `artifact_bytes` returned.
+        content: The result of `artifact_bytes`.
     """
     write(ARTIFACT_FILE, content)
     if content != _NULL and local_path(output_path) is not None:
@@ -185,7 +185,7 @@ def write_artifact(output_path: str, write: Callable[[str, bytes], object], cont
 
 
 def _is_sound(content: bytes, output_path: str) -> bool:
-    """Return whether a value matches its stored digest. Values of older releases have no digest and pass."""
+    """Return whether a value matches its stored digest. Values without a digest, from older releases, pass."""
     if content == _NULL or local_path(output_path) is None:
         return True
     digest = read_bytes_or_none(path_in(output_path, ARTIFACT_DIGEST_FILE))
@@ -217,7 +217,7 @@ def _encode_checked(value: Any) -> Any:
 
 
 def _check_keys(value: Any) -> None:
-    """Refuse a dict in which two keys have the same JSON text: one of the values would be lost."""
+    """Refuse a dict with two keys of the same JSON text: one of the values would be lost."""
     if isinstance(value, dict):
         if any(type(key) is not str for key in value):
             texts: dict[str, Any] = {}

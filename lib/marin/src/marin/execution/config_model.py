@@ -16,8 +16,8 @@ __all__ = ["ConfigModel"]
 class ConfigModel(BaseModel):
     """A pydantic model whose fields take placeholders, whatever their types.
 
-    A versioned value is validated like the value itself. A path is not: it is a text, and known only when the step
-    runs. Validators of a field see no placeholders; validators of the model do.
+    A versioned value is validated like the value itself. Paths are not validated, because they are known only when the
+    step runs. Validators of a field see no placeholders; validators of the model do.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -28,7 +28,7 @@ class ConfigModel(BaseModel):
 
 
 def accept_placeholders(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Return a field's validated value, or the value itself if it is a placeholder or holds one that is refused."""
+    """Return a field's validated value, or the original if it is or contains a placeholder that validation refuses."""
     if isinstance(value, VersionedValue):
         inner = accept_placeholders(value.value, validate)
         return value if inner is value.value else versioned(inner)

@@ -1,4 +1,4 @@
-"""Functions with cached results: computed once, loaded from then on.
+"""Cache results of functions: compute once, load afterwards.
 
 `disk_cache` keeps results for a day and takes no lock, as older experiments expect. `locked_disk_cache` keeps them
 below the prefix; of several concurrent callers, one computes and the others wait.
@@ -39,18 +39,16 @@ class disk_cache(Generic[P, R]):
 
     - `fn`: The function.
     - `output_path`: The result's path, the same for all arguments. By default each set of arguments has its own path in
-      the storage that is emptied after a day (`marin_temp_bucket(1)`).
-    - `save_fn(value, path)` stores a result. By default results are pickled, so a later call gets back any type
-      unchanged.
+      storage that is emptied after a day (`marin_temp_bucket(1)`).
+    - `save_fn(value, path)` stores a result. By default results are pickled, so any type comes back unchanged.
     - `load_fn(path)` loads a result.
 
     Raises:
         InvalidRequest: (from a call) An argument, a value bound to the function, or the result cannot be pickled.
         Denied: (from a call) The cached file on this machine belongs to another user. It is not loaded.
 
-    A call of an `async def` returns an awaitable, and its awaited value is kept.
-    If a stored result is damaged or missing, the call logs this and computes it again. The damaged file is kept beside
-    it.
+    A call of an `async def` function returns an awaitable, and the awaited value is stored. If a stored result is
+    damaged or missing, the call logs this and computes it again. The damaged file is kept beside the new one.
     """
 
     #: See `marin.execution.plan.call_identity`.
@@ -112,7 +110,8 @@ class disk_cache(Generic[P, R]):
     def _cached(
         self, fn: Callable[..., Any], compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return the stored result of `fn`, or that of `compute`, which returns a value even if `fn` is a coroutine."""
+        """Return the stored result of `fn`, or else the result of `compute`, a plain call even for coroutine
+        functions."""
         path, kept = self._store.find(fn, args, kwargs)
         if kept is not None:
             return kept.value
@@ -128,7 +127,7 @@ class disk_cache(Generic[P, R]):
         return value
 
     def _computed(self, fn: Callable[..., Any], path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function and keep the result."""
+        """Call the function and store the result."""
         if isinstance(fn, LockedFunction):
             # Kept before the lock is given up, or the next holder would find SUCCESS and no result.
             return fn.call_and_keep(lambda value: self._store.save(value, path), *args, **kwargs)
@@ -163,7 +162,7 @@ class disk_cache(Generic[P, R]):
 
 
 class _Decorator(disk_cache[..., Any]):
-    """For type checkers: what `disk_cache(...)` without a function is."""
+    """For type checkers: the type of `disk_cache(...)` without a function."""
 
     def __call__(self, fn: Callable[P, R]) -> disk_cache[P, R]:
         raise NotImplementedError
@@ -250,7 +249,7 @@ def cache_path(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _identity_now(fn: Callable[..., Any]) -> str:
-    """Return the identity of a function. Closed-over values enter it as they are at decoration."""
+    """Return the identity of a function, with closed-over values as of decoration."""
     try:
         return function_identity(fn)
     except Unidentified:  # it holds a lock, a client ...: then it is its name

@@ -1,4 +1,4 @@
-"""Where and how the cached results of functions are kept."""
+"""Storage of the cached results of functions."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class DamagedResult(InvalidRequest):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A result that is stored; its value may be None."""
+    """A stored result; its value may be None."""
 
     value: Any
 
 
 class _Misses:
-    """Count consecutive calls that look alike, find no result, and have different identities."""
+    """Count consecutive calls with equal text, different identities and no stored result."""
 
     def __init__(self) -> None:
         self._call = ""
@@ -77,10 +77,10 @@ class _Misses:
 
 @dataclass(frozen=True, slots=True)
 class ResultStore:
-    """Where and how results are kept.
+    """Storage of results.
 
     Attributes:
-        own_path: Return the path of a call's result when no path is given.
+        own_path: Returns the path of a call's result if no path is given.
     """
 
     output_path: str | None

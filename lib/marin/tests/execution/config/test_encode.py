@@ -93,7 +93,7 @@ def test_values(value: Any, form: Any) -> None:
         (np.zeros(2), "an array of type ndarray cannot be versioned"),
         (lambda: None, "shows a memory address"),
         ({object()}, "shows a memory address"),
-        ({Colour.RED: 1}, r"dict key <Colour.RED: 'red'> is no JSON key; use <Colour.RED: 'red'>.value"),
+        ({Colour.RED: 1}, r"dict key <Colour.RED: 'red'> is not a JSON key; use <Colour.RED: 'red'>.value"),
         ({(1, 2): 1}, r"dict key \(1, 2\) of type tuple has no JSON form"),
         ({1: 1, "a": 2}, "the dict mixes keys of type number and str"),
         ({None: 1, "a": 2}, "the dict mixes keys of type None and str"),

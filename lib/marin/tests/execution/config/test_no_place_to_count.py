@@ -283,7 +283,7 @@ class HiddenField:
         (np.random.default_rng(1), "the state of a random generator"),
         (private(1), "its field '_seed'"),
         (pd.CategoricalDtype(["a"]), "its categories"),
-        (zoneinfo.ZoneInfo.from_file(io.BytesIO(ZONE)), "the rules of a time zone that has no name"),
+        (zoneinfo.ZoneInfo.from_file(io.BytesIO(ZONE)), "the rules of a time zone without a name"),
         (np.random.RandomState(1), "the state of a random generator"),
         (re.compile("x" * 300), "more than 200 characters of a pattern"),
         (pa.schema([("a", pa.int32())], metadata={"k": "v"}), "the metadata of a schema"),

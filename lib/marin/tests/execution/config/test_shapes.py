@@ -122,7 +122,7 @@ def test_the_encodings_of_versioned_values_stay() -> None:
 
 
 def test_a_mirrored_value_has_one_budget() -> None:
-    with pytest.raises(ValueError, match="is mirrored already"):
+    with pytest.raises(ValueError, match="is already mirrored"):
         mirrored(mirrored("a", budget_gb=5))
 
 

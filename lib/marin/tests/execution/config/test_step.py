@@ -83,7 +83,7 @@ def test_wrapped_values() -> None:
     assert this_output_path("a") == OutputName("a")
     assert versioned(3) == ensure_versioned(3) == ensure_versioned(versioned(3)) == VersionedValue(3)
     assert unwrap_versioned_value(versioned(3)) == unwrap_versioned_value(3) == 3
-    with pytest.raises(ValueError, match="versioned already"):
+    with pytest.raises(ValueError, match="already versioned"):
         versioned(versioned(3))
     assert mirrored("a") == MirroredValue("a", 10)
     assert mirrored("a", 50) == mirrored("a", budget_gb=50) == MirroredValue("a", 50)

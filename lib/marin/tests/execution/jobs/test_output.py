@@ -77,7 +77,7 @@ def test_output_that_is_lost_is_asked_for_once_and_decides_nothing(
     with caplog.at_level(logging.WARNING), ends, shown_output(job, "s", 1, LogReader(0.001)):
         if fails:
             raise LookupError
-    assert caplog.text.count("the output of job job-2 is shown no further: gone") == 1
+    assert caplog.text.count("the output of job job-2 is no longer shown: gone") == 1
     assert job.asked == 1
     join_readers()
 

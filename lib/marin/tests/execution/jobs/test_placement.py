@@ -77,7 +77,7 @@ def test_a_job_that_does_not_end_has_not_ended() -> None:
 
 def test_a_job_that_was_adopted_has_returned_when_its_cluster_cannot_tell(caplog: pytest.LogCaptureFixture) -> None:
     check_returned(cast(Any, Handle("/user/job")), 1)
-    assert "/user/job succeeded; whether its function returned could not be seen" in caplog.text
+    assert "/user/job succeeded; whether its function returned is unknown" in caplog.text
 
 
 @pytest.mark.parametrize(

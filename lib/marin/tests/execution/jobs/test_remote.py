@@ -405,7 +405,7 @@ def test_a_ray_function_needs_rays_backend(tmp_path: Path) -> None:
             call_step(fn, (None,), str(tmp_path))
         with pytest.raises(InvalidRequest, match=r"write marin\.execution\.remote\.remote"):
             remote(fn)(None)
-        with pytest.raises(InvalidRequest, match=r"Caller is a class under @ray\.remote, an actor, and a step calls"):
+        with pytest.raises(InvalidRequest, match=r"Caller is a class under @ray\.remote, an actor, but a step calls"):
             call_step(RayClass(note), (None,), str(tmp_path))
 
 

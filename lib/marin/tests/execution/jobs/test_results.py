@@ -41,7 +41,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_told_at_once(caplog: 
     keep_result(7, "/out", files)
     assert files.content[".artifact"] == b"7"
     [told] = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert "its return value cannot be stored yet, which is tried for 20 s: the disk of / is full: " in told.message
+    assert "its return value cannot be stored yet; retrying for 20 s: the disk of / is full: " in told.message
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_cannot_be_stored_leaves_no_older_value(
 ) -> None:
     files = Files([error] * 10_000)
     keep_result(7, "/out", files, patience_seconds=0.1)
-    assert "RETURN VALUE IS NOT KEPT" in caplog.text
+    assert "RETURN VALUE IS NOT STORED" in caplog.text
     assert words in caplog.text
     assert files.content == {}
 
@@ -68,7 +68,7 @@ def test_a_model_that_raises_fails_no_step(tmp_path: Path, caplog: pytest.LogCap
     path = executor.output_paths[step]
     assert StatusFile(path).status == "SUCCESS"
     assert not Path(path, ".artifact").exists()
-    assert "RETURN VALUE IS NOT KEPT" in caplog.text
+    assert "RETURN VALUE IS NOT STORED" in caplog.text
     assert "BadModel cannot be stored as JSON (ZeroDivisionError: model_dump is broken)" in caplog.text
 
 

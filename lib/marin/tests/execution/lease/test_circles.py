@@ -84,7 +84,7 @@ def test_a_step_that_makes_itself_and_two_that_make_each_other(
     with client() as here, set_current_client(here):
         error = ended(lambda: materialize([others_of(name, tmp_path, wrap) for name in names]))
     assert isinstance(error, StepFailed)
-    assert "a circle that would wait for ever: " in str(error)
+    assert "a cycle that would wait forever: " in str(error)
 
 
 def held_elsewhere(output: Path, tree: str, waits_for: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_circle_through_another_process_is_refused_in_one_job_tree_and_told_of
         assert not (mine / ".waiting_for").exists()
         stored = json.loads((other / ".waiting_for").read_text())
         (other / ".waiting_for").write_text(json.dumps(stored | {"tree": note["tree"]}))
-        with pytest.raises(CircularWait, match="a circle that would wait for ever"):
+        with pytest.raises(CircularWait, match="a cycle that would wait forever"):
             begin_wait(str(other))
         (other / ".executor_status.lock").write_text('{"worker_id": "host-3", "timestamp": 1.0}')
         begin_wait(str(other))  # the note is of a process that was killed

@@ -181,7 +181,7 @@ def test_a_step_may_remove_its_own_output_first(root: str, renewed: bool, caplog
     assert read_bytes_or_none(f"{path}/data") == b"made"
     assert b'"name": "a"' in (read_bytes_or_none(f"{path}/.executor_info") or b"")
     assert read_bytes_or_none(f"{path}/.executor_status.lock") is None
-    assert "was removed while its step was at work" in caplog.text
+    assert "was removed while its step was running" in caplog.text
 
 
 @pytest.mark.parametrize("its_end", ["SUCCESS", "FAILED", None])
@@ -209,7 +209,7 @@ def test_a_job_that_removed_the_directory_goes_on_under_the_lease(root: str, cap
     token.write("x", b"1")
     assert read_bytes_or_none(f"{path}/x") == b"1"
     assert (StatusFile(path).status, StatusFile(path).has_active_lock()) == ("RUNNING", True)
-    assert f"the output directory {path} was removed while its step was at work" in caplog.text
+    assert f"the output directory {path} was removed while its step was running" in caplog.text
 
 
 def test_a_lock_that_was_taken_away_is_lost(root: str) -> None:

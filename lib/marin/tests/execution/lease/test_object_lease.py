@@ -153,7 +153,7 @@ def test_statuses_that_others_write_are_looked_at_again_and_not_for_ever(bucket:
     bucket.requests.clear()
     for number in range(3, 40, 2):
         bucket.before[number] = lambda: bucket.set(STATUS, b"FAILED")
-    with pytest.raises(Unavailable, match="the status of gs://b/out is changed by others all the time"):
+    with pytest.raises(Unavailable, match="the status of gs://b/out keeps being changed by others"):
         open_lease("you").begin(force_run_failed=True)
     assert bucket.requests.count("put .executor_status") == 8
     assert bucket.says(LOCK) is None
@@ -267,7 +267,7 @@ def test_a_file_that_others_write_all_the_time_is_given_up(bucket: Bucket, open_
     bucket.requests.clear()
     for number in range(3, 60, 3):
         bucket.before[number] = lambda: bucket.set(INFO, b"others")
-    with pytest.raises(Unavailable, match=r"gs://b/out/\.info is changed by others all the time"):
+    with pytest.raises(Unavailable, match=r"gs://b/out/\.info keeps being changed by others"):
         fence(bucket).write(".info", b"mine")
     assert bucket.requests.count("put .info") == 8
 

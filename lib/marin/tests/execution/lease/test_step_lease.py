@@ -261,7 +261,7 @@ def test_others_leases_are_watched_until_free_whatever_goes_wrong(
     eventually(lambda: freed, "it is free")
     assert freed == [True], "then it is watched no longer"
     assert lease.free == []
-    assert "step a: cannot see who is at work on it: no route" in caplog.text
+    assert "step a: cannot read who holds its lease: no route" in caplog.text
     keeper.stop()
 
 

@@ -119,7 +119,7 @@ def test_a_step_that_removes_its_directory_keeps_its_log(
     step = make_step("a", fn=work)
     path = make_executor().run([step])[step]
     assert lines(path) == ["=== 1", "before", "after"]
-    assert "is not whole" not in caplog.text
+    assert "is incomplete" not in caplog.text
 
 
 class Held:
@@ -146,7 +146,7 @@ def test_an_unwritable_log(make_step: MakeStep, make_executor: MakeExecutor, cap
         print("said")
 
     make_executor().run([make_step("a", fn=work)])
-    assert "is not whole" in caplog.text
+    assert "is incomplete" in caplog.text
 
 
 def test_more_logs_than_files_may_be_open(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_log_without_end_is_cut() -> None:
     for _ in range(MOST_BYTES // (1 << 20) + 3):
         file.write(b"x" * (1 << 20))
     file.close(keep=True)
-    assert store.content.endswith(f"=== {3 << 20} bytes more are left out\n".encode())
+    assert store.content.endswith(f"=== {3 << 20} more bytes are omitted\n".encode())
 
 
 def test_a_growing_log_is_uploaded_when_it_is_due() -> None:

@@ -75,7 +75,7 @@ def test_what_an_interrupted_function_still_makes_does_not_count(tmp_path: Path)
     assert StatusFile(str(tmp_path)).status == "FAILED"
     said = (tmp_path / ".log").read_text().splitlines()
     assert said[1] == "=== interrupted: the run was stopped by Ctrl-C"
-    assert said[2].startswith("=== failed: LeaseLostError: step a: its run was interrupted, so what it makes does not")
+    assert said[2].startswith("=== failed: LeaseLostError: step a: its run was interrupted, so its output does not")
     assert "its run was interrupted" in (tmp_path / ".error").read_text()
 
 

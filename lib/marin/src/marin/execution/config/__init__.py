@@ -1,4 +1,4 @@
 """A step's config: placeholders, traversal, encoding, copies, instantiation.
 
-Pure, without storage. `version` decides what is part of a version.
+Pure, without storage. The package `version` decides what is part of a version.
 """

@@ -7,10 +7,10 @@ import sys
 from typing import Any, Final
 
 CONFIG_BYTES: Final = 1 << 20
-"""Maximum part of an array in a config to read, because it may be in thousands of steps."""
+"""Maximum number of bytes to read of an array in a config, because thousands of steps may contain it."""
 
 CONSTANT_BYTES: Final = 64 << 20
-"""Maximum part of a constant to read, once per function and plan."""
+"""Maximum number of bytes to read of a constant, once per function and plan."""
 
 _BLOCKS: Final = 64
 _EXACT_KINDS: Final = "biuSUmM"
@@ -32,7 +32,7 @@ def array_text(value: Any, most_bytes: int) -> str | None:
             mentions that.
 
     Returns:
-        None for an array whose bytes are not its value: of objects, records, or `longdouble`.
+        None for arrays of objects, records or `longdouble`, whose bytes do not determine the value.
     """
     kind = value.dtype
     if kind.hasobject or kind.fields is not None or kind.itemsize > _LONGEST_NUMBER.get(kind.kind, kind.itemsize):

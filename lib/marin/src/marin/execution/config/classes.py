@@ -1,4 +1,4 @@
-"""The classes of a config's objects, which its version cannot distinguish because it contains only values."""
+"""The classes of a config's objects. A version cannot distinguish them, because it contains only values."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PASSED: Final = LEAF_TYPES | {ExecutorStep, InputName, OutputName}
 def classes_of(config: Any) -> dict[str, str]:
     """Return the class of every object in a config by its dotted path.
 
-    Dataclasses, pydantic models, attrs classes, named tuples and plain objects have their class's name
-    (`experiments.train.Adam`), enum members their own (`experiments.train.Optimizer.ADAM`). Other values that are
-    written like plain ones have a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists and dicts,
-    steps and inputs are omitted.
+    Dataclasses, pydantic models, attrs classes, named tuples and plain objects get their class's name
+    (`experiments.train.Adam`), enum members their own (`experiments.train.Optimizer.ADAM`). Other values that encode
+    like plain ones get a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists and dicts, steps
+    and inputs are omitted.
     """
     found: dict[str, str] = {}
     _Classes(found).visit_at(config, "")
@@ -39,14 +39,14 @@ def classes_of(config: Any) -> dict[str, str]:
 
 
 def is_kind(name: str | None) -> bool:
-    """Return whether a recorded class is only another way to write a plain value, or is missing."""
+    """Return whether a recorded class is missing, or only another spelling of a plain value."""
     return name is None or name.startswith(_KIND)
 
 
 def class_name(cls: type[Any]) -> str:
     """Return `module.qualified_name`; for a class of the running script, the name under which it could be imported.
 
-    A class of another process's script, which came by value, has no such name here: the text contains `_SENT`.
+    A class pickled by value from another process's script has no importable name here: the text contains `_SENT`.
     """
     module = _main_module(cls) if cls.__module__ == "__main__" else cls.__module__
     if module == "pathlib._local":  # so Python 3.13 calls it, and no other
@@ -116,7 +116,7 @@ class _Classes(ConfigVisitor):
         if type(obj) is not dict:
             self._note(path, _KIND + class_name(type(obj)))
         elif not all(isinstance(key, str) for key in obj):
-            self._note(path, _KIND + "dict with keys that are no texts")
+            self._note(path, _KIND + "dict with keys that are not texts")
         self._each(obj.items(), path)
 
     def visit_sequence(self, obj: Iterable[Any], path: str) -> None:
@@ -128,7 +128,7 @@ class _Classes(ConfigVisitor):
         self._each(((f"[{index}]", item) for index, item in enumerate(obj)), path)
 
     def visit_set(self, obj: Any, path: str) -> None:
-        """Ignore members, which have no path of their own."""
+        """Ignore members, because they have no dotted path."""
 
     def visit_shaped(self, obj: Any, path: str) -> None:
         """Record the class of a model, and visit its parts."""

@@ -28,9 +28,9 @@ _PYDANTIC_ATTRIBUTES = ("__pydantic_extra__", "__pydantic_private__")
 def copy_config(config: T) -> T:
     """Return a copy of a config that shares no container, dataclass, model or attrs object with it.
 
-    An object that occurs twice in the config occurs twice in the copy. Constructors are not called, and attributes that
-    are not fields are copied, too. Other objects are shared: arrays, weights, functions, objects of plain classes,
-    frozen objects and tuples without mutable content, and objects whose class forbids copies.
+    An object that occurs twice in the config is one object in the copy, too. Constructors are not called, and
+    attributes that are not fields are copied, too. Other objects are shared: arrays, weights, functions, objects of
+    plain classes, frozen objects and tuples without mutable content, and objects whose class forbids copies.
 
     Raises:
         InvalidRequest: The config is nested too deeply.
@@ -135,9 +135,8 @@ class _Copier(ConfigVisitor):
         return self._note(obj, obj)
 
     def _copy_subclass(self, obj: Any) -> Any:
-        """Return a copy of a subclassed dict, list or set: its attributes, with its content inserted by its own
-        methods.
-        """
+        """Return a copy of a subclassed dict, list or set: copied attributes, and content inserted by its own
+        methods."""
         result = self._note(obj, _shallow(obj))
         if result is obj:
             return obj
@@ -164,7 +163,7 @@ class _Copier(ConfigVisitor):
                 result[new_key] = new
 
     def _copy_own_kind(self, obj: Any) -> Any:
-        """Return a copy of another mapping or sequence type, which stores its content in its own way."""
+        """Return a copy of another mapping or sequence type, with any storage of its content."""
         kind = type(obj)
         if hasattr(kind, "__deepcopy__"):
             return self._note(obj, self._deep(obj))
@@ -264,7 +263,7 @@ def _shallow(obj: Any) -> Any:
 
 
 def shallow_copy(obj: Any) -> Any:
-    """Return a shallow copy, faster than `copy.copy(obj)`: most dataclass instances are only their `__dict__`."""
+    """Return a shallow copy, faster than `copy.copy(obj)` for instances whose only state is their `__dict__`."""
     kind = type(obj)
     is_plain = _is_plain.get(kind)
     if is_plain is None:

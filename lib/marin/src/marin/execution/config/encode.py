@@ -1,4 +1,4 @@
-"""The JSON form of versioned values. Output paths of existing data depend on it, so not a byte may change."""
+"""The JSON form of versioned values. Output paths of existing data depend on every byte of it: do not change it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def encode(value: Any, field: str, refer: Refer) -> Any:
         An argument for `json.dumps(..., sort_keys=True)`, with dict keys unchanged.
 
     Raises:
-        UnstableValue: The value has no text that is the same in every process.
+        UnstableValue: The value has no text that is stable across processes.
     """
     if type(value) in JSON_SCALARS and type(value) is not str:
         return value
@@ -184,7 +184,7 @@ def refuse_description(text: str, field: str) -> None:
 def _encode_dict(value: dict[Any, Any], field: str, refer: Refer) -> dict[Any, Any]:
     for key in value:
         if isinstance(key, enum.Enum) and not isinstance(key, (str, int, float)):
-            raise UnstableValue(f"field {field!r}: dict key {key!r} is no JSON key; use {key!r}.value")
+            raise UnstableValue(f"field {field!r}: dict key {key!r} is not a JSON key; use {key!r}.value")
         if key is not None and not isinstance(key, (str, int, float)):
             raise UnstableValue(
                 f"field {field!r}: dict key {key!r} of type {type(key).__name__} has no JSON form; "
@@ -278,7 +278,7 @@ def _is_numpy(value: Any, *class_names: str) -> bool:
 
 
 def stable_text(value: Any, field: str) -> str:
-    """Return `str(value)`, for a value whose text is the same in every process.
+    """Return `str(value)`, if it is stable across processes.
 
     Raises:
         UnstableValue: The value is an array, a function, or its text shows a memory address.

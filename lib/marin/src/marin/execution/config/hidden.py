@@ -1,4 +1,4 @@
-"""Search inside objects that the traversal of a config does not decompose."""
+"""Search inside objects that the traversal of a config does not enter."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_inert(kind: type[Any]) -> bool:
 
 
 def is_iterator(kind: type[Any]) -> bool:
-    """Return whether instances of a class are builtin generators or iterators, which can be read only once."""
+    """Return whether a class is a builtin generator or iterator, which can be read only once."""
     return kind.__module__ in ("builtins", "itertools") and issubclass(kind, Iterator)
 
 
@@ -77,7 +77,7 @@ def find_inside(obj: Any, wanted: Callable[[Any], bool], closed: tuple[type[Any]
         closed: Types whose instances are not searched.
 
     Returns:
-        The place, as written after the object's name, and the object found; None if there is none.
+        The object's place, in the form after a variable's name (`.a[0]`), and the object; None if there is none.
     """
     seen: set[int] = set()
     kept: list[Any] = []  # ids stay taken only while their objects live

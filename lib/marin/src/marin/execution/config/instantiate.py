@@ -41,8 +41,8 @@ def instantiate_config(
 
     Raises:
         NotFound: The config refers to a step that is not in `output_paths`.
-        InvalidRequest: The config contains `this_output_path()` without an output path, or a placeholder in a place
-            where it cannot be replaced.
+        InvalidRequest: The config contains `this_output_path()` without an output path, or a placeholder that cannot be
+            replaced in its place.
     """
 
     def resolve(placeholder: Any) -> Any:
@@ -67,7 +67,7 @@ def instantiate_config(
 
 
 def resolve_local_placeholders(config: T, output_path: str) -> T:
-    """Return a copy of `config` with the step's own placeholders filled in. Inputs stay as they are.
+    """Return a copy of `config` with the step's own placeholders filled in, and unchanged inputs.
 
     Output names become paths and versioned values plain values. A mirrored path becomes a path unless it is an input.
     """
@@ -172,7 +172,7 @@ class _Rebuilder(ConfigVisitor):
         return result
 
     def visit_shaped(self, obj: Any) -> Any:
-        """Return an object of a further kind with rebuilt parts."""
+        """Return an object of a shape with rebuilt parts."""
         parts = shape(obj)
         changed = {key: new for key, old in parts.parts(obj) if (new := self.visit(old)) is not old}
         return parts.make(obj, changed) if changed else obj
@@ -196,9 +196,7 @@ class _Rebuilder(ConfigVisitor):
 
 
 def _constructed_again(obj: Any, changed: Mapping[str, Any]) -> Any:
-    """Return `obj` with other field values through its constructor, so that derived and validated fields see the real
-    ones.
-    """
+    """Construct `obj` anew with other field values, so that derived and validated fields see the real values."""
     init_fields = {field.name for field in dataclasses.fields(obj) if field.init}
     result = dataclasses.replace(obj, **{name: new for name, new in changed.items() if name in init_fields})
     for name in dataclass_field_names(type(obj)):

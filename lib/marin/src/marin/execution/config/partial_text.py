@@ -1,4 +1,4 @@
-"""Values that are versioned by their text although it does not show the whole value."""
+"""Find values whose text, and so their version, does not show the whole value."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SECRETS: Final = ("SecretStr", "SecretBytes", "Secret")
 
 
 def left_out_of_text(value: Any) -> str:
-    """Return the part of a value that `str(value)` omits, in words; "" if it shows everything.
+    """Describe the part of a value that `str(value)` omits; "" if it omits nothing.
 
     Only generated texts are examined: those of pydantic models, attrs classes, dataclasses and collections. A class
-    with its own text decides itself what it shows.
+    with its own `__str__` decides what its text shows.
     """
     kind = type(value)
     if isinstance(value, re.Pattern):
@@ -52,7 +52,7 @@ def _of_libraries(value: Any) -> str:
     if pandas is not None and isinstance(value, pandas.CategoricalDtype):
         return "its categories"
     if isinstance(value, zoneinfo.ZoneInfo) and getattr(value, "key", None) is None:
-        return "the rules of a time zone that has no name"
+        return "the rules of a time zone without a name"
     return ""
 
 

@@ -14,16 +14,17 @@ from rigging.errors import InvalidRequest
 OMIT_DEFAULT_METADATA = "omit_from_version_when_default"
 
 MARK: Final = "marin_placeholder"
-"""A field of every placeholder: a dict that contains it was made from one by `dataclasses.asdict` or `model_dump`."""
+"""A field of every placeholder. A dict with this key was made from a placeholder by `dataclasses.asdict` or
+`model_dump`."""
 
 
 def mark(what: str) -> Any:
-    """Return the field MARK. `what` names the placeholder, with its article."""
+    """Return the field MARK. `what` names the placeholder, with an article."""
     return field(default=what, init=False, repr=False, compare=False, metadata={OMIT_DEFAULT_METADATA: True})
 
 
 class _Descriptions:
-    """Whether a placeholder was described in this process. Until then, no text can contain a description."""
+    """Track whether this process has created a placeholder's description. Until then, no text can contain one."""
 
     made = False
 
@@ -49,7 +50,7 @@ def described_in(text: str) -> bool:
 
 
 class Described:
-    """Base of classes that record when their description is created, because it may end up in a text of a config."""
+    """Base of classes that record the creation of their description, which may end up in a config's text."""
 
     __slots__ = ()
 
@@ -65,7 +66,7 @@ class NotText(Described):
     __slots__ = ()
 
     _instead: ClassVar[str]
-    """Advice: an expression to write in place of a text of it."""
+    """Advice: the expression to write instead of a text of the placeholder."""
 
     def _refuse(self, *ignored: object) -> NoReturn:
         del ignored
@@ -90,4 +91,4 @@ class NotText(Described):
 def check_inside(path: str | None, what: str) -> None:
     """Refuse a path with a `..` part."""
     if path and ".." in path and ".." in path.split("/"):
-        raise InvalidRequest(f"{what}({path!r}): a '..' part would leave the place that it is relative to")
+        raise InvalidRequest(f"{what}({path!r}): a '..' part would leave the directory that the path is relative to")

@@ -12,15 +12,16 @@ logger = logging.getLogger(__name__)
 
 
 class RegionConflict(InvalidRequest):
-    """A step's inputs and output are in several regions, so its job would transfer data between regions anywhere."""
+    """A step's inputs and output are in several regions, so its job would transfer data between regions wherever it
+    runs."""
 
 
 def infer_region(
     step_name: str, config: Any, output_path: str, location_of: Callable[[str], str] | None = None
 ) -> str | None:
-    """Return the one region that a step's GCS paths agree on.
+    """Return the region common to a step's GCS paths.
 
-    Buckets of unknown location are ignored, and so is a multi-region, which agrees with all of its regions.
+    Buckets of unknown location are ignored. A multi-region matches all of its regions.
 
     Args:
         step_name: For messages.
@@ -32,7 +33,7 @@ def infer_region(
         The region; None if no path names one.
 
     Raises:
-        RegionConflict: They do not agree. The message lists the paths with their regions.
+        RegionConflict: The paths have no common region. The message lists them with their regions.
     """
     from rigging.filesystem import collect_gcs_paths, get_bucket_location
     from rigging.filesystem.bucket_location import same_place
@@ -59,7 +60,7 @@ def _location(path: str, location_of: Callable[[str], str]) -> str | None:
     try:
         return location_of(path)
     except MarinError as error:
-        logger.warning("the region of %s is not known, so the job may run anywhere: %s", path, error)
+        logger.warning("the region of %s is unknown, so the job may run anywhere: %s", path, error)
         return None
 
 

@@ -1,7 +1,7 @@
 """Further kinds of objects in configs, besides dataclasses, dicts, lists, tuples and sets.
 
-A *shape* knows the parts of such an object, in the same order in every process, and how to copy the object with other
-parts. pydantic models and attrs objects are recognised by their classes' attributes, without importing either library.
+A *shape* returns the parts of an object, in the same order in every process, and copies the object with other parts.
+pydantic models and attrs objects are recognised by their classes' attributes, without importing either library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from rigging.errors import InvalidRequest
 
 PLAIN_SEQUENCES: Final = (str, bytes, bytearray, memoryview, range, collections.UserString, array.array)
-"""Sequences that are values: they contain numbers or characters, never parts of a config."""
+"""Sequence types of numbers or characters, which never contain parts of a config."""
 
 Parts = Iterable[tuple[Any, Any]]
 
@@ -32,7 +32,7 @@ class Shape:
         parts: `parts(obj)` returns the (key, value) of every part: a field's name, a mapping's key, or a sequence
             index.
         make: `make(obj, changed)` returns a copy of `obj` with the parts in `changed` replaced.
-        is_sequence: Whether keys are indices. has_fields: Whether they are fields, so that other attributes are not
+        is_sequence: Whether keys are indices. has_fields: Whether keys are fields, so that other attributes are not
             parts.
     """
 

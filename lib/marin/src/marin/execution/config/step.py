@@ -75,13 +75,13 @@ else:
 class InputName(NotText, _SeenAsText):
     """A path below another step's output or, with `step=None`, below the prefix.
 
-    For type checkers it is a `str`, because the step's function receives a string; it has none of a string's methods.
+    Type checkers see a `str`, because the step's function receives a string. It has no string methods.
 
     Attributes:
         step: The step that makes the output; None for a hardcoded path.
         name: The path relative to that output (or the prefix); None for the output itself.
         block_on_step: Whether the step that contains this input waits for `step`. A non-blocking input is part of the
-            version and its path is filled in, but its step is neither run nor waited for.
+            version and its path is filled in, but the run ignores its step.
     """
 
     step: ExecutorStep[Any] | None
@@ -111,14 +111,14 @@ class InputName(NotText, _SeenAsText):
         return InputName(None, path)
 
     def nonblocking(self) -> InputName:
-        """Return the same path as a non-blocking input, whose step is neither run nor waited for."""
+        """Return the same path as a non-blocking input, whose step the run ignores."""
         return replace(self, block_on_step=False)
 
 
 # No slots: they break `ExecutorStep[Config](...)` on a frozen class, which refuses the attribute that typing sets.
 @dataclass(frozen=True, eq=False, repr=False)
 class ExecutorStep(NotText, Generic[ConfigT]):
-    """A function with its config. Its name, versioned values and inputs determine its output path.
+    """A function with a config. The name, versioned values and inputs determine the output path.
 
     Steps are equal only if they are the same object. Steps of equal version share one output path.
 
@@ -126,7 +126,7 @@ class ExecutorStep(NotText, Generic[ConfigT]):
         name: The first part of the output path, such as `tokenized/fineweb`.
         fn: Called with the instantiated config. A `remote()` function runs as a separate job.
         config: Usually a dataclass. It may contain `versioned()`, `this_output_path()`, `output_path_of()`, or steps.
-        description: Its purpose, in words; not part of the version.
+        description: Its purpose; not part of the version.
         override_output_path: A fixed output path (joined to the prefix when relative), instead of the computed one.
         resources: If given, the function runs as a separate job with these resources.
         pip_dependency_groups: For that job: extras of this project, or pip requirements.

@@ -32,7 +32,7 @@ def check_tries(what: str, retries: object, retry_delay: object, timeout: object
     """Validate the `retries=`, `retry_delay=` and `timeout=` of a step or a `remote()` function. None means not set.
 
     Args:
-        what: Whose values they are: the start of the error.
+        what: The start of the error, naming the owner of the values.
         retries: A whole number from 0.
         retry_delay: Seconds, at least 0.
         timeout: Seconds, above 0.

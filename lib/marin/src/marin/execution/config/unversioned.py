@@ -23,8 +23,8 @@ def unversioned_part(config: Any) -> dict[str, Any]:
     """Return the values of a step's config, before instantiation, that are neither versioned nor inputs.
 
     Returns:
-        A JSON form by field, nested like the config. A list that lost members becomes a dict with `[index]` keys. It is
-        equal in every process, whatever the hash seed.
+        A JSON form by field, nested like the config. A list that lost members becomes a dict with `[index]` keys. The
+        result does not depend on the hash seed.
     """
     part = _UNVERSIONED.visit(config)
     if part is _NOTHING:
@@ -36,7 +36,7 @@ class _UnversionedPart(ConfigVisitor):
     """Return the JSON form of unversioned parts, or `_NOTHING` if everything is versioned."""
 
     def visit_placeholder(self, obj: Any) -> Any:
-        """Omit what is versioned."""
+        """Omit placeholders, which are versioned."""
         del obj
         return _NOTHING
 
@@ -80,7 +80,7 @@ class _UnversionedPart(ConfigVisitor):
         return sorted(kept, key=repr) if kept or not obj else _NOTHING
 
     def visit_shaped(self, obj: Any) -> Any:
-        """Describe an object of a further kind by its parts."""
+        """Describe an object of a shape by its parts."""
         if isinstance(obj, Mapping):
             return self.visit_dict(obj)
         parts = shape(obj)
@@ -113,7 +113,7 @@ def _key_text(key: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """Return an object as text that is the same in every process, as far as its class allows."""
+    """Return an object's text, stable across processes as far as its class allows."""
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__}"
     try:

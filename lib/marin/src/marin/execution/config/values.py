@@ -17,7 +17,7 @@ DEFAULT_MIRROR_BUDGET_GB = 10
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OutputName(NotText):
-    """A path below the output of the step that contains it; None for the output path itself.
+    """A path below the output of the step that contains this placeholder; None for the output path itself.
 
     Raises:
         InvalidRequest: `name` would leave the output.
@@ -42,14 +42,14 @@ THIS_OUTPUT_PATH = OutputName(None)
 def this_output_path(name: str | None = None) -> str:
     """Return a placeholder for the output path of the step whose config contains it, or for `name` below it.
 
-    It has the type of the string that the step's function receives.
+    Type checkers see a `str`, which the step's function receives.
     """
     return cast(str, OutputName(name))
 
 
 @dataclass(frozen=True, repr=False)  # no slots: they break `VersionedValue[T](...)` on frozen classes
 class VersionedValue(Described, Generic[T_co]):
-    """A value that is part of its step's version: another value gives another output path."""
+    """A value that is part of its step's version: a different value gives a different output path."""
 
     value: T_co
     marin_placeholder: str = mark("a versioned value")
@@ -65,7 +65,7 @@ class MirroredValue(Described, Generic[T_co]):
 
     def __post_init__(self) -> None:
         if isinstance(self.value, MirroredValue):
-            raise InvalidRequest(f"mirrored({self.value!r}): the value is mirrored already; give it one budget")
+            raise InvalidRequest(f"mirrored({self.value!r}): the value is already mirrored; give it one budget")
         if not 0 <= self.budget_gb < math.inf:
             raise InvalidRequest(f"mirrored({self.value!r}): budget_gb={self.budget_gb}: must be 0 or more, and finite")
 
@@ -77,7 +77,7 @@ def versioned(value: T) -> T:
         InvalidRequest: `value` is already versioned.
     """
     if isinstance(value, VersionedValue):
-        raise InvalidRequest(f"versioned({value!r}): the value is versioned already; write versioned({value.value!r})")
+        raise InvalidRequest(f"versioned({value!r}): the value is already versioned; write versioned({value.value!r})")
     return cast(T, VersionedValue(value))
 
 
@@ -92,11 +92,11 @@ def unwrap_versioned_value(value: T) -> T:
 
 
 def mirrored(value: T, budget_gb: float = DEFAULT_MIRROR_BUDGET_GB) -> T:
-    """Make a path be read through `mirror://`, which copies a file of another region into this one once.
+    """Return a path that is read through `mirror://`, which copies a file of another region into this one once.
 
     Args:
         value: A path relative to the prefix, `versioned(path)`, or an input.
-        budget_gb: The most that one step may copy between regions, in 2^30 bytes. Not part of the version.
+        budget_gb: Maximum that one step may copy between regions, in 2^30 bytes. Not part of the version.
 
     Raises:
         InvalidRequest: `value` is already mirrored, or `budget_gb` is negative or not finite.

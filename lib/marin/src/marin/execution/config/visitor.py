@@ -1,4 +1,4 @@
-"""The traversal of configs: a classification of their objects, and the base of the visitors that act on them.
+"""The traversal of configs: a classification of objects, and the base class of visitors.
 
 Objects are classified once per class. A visitor is one traversal: it finds placeholders (`walk`), replaces them
 (`instantiate`), copies (`copying`), or describes (`unversioned`, `record.info`).
@@ -32,7 +32,7 @@ class ObjectKind(Enum):
     """Kinds of objects in a config. The value is the suffix of the visitor's method."""
 
     LEAF = "leaf"
-    """A text, number, truth value or None, of exactly one of `LEAF_TYPES`."""
+    """A text, number, bool or None, of exactly one of `LEAF_TYPES`."""
     STEP = "step"
     INPUT = "input"
     VERSIONED = "versioned"
@@ -60,7 +60,7 @@ _KIND_OF_PLACEHOLDER: dict[type[Any], ObjectKind] = {
     OutputName: ObjectKind.OUTPUT,
 }
 PLACEHOLDERS = tuple(_KIND_OF_PLACEHOLDER)
-"""Types that stand in a config for a value that the step's function receives."""
+"""Placeholder types: the step's function receives a value instead."""
 PLACEHOLDER_KINDS = frozenset(_KIND_OF_PLACEHOLDER.values())
 
 _BUILTINS: tuple[tuple[type[Any] | tuple[type[Any], ...], ObjectKind], ...] = (
@@ -96,8 +96,8 @@ def _unchanged(visitor: ConfigVisitor, obj: Any) -> Any:
 class ConfigVisitor:
     """A traversal of a config. `visit` calls the method for an object's kind; methods visit its content.
 
-    A subclass defines a method `visit_{kind}` for each kind that it treats specially. Others fall back: placeholders to
-    `visit_placeholder`, everything else to `visit_other`. These two, and `visit_leaf`, return the object by default.
+    A subclass defines a method `visit_{kind}` for each kind that it treats specially. Other placeholders go to
+    `visit_placeholder`, all else to `visit_other`. These two, and `visit_leaf`, return the object by default.
     """
 
     __slots__ = ()
@@ -122,7 +122,7 @@ class ConfigVisitor:
         return method(self, obj)
 
     def visit_at(self, obj: Any, path: str) -> Any:
-        """Visit an object at a dotted path, for visitors whose methods take one."""
+        """Visit an object at a dotted path, for visitors whose methods take a path."""
         kind = type(obj)
         method = self._methods.get(kind)
         if method is None:

@@ -57,7 +57,7 @@ class CollectedConfig:
 
     Attributes:
         dependencies: The steps it waits for, one entry per reference, in traversal order.
-        pseudo_dependencies: The steps it only names (`nonblocking()`), likewise.
+        pseudo_dependencies: The steps of non-blocking inputs, likewise.
         version: Dotted path to encoded versioned value or `DEP[i]`, in traversal order.
     """
 
@@ -70,11 +70,12 @@ def walk_config(obj: Any) -> Iterator[WalkEvent]:
     """Yield every versioned value and input of a config in traversal order.
 
     Fields of dataclasses, pydantic models and attrs classes come in order, mappings in their own order, sequences by
-    index. Members of a set with something to report are sorted, because the order of a set differs between processes.
+    index. Set members that contain versioned values or inputs are sorted, because a set's order differs between
+    processes.
 
     Raises:
-        InvalidRequest: A placeholder is in a place where it cannot be replaced (a dict key, under a key that is not a
-            string, in an object of another kind), or the config contains itself.
+        InvalidRequest: A placeholder cannot be replaced where it is (a dict key, below a key that is not a string, in
+            an object of another kind), or the config contains itself.
     """
     events: list[WalkEvent] = []
     _walk_whole(
@@ -97,14 +98,13 @@ def _walk_whole(obj: Any, finder: _PlaceholderFinder) -> None:
 
 
 class _PlaceholderFinder(ConfigVisitor):
-    """Report every placeholder of a config with its dotted path, and refuse misplaced ones.
+    """Call a function for every placeholder of a config, and refuse misplaced ones.
 
     Args:
         on_input: Called for each input.
-        on_versioned: Called for each versioned value with its content.
-        on_output: Called for each name in the step's own output.
-        is_final: Whether the config is the final one for the function, so that classes with derived fields have
-            computed them.
+        on_versioned: Called for each versioned value.
+        on_output: Called for each `this_output_path()`.
+        is_final: Whether the config is the final one for the function, so that derived fields are computed.
     """
 
     __slots__ = ("_is_final", "_looks_at_texts", "_on_input", "_on_output", "_on_versioned")
@@ -160,7 +160,7 @@ class _PlaceholderFinder(ConfigVisitor):
         self._on_input(path, obj)
 
     def visit_versioned(self, obj: VersionedValue[Any], path: str) -> None:
-        """Report a versioned value. Its encoding handles inputs inside."""
+        """Report a versioned value. The encoding handles inputs inside the value."""
         self._on_versioned(path, obj.value)
 
     def visit_mirrored(self, obj: MirroredValue[Any], path: str) -> None:
@@ -168,7 +168,7 @@ class _PlaceholderFinder(ConfigVisitor):
         self.visit_at(obj.value, path)
 
     def visit_output(self, obj: OutputName, path: str) -> None:
-        """Report a name in the step's own output."""
+        """Report a `this_output_path()`."""
         self._on_output(path, obj)
 
     def visit_dataclass(self, obj: Any, path: str) -> None:
@@ -225,7 +225,7 @@ class _PlaceholderFinder(ConfigVisitor):
             )
 
     def visit_set(self, obj: set[Any] | frozenset[Any], path: str) -> None:
-        """Visit the members that have something to report, sorted, because a set's order differs between processes."""
+        """Visit the members with placeholders, sorted, because a set's order differs between processes."""
         members = [(member, list(walk_config(member))) for member in obj]
         reporting = [(member, events) for member, events in members if events]
         keyed = sorted(
@@ -274,16 +274,14 @@ def _refuse_in_attributes(obj: Any, fields: Collection[str], prefix: str) -> Non
 
 
 def is_constructed_again(kind: type[Any]) -> bool:
-    """Return whether a dataclass is rebuilt by its constructor, so that derived and validated fields see the real
+    """Return whether instantiation calls a dataclass's constructor, so that derived and validated fields see the real
     values.
     """
     return hasattr(kind, "__post_init__") and not _needs_init_only_values(kind)
 
 
 def _needs_init_only_values(kind: type[Any]) -> bool:
-    """Return whether it takes an `InitVar`, which `fields()` omits and no instance keeps, so that it cannot be
-    rebuilt.
-    """
+    """Return whether a dataclass takes an `InitVar`, which no instance keeps, so that it cannot be rebuilt."""
     every_field: Mapping[str, Any] = kind.__dataclass_fields__
     return len(every_field) > len(dataclass_field_names(kind)) and any(
         "InitVar" in str(field.type) for field in every_field.values()
@@ -303,10 +301,10 @@ def _refuse_placeholder_in(obj: Any, prefix: str, what: str) -> None:
 
 
 def check_resolved(config: Any) -> None:
-    """Check that a config for a step's function contains no placeholder any more.
+    """Check that a config for a step's function contains no placeholder.
 
     Raises:
-        InvalidRequest: It does. The message names the field.
+        InvalidRequest: The config contains a placeholder. The message names the field.
     """
 
     def refuse(prefix: str, placeholder: Any) -> None:

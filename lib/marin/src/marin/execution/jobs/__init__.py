@@ -1,4 +1,4 @@
-"""Calls of steps' functions, here or as jobs: submission, output, return value.
+"""Calls of steps' functions, in this process or as jobs: submission, output, return value.
 
 Only this folder submits jobs to fray.
 """

@@ -41,10 +41,10 @@ class LiveJobs:
         Args:
             handle: The job.
             output_path: The output.
-            timeout: Seconds that it may run before it is stopped; None for no limit.
+            timeout: Seconds of running after which the job is stopped; None for no limit.
 
         Raises:
-            StepTimedOut: It was stopped. `has_ended` says whether it has ended.
+            StepTimedOut: The timeout stopped the job. `has_ended` returns whether it has ended.
             Exception: The job's failure.
         """
         with self._guard:
@@ -64,7 +64,7 @@ class LiveJobs:
                 self._handles.pop(output_path, None)
 
     def has_ended(self, output_path: str, patience_seconds: float = _END_SECONDS) -> bool:
-        """Wait for the end of the job that failed to make an output. Return False if it may still run."""
+        """Wait for the end of a failed job. Return False if it may still run."""
         with self._guard:
             handle = self._failed.pop(output_path, None)
         if handle is None:
@@ -76,7 +76,7 @@ class LiveJobs:
                 handle.wait(patience_seconds, raise_on_failure=False)
         # Whatever a cluster that does not answer makes of it: the job may still run.
         except Exception as error:
-            logger.warning("job %s could not be seen to end: %s", handle.job_id, error)
+            logger.warning("whether job %s has ended is unknown: %s", handle.job_id, error)
             return False
         # Jobs of an in-process client end at once when they are stopped, and their functions when they return.
         return CALLS_HERE.wait_for_end(output_path, max(0.0, deadline - time.monotonic()))
@@ -91,7 +91,7 @@ class LiveJobs:
         """Stop every job that the run waits for, and every later one. A job that cannot be stopped is logged.
 
         Returns:
-            True if there were any.
+            True if there were jobs to stop.
         """
         with self._guard:
             self._stopped = True
@@ -140,7 +140,7 @@ def _wait(handle: JobHandle, progress: StepProgress, timeout: float | None) -> N
             return
         _terminate(handle)
         raise StepTimedOut(
-            f"job {handle.job_id}: still at work after its step's timeout of {timeout:g} s, and stopped"
+            f"job {handle.job_id}: still running after its step's timeout of {timeout:g} s, and stopped"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Print the output of steps' jobs in the run that waits for them."""
+"""Print the output of steps' jobs in the waiting run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JobLines:
         step_name: The prefix of each line. With several replicas it includes the replica's number.
         replicas: The number of replicas.
         log: The step's log, which also receives the lines.
-        is_shown_elsewhere: Whether another process prints them, so that none are returned.
+        is_shown_elsewhere: Whether another process prints the lines, so that `add` returns none.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class JobLines:
         self._lines: dict[int | None, TextLines] = {}
 
     def add(self, new: Mapping[int | None, str], *, ended: bool = False) -> str:
-        """Return the lines that the new text completes; with `ended`, also unfinished ones. The log receives them."""
+        """Return the lines that the new text completes; with `ended`, also unfinished ones. Add them to the log."""
         shown: list[str] = []
         for replica in sorted({*new, *(self._lines if ended else ())}, key=lambda key: -1 if key is None else key):
             is_told_apart = self._are_several and replica is not None
@@ -114,7 +114,7 @@ def shown_output(
 
 
 class ReadsNew(Protocol):
-    """Returns the output of each replica since the last call."""
+    """A function that returns the output of each replica since the last call."""
 
     def __call__(self, *, ended: bool = False) -> Mapping[int | None, str]:
         """See `fray.client.GivesNewOutput`."""
@@ -160,12 +160,12 @@ class JobLog:
             # Output that cannot be shown must not fail the step.
             except Exception as error:
                 self._is_over = True
-                logger.warning("the output of job %s is shown no further: %s", self._job_id, error)
+                logger.warning("the output of job %s is no longer shown: %s", self._job_id, error)
 
 
 class LogReader:
-    """A single thread that prints the output of all jobs in turn, because a run may have thousands. It ends when there
-    are none.
+    """A single thread that prints the output of all jobs in turn, because a run may have thousands of jobs. It ends
+    with the last job.
 
     Args:
         pause_seconds: Minimum pause between two rounds.

@@ -23,7 +23,7 @@ def split_dependency_groups(groups: Sequence[str], root: Path | None = None) -> 
     """Split dependency groups into extras and pip requirements.
 
     Args:
-        groups: Names. An optional-dependency key of lib/marin or of the root project is an extra; anything else is a
+        groups: Names. An optional-dependency key of lib/marin or of the root project is an extra. Any other name is a
             pip requirement.
         root: The project's root. Defaults to the nearest parent of the current directory with a uv workspace, or else
             with any pyproject.toml.

@@ -1,4 +1,4 @@
-"""Where a step's function runs: in this process, or as a separate job."""
+"""Decide where a step's function runs: in this process, or as a separate job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_returned(handle: JobHandle, replicas: int) -> None:
         replicas: The number of replicas.
 
     Raises:
-        JobFailed: A process ended earlier with exit code 0.
+        JobFailed: A process ended with exit code 0 before the function returned.
     """
     from fray.errors import JobFailed as JobEndedEarly
 
@@ -47,7 +47,7 @@ def check_returned(handle: JobHandle, replicas: int) -> None:
         told = handle.result()
     except MarinError as error:
         # Gone with the cluster's log, as of a job that ended long before it was adopted.
-        logger.warning("job %s succeeded; whether its function returned could not be seen: %s", handle.job_id, error)
+        logger.warning("job %s succeeded; whether its function returned is unknown: %s", handle.job_id, error)
         return
     values = told if replicas > 1 and isinstance(told, list) else [told]
     silent = [index for index, value in enumerate(values) if value != RETURNED]
@@ -55,7 +55,7 @@ def check_returned(handle: JobHandle, replicas: int) -> None:
         which = f"the process of replica {silent[0]}" if replicas > 1 else "its process"
         raise JobEndedEarly(
             f"job {handle.job_id}: {which} ended, with exit code 0, before the step's function returned (os._exit(0), "
-            "os.exec, exit(0) in a C library?); one that is done returns",
+            "os.exec, exit(0) in a C library?); return from it instead",
             job_id=str(handle.job_id),
             exit_code=0,
         )
@@ -95,7 +95,7 @@ def check_function(step: ExecutorStep[Any]) -> None:
     """Check that a step's function is not a generator function.
 
     Raises:
-        InvalidRequest: It is one. The message names the step.
+        InvalidRequest: It is a generator function. The message names the step.
     """
     fn = step.fn
     while isinstance(fn, (RemoteCallable, functools.partial)):
@@ -128,7 +128,7 @@ def bind(
     jobs: LiveJobs,
     env_vars: Mapping[str, str] | None = None,
 ) -> Callable[[], bytes | None]:
-    """Return a callable that does a step's work, here or in a job, and returns when it is done (see `StepTask.work`).
+    """Return a callable that runs a step's function to its end, in this process or as a job (see `StepTask.work`).
 
     Args:
         step: The step.
@@ -154,7 +154,7 @@ def _call_here(step: ExecutorStep[Any], config: Any, output_path: str) -> bytes 
 
 @dataclass(frozen=True, slots=True)
 class _StepJob:
-    """A step's work as a job: submitted, or adopted if an earlier run's job is still making the output."""
+    """A step's function as a job: submitted, or adopted if an earlier run's job is still making the output."""
 
     step: ExecutorStep[Any]
     config: Any
@@ -206,7 +206,7 @@ class _StepJob:
         )
 
     def _has_value(self, handle: JobHandle, lease: StepLease) -> bool:
-        """Take the value that an adopted job left. Return whether a value is stored, here or by the job itself."""
+        """Take the value that an adopted job left. Return whether a value is stored, by this run or by the job."""
         kept_under = step_progress().kept_under
         # A job that was adopted had another lease, or none that it could still write under.
         if lease.output_path == self.output_path and kept_under != lease.token().worker_id:
@@ -221,7 +221,7 @@ def infer_tpu_variant_regions_from_iris(variants: Sequence[str]) -> list[str] | 
         variants: Such as "v5p-8".
 
     Returns:
-        The regions; None if they are unknown: without a cluster, or on one that does not report them.
+        The regions; None without a cluster, or if the cluster does not report regions.
     """
     from fray.client import TellsRegions
     from fray.current_client import current_client

@@ -41,7 +41,7 @@ class RemoteCallable(Generic[P, R]):
         name: The job's name. Defaults to the function's.
         retries: Retries after a failure of a step with this function; None for 0.
         retry_delay: Seconds before a retry; None for 0.
-        timeout: Timeout of an attempt at such a step, in seconds; None for no limit.
+        timeout: Timeout of an attempt at the step, in seconds; None for no limit.
     """
 
     fn: Callable[P, R | Coroutine[Any, Any, R]]
@@ -248,7 +248,7 @@ def _call_ray_function(fn: Any, *args: Any) -> Any:
 
 
 def connect() -> None:
-    """Connect to the backend before any step starts: otherwise each of them would wait for an unreachable cluster.
+    """Connect to the backend before any step starts, so that an unreachable cluster is reported once and early.
 
     Raises:
         InvalidRequest: FRAY_CLIENT names an unknown backend.
@@ -298,8 +298,8 @@ def submit_step(
         budget_gb: The function's budget for copies between regions, in 2^30 bytes; None for this process's remaining
             budget.
         env_vars: Further variables. The run's prefix and the function's own variables win.
-        token: The lease of the step. The job stores its result only while it is held.
-        log: What the job needs to write the step's log itself; None if the run writes it.
+        token: The lease of the step. The job stores its result only while the lease is held.
+        log: Instructions to the job for writing the step's log; None if the run writes the log.
 
     Raises:
         RegionConflict: The inputs and the output are in different regions.

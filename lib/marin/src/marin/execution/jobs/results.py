@@ -1,4 +1,4 @@
-"""Store a step's return value under its lease, with retries. A failure to store it does not fail the step."""
+"""Store a step's return value under its lease, with retries. Failures are logged and do not fail the step."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _tell_trouble(output_path: str, patience_seconds: float, error: Exception, a
     """Log once, immediately, that a return value cannot be stored yet."""
     if attempt == 0:
         logger.warning(
-            "step at %s: its return value cannot be stored yet, which is tried for %g s: %s",
+            "step at %s: its return value cannot be stored yet; retrying for %g s: %s",
             output_path,
             patience_seconds,
             full_disk(error, output_path) or f"{type(error).__name__}: {error}",
@@ -117,7 +117,7 @@ def _tell_trouble(output_path: str, patience_seconds: float, error: Exception, a
 
 def _give_up(error: Exception, output_path: str, files: ResultFiles | None) -> None:
     logger.error(
-        "step at %s is done, but its RETURN VALUE IS NOT KEPT, so that Artifact.load finds none: %s: %s",
+        "step at %s is done, but its RETURN VALUE IS NOT STORED, so Artifact.load finds none: %s: %s",
         output_path,
         type(error).__name__,
         full_disk(error, output_path) or error,
@@ -128,8 +128,8 @@ def _give_up(error: Exception, output_path: str, files: ResultFiles | None) -> N
 def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) -> bool:
     """Store a step's return value from inside its job, like `keep_result`.
 
-    A job may outlive the run that submitted it, and the next run may adopt it and hold the lease. Then the value is
-    stored in a file named after the job, which that run takes (`take_result_of_job`).
+    A job may outlive its run, and the next run may adopt the job and hold the lease. Then the value is stored in a file
+    named after the job, which the adopting run takes (`take_result_of_job`).
 
     Args:
         value: The return value.
@@ -137,7 +137,7 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
         token: Writes under the lease of the run that submitted the job; None outside of any run.
 
     Returns:
-        False if it was left to another run.
+        False if the value was left to another run.
 
     Raises:
         LeaseLostError: The lease is lost, and no other run can have adopted the job.
@@ -154,12 +154,12 @@ def keep_result_of_job(value: Any, output_path: str, token: ResultFiles | None) 
             write_bytes_atomic(_file_of_job(output_path, job_id), artifact_bytes(value))
         # As in keep_result: the work is done.
         except Exception as trouble:
-            logger.error("step at %s: its return value is not kept: %s", output_path, trouble)
+            logger.error("step at %s: its return value is not stored: %s", output_path, trouble)
         return False
 
 
 def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> bool:
-    """Store the return value that an adopted job left as the step's.
+    """Store the return value left by an adopted job as the step's.
 
     Args:
         output_path: The step's output path.
@@ -167,7 +167,7 @@ def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> boo
         files: Writes under the step's lease.
 
     Returns:
-        Whether the job had left one.
+        Whether the job had left a value.
 
     Raises:
         LeaseLostError: The lease is lost. Nothing is stored.
@@ -185,7 +185,7 @@ def take_result_of_job(output_path: str, job_id: str, files: ResultFiles) -> boo
         raise
     # As in keep_result: the work is done.
     except Exception as error:
-        logger.error("step at %s: the return value of job %s is not kept: %s", output_path, job_id, error)
+        logger.error("step at %s: the return value of job %s is not stored: %s", output_path, job_id, error)
     return content is not None
 
 
@@ -205,7 +205,7 @@ def _content(value: Any) -> bytes:
 
 
 def _remove_older(output_path: str, files: ResultFiles | None) -> None:
-    """Remove an earlier attempt's value, which would be mistaken for this one's."""
+    """Remove an earlier attempt's value, which would count as this attempt's."""
     if files is None:
         return
     try:
@@ -213,6 +213,4 @@ def _remove_older(output_path: str, files: ResultFiles | None) -> None:
     except LeaseLostError:
         raise
     except Exception as error:
-        logger.warning(
-            "step at %s: could not see whether an earlier %s is there: %s", output_path, ARTIFACT_FILE, error
-        )
+        logger.warning("step at %s: cannot check for an earlier %s: %s", output_path, ARTIFACT_FILE, error)

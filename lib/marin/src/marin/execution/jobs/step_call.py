@@ -42,11 +42,11 @@ def call_step(
         budget_gb: Its budget for copies between regions, in 2^30 bytes; None for the current one.
 
     Returns:
-        None for a value that cannot be stored, which is only logged because the work is done.
+        None, after logging an error, for a value that cannot be stored.
 
     Raises:
         LeaseLostError: The value cannot be stored, and the lease was lost meanwhile.
-        Exception: The function's own.
+        Exception: The function's own error.
     """
     with _budget(budget_gb):
         value = _call(fn, args)
@@ -69,7 +69,7 @@ def call_step_in_job(
 ) -> str:
     """Call a step's function in its job. The first of several replicas stores the return value.
 
-    The result tells the run that the function has returned (`placement.check_returned`): a process that ends by
+    The result shows the run that the function has returned (`placement.check_returned`). A process that ends by
     `os._exit(0)`, or by a library's `exit(0)`, would otherwise look like success.
 
     Args:
@@ -78,16 +78,16 @@ def call_step_in_job(
         output_path: The path for `.artifact`.
         budget_gb: As in `call_step`.
         token: The lease of the run that waits for the job; None outside of any run.
-        log: What is needed to write the step's log here; None if the run writes it.
-        made: The outputs that the job's submitter makes.
+        log: Instructions for writing the step's log here; None if the run writes the log.
+        made: The outputs being made by the job's submitter.
 
     Returns:
         `RETURNED`.
 
     Raises:
         LeaseLostError: The lease on the output path was lost meanwhile. Nothing is stored.
-        SystemExit: The function's own, with an exit code that always means failure.
-        Exception: The function's own.
+        SystemExit: The function's own exit, with a code that always means failure.
+        Exception: The function's own error.
     """
     from fray.replica import replica_index
 
@@ -107,7 +107,7 @@ def _keep(value: Any, output_path: str, token: LeaseToken | None, *, is_fresh: b
 
 
 def _tell_kept(token: LeaseToken) -> None:
-    """Tell the run that the value is stored, so that it need not look for one left behind."""
+    """Tell the run that the value is stored, so that it does not search for a value left behind."""
     if is_in_step():
         step_progress().kept_under = token.worker_id  # an in-process client's job: the run is here
         return
@@ -129,7 +129,7 @@ def _log_kept(log: LogTask | None, output_path: str, token: LeaseToken | None) -
 
 
 class CallsHere:
-    """The functions of jobs in this process, by output: an in-process client cannot stop them."""
+    """Running functions of in-process jobs, by output. An in-process client cannot stop them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -150,7 +150,7 @@ class CallsHere:
                     self._changed.notify_all()
 
     def wait_for_end(self, output_path: str, seconds: float) -> bool:
-        """Wait up to `seconds` until no function makes an output here, and return whether that is so."""
+        """Wait up to `seconds` until no function here makes the output. Return whether none does."""
         with self._changed:
             return self._changed.wait_for(lambda: output_path not in self._running, seconds)
 
@@ -167,7 +167,7 @@ def _call(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def _returned(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Call a function that must return for its step to be done."""
+    """Call a step's function. Treat `sys.exit(0)` as a failure to return."""
     try:
         return _call(fn, args)
     except SystemExit as error:
@@ -175,7 +175,7 @@ def _returned(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
             raise
         # A program that exits with 0 has ended well, and so would the job; but a step that leaves early has not
         # said that its output is whole, and in the run's own process it fails.
-        raise SystemExit(f"the step's function called sys.exit({error.code!r}): one that is done returns") from error
+        raise SystemExit(f"the step's function called sys.exit({error.code!r}): return from it instead") from error
 
 
 @contextlib.contextmanager
@@ -210,12 +210,12 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
     """Run a Ray remote function as a Ray task, with its decorator's options, and return its result.
 
     Raises:
-        InvalidRequest: It is a class, or the current fray client does not use the Ray backend.
+        InvalidRequest: `fn` is a class, or the current fray client does not use the Ray backend.
     """
     if actor := getattr(fn, "__ray_actor_class__", None):
         raise InvalidRequest(
-            f"{actor.__qualname__} is a class under @ray.remote, an actor, and a step calls a function: write one that "
-            "makes the actor and asks it"
+            f"{actor.__qualname__} is a class under @ray.remote, an actor, but a step calls a function: write one that "
+            "creates and calls the actor"
         )
     from fray.client import RunsRayFunctions
     from fray.current_client import current_client

@@ -1,8 +1,8 @@
-"""Detection of deadlocks between outputs: a wait that could never end is an error that names the circle.
+"""Detect deadlocks between outputs. A wait that could never end raises an error that names the cycle.
 
 Code that makes an output (a step's function, a cached function, a function under a lock) may wait for another output.
-Waits within a process are all known. Waits in other processes are known from a note in the output being made, written
-when such a wait begins, which is rare. The note is valid while its writer holds the output's lease.
+All waits within a process are in memory. A wait in another process is read from a note in the output being made,
+written at the start of the wait. The note is valid while its writer holds the output's lease.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LONGEST_CIRCLE: Final = 100
 
 
 class CircularWait(Conflict):
-    """The code that makes an output would wait for itself forever."""
+    """The code that makes an output would wait forever for its own output."""
 
 
 class Making(NamedTuple):
-    """The outputs that some code makes, outermost first, and the tree of runs and jobs it belongs to."""
+    """The outputs that code is making, outermost first, and the tree of runs and jobs it belongs to."""
 
     tree: str
     outputs: tuple[str, ...] = ()
@@ -46,13 +46,13 @@ _waits: list[tuple[tuple[str, ...], str]] = []
 
 
 def making_here() -> Making:
-    """Return what the calling code is making."""
+    """Return the outputs that the calling code is making."""
     return _current.get()
 
 
 @contextlib.contextmanager
 def making_as(outer: Making) -> Iterator[None]:
-    """Context manager: the block is the job of code that makes these outputs."""
+    """Context manager: run the block as a job of the code that makes these outputs."""
     token = _current.set(outer)
     try:
         yield
@@ -61,7 +61,7 @@ def making_as(outer: Making) -> Iterator[None]:
 
 
 class making:
-    """Context manager: the code in the block makes an output."""
+    """Context manager: record that the code in the block makes an output."""
 
     __slots__ = ("_made", "_token")
 
@@ -80,11 +80,11 @@ class making:
 
 
 def begin_wait(output_path: str) -> None:
-    """Record that the calling code waits for another output, until `end_wait` or until its own output is made.
+    """Record that the calling code waits for another output, until `end_wait` or the end of its own output.
 
     Raises:
-        CircularWait: That output can only be made after the calling code's own. If only a part of the circle belongs to
-            this tree of runs and jobs, a warning says so instead: the others may be stopped.
+        CircularWait: The other output needs the calling code's own output first. If only a part of the cycle belongs to
+            this tree of runs and jobs, this logs a warning instead, because the others may be stopped.
     """
     here, awaited = making_here(), _key(output_path)
     if not here.outputs:
@@ -103,7 +103,7 @@ def begin_wait(output_path: str) -> None:
         end_wait(output_path)
         raise
     except Exception as error:
-        logger.debug("who waits for %s is not known: %s", output_path, error)
+        logger.debug("the waits for %s are unknown: %s", output_path, error)
 
 
 def end_wait(output_path: str) -> None:
@@ -124,7 +124,7 @@ def _key(output_path: str) -> str:
 
 
 def _path_to(goals: tuple[str, ...], start: str) -> list[str] | None:
-    """Return the outputs between an awaited one and one of the goals, along the waits of this process."""
+    """Return the outputs from an awaited one to one of the goals, along the waits of this process."""
     paths, seen = [[start]], {start}
     while paths:
         path = paths.pop()
@@ -141,7 +141,7 @@ def _told(outputs: tuple[str, ...], circle: list[str]) -> str:
     # From the output at which the circle closes, inwards, to the one that waits.
     inner = outputs[outputs.index(circle[-1]) :]
     words = [f"{output} waits for" for output in (*inner, *circle[:-1])]
-    return f"a circle that would wait for ever: {' '.join(words)} {circle[-1]}; make one of them without the other"
+    return f"a cycle that would wait forever: {' '.join(words)} {circle[-1]}; make one of them without the other"
 
 
 def _holder(output: str) -> str | None:

@@ -1,11 +1,11 @@
-"""Write a step's status, info and result files under its lease. An attempt that lost it writes nothing.
+"""Write a step's status, info and result files under its lease. An attempt without the lease writes nothing.
 
-On local files the lease is checked and the file written under the lease's kernel lock. On object stores a file is
-written on the condition that it has not changed since before the lease was checked. If another attempt has taken over
-the lease and written its own file, the write fails; if that attempt has not written yet, it will overwrite this file.
+On local files the lease is checked and the file written under the lease's kernel lock. On object stores, the write
+requires that the file has not changed since before the lease check. If another attempt has taken over the lease and
+written its own file, the write fails. If it has not written yet, it will overwrite this file.
 
-The lease is in the output directory. If a function removes that directory (to start with an empty one), the lease stays
-valid as long as no other attempt has started there: then there is neither a lock, nor a status, nor a fencing number.
+The lease is in the output directory. If a function removes the directory (to start with an empty one), the lease stays
+valid until another attempt starts there. Until then the directory has no lock, no status and no fencing number.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Fence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaseToken:
-    """The proof that an attempt holds the lease. It can be sent to the job that does the work.
+    """The proof that an attempt holds the lease. It can be sent to the step's job.
 
     Attributes:
         output_path: The output path.
@@ -98,7 +98,7 @@ class LeaseToken:
 
 @dataclass(frozen=True, slots=True)
 class FreshFiles:
-    """Write files of an output without earlier attempts. Each is probably new, which saves a request.
+    """Write files of an output without earlier attempts. Files are assumed to be new, which saves requests.
 
     Attributes:
         token: The lease.
@@ -210,7 +210,7 @@ class ObjectFence:
                 return
             if self._objects.put(key, content, None if found is None else found.generation) is not None:
                 return
-        raise Unavailable(f"{path_in(self._output_path, name)} is changed by others all the time")
+        raise Unavailable(f"{path_in(self._output_path, name)} keeps being changed by others")
 
     def remove(self, name: str) -> None:
         key = self._key(name)
@@ -238,7 +238,7 @@ def lost(output_path: str, worker_id: str, found: StoredLease | None) -> LeaseLo
 def warn_of_removal(output_path: str) -> None:
     """Log that a lease stays valid although it was removed with its directory."""
     logger.warning(
-        "the output directory %s was removed while its step was at work (by its own function?): its lease goes on; "
-        "what had been written there is gone",
+        "the output directory %s was removed while its step was running (by its own function?): its lease stays valid; "
+        "earlier files are gone",
         output_path,
     )

@@ -30,11 +30,11 @@ _MAX_STATUS_BYTES = 1 << 14
 
 
 class ExclusiveStore(LeaseStore, Protocol):
-    """The lock file of a lease whose users exclude each other while they change it."""
+    """A lock file whose users exclude each other during changes."""
 
     @property
     def is_new(self) -> bool:
-        """True within `exclusive` if it created the directory, so that there is nothing to read."""
+        """True within `exclusive` if it created the directory, so that no file exists yet."""
         ...
 
 
@@ -46,11 +46,11 @@ class StatusCell(Protocol):
         ...
 
     def write(self, status: str, previous: str | None) -> None:
-        """Replace the status, which must be `previous`."""
+        """Replace the status, whose current value must be `previous`."""
         ...
 
     def write_beside(self, name: str, content: bytes, *, keep_rights: bool = True) -> None:
-        """Replace another file of the output path, atomically. `keep_rights` is as in `replace_file`.
+        """Replace another file of the output path, atomically.
 
         Args:
             name: The file's name.
@@ -134,7 +134,7 @@ class ExclusiveStepLease(StepLease):
     Args:
         output_path: The output path.
         label: The step's name in messages.
-        terms: How the lease is kept.
+        terms: The timings of the lease.
         store: The lock file.
         status: The status file beside it.
     """

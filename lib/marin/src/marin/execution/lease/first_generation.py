@@ -1,4 +1,4 @@
-"""Outputs from before status files existed: a file SUCCESS in the output, or beside it with the output's name."""
+"""Outputs from before status files: marked by a file SUCCESS in the output, or `{output}.SUCCESS` beside it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ SUCCESS_FILE = "SUCCESS"
 
 
 def is_local_success(output_path: str) -> bool:
-    """Return whether such a file marks an output on this machine's disk as complete. Return False elsewhere, without a
-    request.
-    """
+    """Return whether a SUCCESS file on this machine's disk marks an output as complete; False for other storage."""
     local = output_path if output_path.startswith("/") else local_path(output_path)
     return local is not None and any(os.path.isfile(place) for place in _places(local))
 
 
 def is_without_success(name: str, names: Collection[str]) -> bool:
-    """Return whether the names in a directory, case folded, include no such file beside the output `name`."""
+    """Return whether the case-folded names in a directory include no SUCCESS file for the output `name`."""
     return f"{name}.{SUCCESS_FILE}".casefold() not in names
 
 
 def is_success(output_path: str) -> bool:
-    """Return whether such a file marks an output as complete, on any storage. This takes two requests, so use it for
-    few outputs.
-    """
+    """Return whether a SUCCESS file marks an output as complete, on any storage. This takes two requests per output."""
     if local_path(output_path) is not None:
         return is_local_success(output_path)
     fs, _ = url_to_fs(output_path)

@@ -45,8 +45,8 @@ class LeaseKeeper:
     """Keeps the leases of a run.
 
     Args:
-        terms: How leases are kept.
-        is_local: Whether they are local files, which are cheap to read.
+        terms: The timings of leases.
+        is_local: Whether leases are local files, which are cheap to read.
     """
 
     def __init__(self, terms: LeaseTerms = DEFAULT_TERMS, *, is_local: bool = True) -> None:
@@ -68,7 +68,7 @@ class LeaseKeeper:
             self._ensure_thread()
 
     def drop(self, lease: StepLease) -> None:
-        """Stop renewing a lease. If it was lost, late writes of its function are refused."""
+        """Stop renewing a lease. If the lease was lost, late writes of its function are refused."""
         if lease.why_lost() is None:
             remove_fence(lease.output_path, lease.check_write)
         with self._changed:
@@ -157,7 +157,7 @@ class LeaseKeeper:
         try:
             is_free = watched.lease.is_free()
         except Exception as error:  # as above
-            logger.warning("step %s: cannot see who is at work on it: %s", watched.lease.label, error)
+            logger.warning("step %s: cannot read who holds its lease: %s", watched.lease.label, error)
             is_free = False
         if is_free:
             with self._changed:

@@ -22,19 +22,19 @@ _STATUS_ATTEMPTS = 8
 
 
 class ObjectStepLease(StepLease):
-    """A lock object and a status object, each written on condition of its version as known to this attempt.
+    """A lock object and a status object, each written only if its version is the one known to this attempt.
 
-    An attempt without competition takes four requests: lock, RUNNING, final status, unlock; one more unless it is known
-    that there was no status.
+    An attempt without competition takes four requests: lock, RUNNING, final status, unlock. An unknown earlier status
+    takes one more.
 
     If an object's version is computed from its content (S3's ETag), the RUNNING statuses of two attempts have the same
-    version. There, a lease that was not renewed for long is renewed before the final status is written, and that status
-    is withdrawn if another attempt got the lock in between.
+    version. There, a lease with a late renewal is renewed before the final status is written. The status is withdrawn
+    if another attempt got the lock in between.
 
     Args:
         output_path: The output path.
         label: The step's name in messages.
-        terms: How the lease is kept.
+        terms: The timings of the lease.
         objects: The bucket.
         status_key: The status object's key.
     """
@@ -97,7 +97,7 @@ class ObjectStepLease(StepLease):
                 self._status_version = version
                 self._is_first = found is None
                 return True
-        raise Unavailable(f"step {self.label}: the status of {self.output_path} is changed by others all the time")
+        raise Unavailable(f"step {self.label}: the status of {self.output_path} keeps being changed by others")
 
     def _write(self, name: str, content: bytes) -> None:
         renewed_lately = self.seconds_left() > self.terms.timeout_seconds / 2
@@ -142,8 +142,8 @@ class ObjectStepLease(StepLease):
         return version is not None
 
     def _recover(self) -> bool:
-        """Return whether lock and status are still this attempt's in other versions, because the output was removed
-        meanwhile.
+        """Return whether lock and status still belong to this attempt, although their versions changed because the
+        output was removed.
         """
         try:
             self._fence.ensure_held()

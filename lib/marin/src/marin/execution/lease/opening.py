@@ -28,12 +28,12 @@ def _open_local() -> Callable[[str, str, LeaseTerms, str, bool], StepLease]:
 def open_step_lease(
     output_path: str, label: str, terms: LeaseTerms = DEFAULT_TERMS, *, is_fresh: bool = False
 ) -> StepLease:
-    """Return the lease and status of an output path without reading or writing.
+    """Return the lease and status of an output path, without storage access.
 
     Args:
         output_path: The output path, on any storage.
         label: The step's name in messages.
-        terms: How the lease is kept.
+        terms: The timings of the lease.
         is_fresh: Whether there was no output a moment ago.
     """
     path = status_path(output_path)

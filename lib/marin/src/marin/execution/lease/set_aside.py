@@ -1,8 +1,8 @@
-"""Outputs that a run makes again although they exist: set aside meanwhile, and put back unless that succeeds.
+"""Set existing outputs aside while a run makes them again, and restore them unless it succeeds.
 
-An output is beside its path, in `{output path}.forced`, while its step runs. The next run puts back what a killed one
-has left there. Before anything moves, the status becomes RUNNING: from then on no step starts to read the output, and
-those that read it already are looked for once more.
+While its step runs, an old output is in `{output path}.forced`. After a kill, the next run restores it. Before anything
+moves, the status becomes RUNNING: from then on no step starts to read the output, and those that read it already are
+looked for once more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ForcedOutputs:
 
     @property
     def any(self) -> bool:
-        """Whether there is an output to make again, or one aside."""
+        """Whether there is an output to make again, or an output set aside."""
         return bool(self.paths or self._aside)
 
     def check(self, complete: Iterable[str]) -> None:
@@ -57,13 +57,13 @@ class ForcedOutputs:
             complete: The outputs that exist.
 
         Raises:
-            Conflict: Another step's output or somebody's own file is in one, or a running step reads it.
+            Conflict: An output contains another step's output or a user's file, or a running step reads it.
         """
         for path in sorted(self.paths.intersection(complete)):
             self._check(path)
 
     def resume(self, paths: Iterable[str]) -> list[str]:
-        """Put back what killed runs have left aside, unless it is to be made again. Return the output paths.
+        """Restore outputs that killed runs left aside, except outputs to make again. Return the output paths.
 
         Args:
             paths: Outputs that runs did not finish.
@@ -73,11 +73,13 @@ class ForcedOutputs:
         for path in found:
             self._settle(path, is_made=False)
             if path not in self._aside:
-                logger.warning("the earlier output of %s is back: the run that was to replace it was ended", path)
+                logger.warning(
+                    "the earlier output of %s is restored: the run that would have replaced it was killed", path
+                )
         return found
 
     def set_aside(self, path: str) -> None:
-        """Move an output aside, if it is to be made again. Without one, what was set aside earlier stays.
+        """Move an output aside, if it is to be made again. Without an output, an earlier one set aside stays.
 
         Raises:
             Conflict: As in `check`, or the output's lease is held.
@@ -92,17 +94,17 @@ class ForcedOutputs:
             _place_of(path).move_aside(lambda: self._check_readers(path))
 
     def on_event(self, event: RunEvent) -> None:
-        """Settle an output whose step has ended."""
+        """Discard or restore the old output of a step that has ended."""
         if isinstance(event, StepEnded) and event.path in self._aside:
             self._settle(event.path, is_made=event.status in (StepEnd.SUCCEEDED, StepEnd.CACHED))
 
     def close(self) -> None:
-        """Put back every output whose step has not ended. Say where those are that are still in use."""
+        """Restore every output whose step has not ended. Log the location of outputs still in use."""
         for path in sorted(self._aside):
             self._settle(path, is_made=False)
         for path in sorted(self._aside):
             if is_aside(path):
-                logger.warning("the earlier output of %s is in %s: the next run puts it back", path, aside_of(path))
+                logger.warning("the earlier output of %s is in %s: the next run restores it", path, aside_of(path))
 
     def _settle(self, path: str, *, is_made: bool) -> None:
         try:
@@ -117,7 +119,7 @@ class ForcedOutputs:
         files = list(files_below(path))
         inner = [file.name for file in files if file.name.endswith(f"/{INFO_FILE}")]
         if inner:
-            raise Conflict(f"--force: {path} contains other outputs, which would go with it: {', '.join(inner)}")
+            raise Conflict(f"--force: {path} contains other outputs, which would be moved with it: {', '.join(inner)}")
         added = files_added(files)
         if added:
             raise Conflict(
@@ -137,17 +139,17 @@ class ForcedOutputs:
 
 
 def aside_of(path: str) -> str:
-    """Return where an output is while it is made again."""
+    """Return the path of an old output while its step runs again."""
     return _place_of(path).aside
 
 
 def is_aside(path: str) -> bool:
-    """Return whether an earlier output is aside."""
+    """Return whether an old output is set aside."""
     return _place_of(path).is_aside()
 
 
 def settle(path: str, *, is_made: bool) -> None:
-    """Remove what is aside if the output exists, and put it back otherwise.
+    """Remove the old output if the new one exists; restore it otherwise.
 
     Args:
         path: The output path.
@@ -169,10 +171,10 @@ def _is_complete(path: str) -> bool:
 
 
 class _LocalPlace:
-    """An output on this machine's disks, and where it is aside.
+    """An output on this machine's disks, and its place aside.
 
-    With a status file the part that is aside is whole, and what is in the output is new. Without one, both parts belong
-    together.
+    If the place aside has a status file, it contains the whole old output, and files in the output are new. Otherwise
+    the two places together contain the old output.
     """
 
     def __init__(self, path: str) -> None:
@@ -218,7 +220,7 @@ class _LocalPlace:
 
 
 class _StoredPlace:
-    """An output in any other storage. What was copied is complete, by its status, before anything is removed."""
+    """An output in any other storage. The copy has a complete status before the original is removed."""
 
     def __init__(self, path: str) -> None:
         self._url = path.rstrip("/")

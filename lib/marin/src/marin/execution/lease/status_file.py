@@ -1,4 +1,4 @@
-"""The status file of an output path and the lock beside it, for code that makes an output itself."""
+"""The status file of an output path and the lock beside it, for code that makes outputs itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class StepAlreadyDone(Exception):
-    """Not an error: the output already exists, or the last holder of the lease has made it."""
+    """Not an error: the output already exists, or was made by the last holder of the lease."""
 
 
 class PreviousTaskFailedError(StepFailed):
@@ -74,7 +74,7 @@ class StatusFile:
         write_bytes_atomic(self.path, status.encode())
 
     def try_acquire_lock(self) -> bool:
-        """Take the lock if it is free, and return whether it is now held. It is not renewed automatically (see
+        """Take the lock if it is free, and return whether it is now held. The lock is not renewed automatically (see
         `step_lock`).
         """
         return self._leased().try_acquire()
@@ -102,7 +102,7 @@ class StatusFile:
 
 
 class LockedStatus(StatusFile):
-    """A status file whose lock is held and renewed. Statuses are only written while that is so."""
+    """A status file whose lock is held and renewed. Statuses are only written while the lock is held."""
 
     def __init__(self, output_path: str, held: HeldLease) -> None:
         super().__init__(output_path, held.worker_id)
@@ -114,7 +114,7 @@ class LockedStatus(StatusFile):
 
         Raises:
             LeaseLostError: The lock was lost, so another attempt may be making this output now.
-            Conflict: This process is a fork of the lock's holder, which alone may write.
+            Conflict: This process is a fork of the lock's holder. Only the holder may write.
         """
         if os.getpid() != self._process:
             raise Conflict(
@@ -134,7 +134,7 @@ class LockedStatus(StatusFile):
 def step_lock(
     output_path: str, step_label: str = "", *, force_run_failed: bool = True, wait_seconds: float = math.inf
 ) -> Iterator[LockedStatus]:
-    """Hold the lock of an output path to make it, after other holders have released it.
+    """Hold the lock of an output path during the block, after waiting for other holders.
 
     Args:
         output_path: The step's output path.
@@ -145,7 +145,7 @@ def step_lock(
     Raises:
         StepAlreadyDone: The output exists.
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
-        Conflict: Another holder kept the lock for all of `wait_seconds`, or it waits for the calling code itself.
+        Conflict: Another holder kept the lock for all of `wait_seconds`, or that holder waits for the calling code.
         LeaseLostError: At the end of the block, if the lock was lost meanwhile.
     """
     label = step_label or output_path
@@ -157,7 +157,7 @@ def step_lock(
             if not wait_seconds:
                 raise
             begin_wait(output_path)
-            logger.info("step %s: another run is at work on it, waiting (%s)", label, error)
+            logger.info("step %s: another run is making its output, waiting (%s)", label, error)
             try:
                 held = stack.enter_context(lease(lock_path, wait_seconds=wait_seconds))
             finally:
@@ -173,8 +173,7 @@ def step_lock(
 def making_output(
     output_path: str, step_label: str = "", *, force_run_failed: bool = True, wait_seconds: float = math.inf
 ) -> Iterator[None]:
-    """Hold the lock for a block that makes an output, with status RUNNING before it and SUCCESS, or FAILED if it
-    raises, after it.
+    """Hold the lock for a block that makes an output. Write RUNNING before it, and SUCCESS or FAILED after it.
 
     Arguments and errors are those of `step_lock`.
     """
@@ -269,7 +268,7 @@ def distributed_lock(
     call it.
 
     A call waits for another holder of the lock, in any process on any machine. It writes RUNNING before the function
-    and SUCCESS or FAILED after it, but never SUCCESS if the lock was lost.
+    and SUCCESS or FAILED after it. After a lost lock it never writes SUCCESS.
 
     Args:
         fn: The function.

@@ -21,8 +21,7 @@ def status_path(output_path: str) -> str:
 def parse_status(content: bytes | None) -> str | None:
     """Return the status in a status file's content; None for a missing or empty file.
 
-    The content is only the status word. Older files have one JSON object per line, of which the last readable one
-    counts.
+    The content is only the status word. Older files have one JSON object per line; the last readable line counts.
     """
     if content is None:
         return None

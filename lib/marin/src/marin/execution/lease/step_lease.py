@@ -1,9 +1,9 @@
 """The lease and status of one attempt at one output, changed together in as few storage operations as possible.
 
 On local files both change under the lease's kernel lock, so that an attempt that lost the lease never writes a status.
-On object stores with conditional writes, a status is written on condition that the previous status is the one this
-attempt saw or wrote. An attempt that took over the lease has written its own, so the late write fails. On other stores
-the lease has the guarantees of `rigging.distributed_lock`.
+On object stores with conditional writes, writing a status requires that the previous status is the one this attempt saw
+or wrote. An attempt that took over the lease has written its own status, so the late write fails. On other stores the
+lease has the guarantees of `rigging.distributed_lock`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """How leases are kept.
+    """The timings of leases.
 
     Attributes:
         renew_seconds: Time between renewals.
@@ -68,7 +68,7 @@ class StepLease(ABC):
     Args:
         output_path: The output path.
         label: The step's name in messages.
-        terms: How the lease is kept.
+        terms: The timings of the lease.
 
     Attributes:
         lost_event: Set when the lease is lost, or has not been renewed for so long that others may take it.
@@ -97,14 +97,14 @@ class StepLease(ABC):
     def check(self) -> None:
         """Raise LeaseLostError if the lease is lost."""
         if self._interrupted is not None:
-            raise LeaseLostError(f"step {self.label}: {self._interrupted}, so what it makes does not count")
+            raise LeaseLostError(f"step {self.label}: {self._interrupted}, so its output does not count")
         if self.lost:
             raise LeaseLostError(
                 f"step {self.label}: its lease on {self.output_path} was lost, so another run may be making this output"
             )
 
     def why_lost(self) -> str | None:
-        """Return why nothing may be written to the output any more; None while the lease is held.
+        """Return why writes to the output are no longer allowed; None while the lease is held.
 
         An interrupted function, or one past its timeout, may still write: no other attempt starts before it ends.
         """
@@ -119,7 +119,7 @@ class StepLease(ABC):
         return None
 
     def check_write(self, url: str) -> None:
-        """Raise LeaseLostError if nothing may be written to the output any more."""
+        """Raise LeaseLostError if writes to the output are no longer allowed."""
         reason = self.why_lost()
         if reason is not None:
             raise LeaseLostError(f"{url} is not written: {reason}")
@@ -128,7 +128,7 @@ class StepLease(ABC):
         """Context manager: run `begin`, `write` and `end` in the block under a single exclusion of the lease.
 
         On local files this takes one kernel lock and one check of the lease instead of one for each call. Others wait
-        for the end of the block, so nothing slow belongs there.
+        for the end of the block, so keep it fast.
         """
         return contextlib.nullcontext()
 
@@ -137,7 +137,7 @@ class StepLease(ABC):
 
         Args:
             force_run_failed: Whether to retry an output that failed before.
-            is_fresh: Whether there was no status a moment ago, which saves a request where reading costs one.
+            is_fresh: Whether there was no status a moment ago, which saves a request on object stores.
 
         Returns:
             True if the lease is now held. If not, see `is_free`.
@@ -185,7 +185,7 @@ class StepLease(ABC):
         """Write the final status and release the lease. Without the lease nothing is written.
 
         Raises:
-            LeaseLostError: The lease was lost meanwhile. The status is its new holder's.
+            LeaseLostError: The lease was lost meanwhile. The new holder's status stays.
         """
         with self._turn:
             self._ensure_held()
@@ -198,12 +198,13 @@ class StepLease(ABC):
                 self.check()
 
     def interrupt(self) -> None:
-        """Mark the lease as lost for the function of an interrupted run. It is kept until the function ends."""
+        """Mark the lease as lost for the function of an interrupted run. The lease is kept until the function ends."""
         self._interrupted = "its run was interrupted"
         self.lost_event.set()
 
     def expire(self, reason: str) -> None:
-        """Mark the lease as lost for a function past its timeout. It is kept until `end`, which writes FAILED."""
+        """Mark the lease as lost for a function past its timeout. The lease is kept until `end`, which writes
+        FAILED."""
         self._interrupted = reason
         self._expired = True
         self.lost_event.set()
@@ -211,7 +212,7 @@ class StepLease(ABC):
     def leave(self) -> None:
         """Write FAILED, if the lease is held, in a process that exits while the function may still run.
 
-        The lock file stays, so that no other attempt starts before the process has ended. Then it need not wait.
+        The lock file stays, so that no other attempt starts before the process has ended.
         """
         with self._turn:
             held, self._held = self._held, False
@@ -221,7 +222,7 @@ class StepLease(ABC):
 
     @property
     def held(self) -> bool:
-        """Whether the lease is held as far as is known, also by an interrupted run."""
+        """Whether the lease is held as far as known, also by an interrupted run."""
         return self._held
 
     def _end_or_give_up(self, status: str) -> bool:
@@ -288,7 +289,7 @@ def end_failed(lease: StepLease, error: BaseException) -> None:
     """Write FAILED for an attempt that raised `error`, and release its lease.
 
     Raises:
-        LeaseLostError: The lease was lost, caused by `error`. The status is its new holder's.
+        LeaseLostError: The lease was lost, with `error` as the cause. The new holder's status stays.
     """
     try:
         lease.end(STATUS_FAILED)
@@ -326,7 +327,7 @@ _current: contextvars.ContextVar[StepLease] = contextvars.ContextVar("marin_step
 
 
 def step_lease() -> StepLease:
-    """Return the lease of the step whose function calls this, for functions that run long in this process.
+    """Return the lease of the calling step, for long-running functions in this process.
 
     Check `.lost` regularly, or call `.check()`, and stop: a step that lost its lease cannot succeed any more, and
     another run may be writing to the same output path.

@@ -1,5 +1,5 @@
 """Steps' output and the log beside it, written in parts by the run and by the processes of steps' jobs.
 
-Each part belongs to one process. `writer` writes it and `sections` finds it again. A log is complete without a run or
+Each part belongs to one process. `writer` writes parts and `sections` finds them. A log is complete without a run or
 cluster.
 """

@@ -29,8 +29,7 @@ _LONGEST_SECONDS: Final = 5.0
 def settle_former(files: JobLogFiles, seconds: float = CLOSING_SECONDS) -> None:
     """Wait until the parts of a replica's earlier processes are closed, and mark those that stay open.
 
-    A log in an object store is written as a whole, so nothing can come between its parts and there is nothing to wait
-    for.
+    A log in an object store is written as a whole, so this does not wait.
 
     Args:
         files: The files, and the part of the next process.
@@ -47,7 +46,7 @@ def settle_former(files: JobLogFiles, seconds: float = CLOSING_SECONDS) -> None:
 
 
 def _former(files: JobLogFiles) -> list[Section]:
-    """Return the open parts before the next one. A later process waits for the next one in turn."""
+    """Return the open parts before the next one. A later process waits for the next one."""
     local = local_path(path_in(files.output_path, LOG_FILE))
     if local is None or not os.path.exists(local):
         return []
@@ -78,7 +77,7 @@ def words_for(descriptor: int, files: JobLogFiles) -> str:
 
 
 def main(told: str) -> None:
-    """Write what is missing.
+    """Complete a part, as described by the arguments.
 
     Args:
         told: The arguments from `words_for`.

@@ -31,7 +31,7 @@ class LogFile(Protocol):
         ...
 
     def close(self, *, keep: bool) -> None:
-        """Complete the file. With `keep` off, leave it as others see it now."""
+        """Complete the file. With `keep` off, do not publish further content."""
         ...
 
 
@@ -160,7 +160,7 @@ class UploadedFile:
             self._content.write(earlier + own)
             self._size += len(earlier)
             self._is_new = True
-        note = f"=== {self._left_out} bytes more are left out\n".encode() if self._left_out else b""
+        note = f"=== {self._left_out} more bytes are omitted\n".encode() if self._left_out else b""
         self._upload(self._url, self._taken() + note)
         self._uploaded = self._size
 
@@ -172,7 +172,7 @@ class UploadedFile:
 
 
 class Uploads:
-    """A single thread that uploads growing files when they are due. It ends when there are none."""
+    """A single thread that uploads growing files when they are due. It ends with the last file."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

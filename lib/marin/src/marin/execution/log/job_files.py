@@ -1,4 +1,4 @@
-"""The files of a step's log as written by the processes of its jobs, on any storage.
+"""The files of a step's log, written by the processes of its jobs, on any storage.
 
 On disks each process appends to `.log` itself. On object stores a file is written as a whole: a single replica writes
 `.log` under the lease of the run that submitted it. Several replicas, or a job whose lease another run now holds (it
@@ -39,12 +39,12 @@ class WritesUnderLease(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobLogFiles:
-    """Where a process of a step's job writes.
+    """The log files of one process of a step's job.
 
     Attributes:
         output_path: The step's output path.
         section: Its part of the log.
-        is_fresh: Whether there was no earlier attempt, so that there is nothing to append to.
+        is_fresh: Whether there was no earlier attempt, and so no file to append to.
         token: The lease of the run that submitted the job.
     """
 
@@ -103,11 +103,11 @@ class JobLogFiles:
 
 
 def take_parts(output_path: str, lease: WritesUnderLease) -> None:
-    """Append to `.log` and `.error` what several processes wrote to separate files.
+    """Append the separate files of several processes to `.log` and `.error`.
 
     Args:
         output_path: The step's output path, in an object store.
-        lease: The lease under which they are written.
+        lease: The lease for the writes.
 
     Raises:
         LeaseLostError: The lease is lost.

@@ -1,8 +1,8 @@
 """A run's part in the log of a step's job: lines that the job's processes do not write themselves.
 
-The run writes lines from before a process announced that it keeps its log, lines from after it has closed its part, and
-all lines of a job that cannot read its own output. The part of a killed process is completed by a shell that it left
-behind, or here from the cluster's log.
+The run writes lines from before a process took over its log, lines from after it closed its part, and all lines of a
+job that cannot read its own output. A killed process's part is completed by a shell that it left behind, or here from
+the cluster's log.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class KeptLog:
         self._heard: set[int | None] = set()
 
     def add(self, key: int | None, lines: Sequence[str]) -> None:
-        """Take printed lines of a replica (None: of all), in the form for the log."""
+        """Add printed lines of a replica (None: of all), in log format."""
         if key not in self._heard:
             self._held.setdefault(key, []).extend(lines)
         elif not self._open.get(key):
             self._log.add(lines)
 
     def take(self, key: int | None, note: Note) -> None:
-        """Take a note that arrived in the output."""
+        """Handle a note from the output."""
         if isinstance(note, LogNote):
             self._heard.add(key)
             held = self._held.pop(key, [])
@@ -99,10 +99,10 @@ class KeptLog:
             raise
         # Storage libraries and clusters raise errors of many types.
         except Exception as error:
-            logger.warning("the log of %s is not whole: %s", self._output_path, describe_error(error))
+            logger.warning("the log of %s is incomplete: %s", self._output_path, describe_error(error))
 
     def _close(self, note: LogNote, handle: JobHandle, lease: WritesUnderLease) -> None:
-        """Ensure that the part of a process which has not reported its end is complete."""
+        """Complete the part of a process that has not reported its end."""
         section = Section(note.log, note.replica if self._replicas > 1 else None)
         files = JobLogFiles(self._output_path, section, False, lease)
         seconds = self._closing_seconds if note.guarded else 0.0
@@ -113,8 +113,7 @@ class KeptLog:
 
 
 def complete_former(name: str, lease: StepLease, replicas: int) -> None:
-    """Complete the log of a step whose last run was killed, from its job's output. The job's processes may have been
-    killed, too.
+    """Complete the log of a step whose last run was killed, from the output of its jobs, even of killed ones.
 
     Args:
         name: The name of the step's jobs.
@@ -136,7 +135,7 @@ def complete_former(name: str, lease: StepLease, replicas: int) -> None:
         raise
     # Storage libraries and clusters raise errors of many types.
     except Exception as error:
-        logger.warning("the log of %s may lack the end of a former attempt: %s", lease.output_path, error)
+        logger.warning("the log of %s may lack the end of an earlier attempt: %s", lease.output_path, error)
 
 
 def _processes(handle: object) -> Iterator[tuple[int, str, list[str]]]:
@@ -158,7 +157,7 @@ def _heading_and_lines(pieces: Sequence[tuple[int, bytes]]) -> tuple[str, list[s
 
 @contextlib.contextmanager
 def log_kept(log: StepLog | None, handle: JobHandle, lease: StepLease, replicas: int) -> Iterator[KeptLog | None]:
-    """Context manager: the log of a step while the run waits for its job; completed at the end.
+    """Context manager: yield the log of a step while the run waits for its job. Complete the log at the end.
 
     Args:
         log: The run's own part of the log; None if there is none.

@@ -1,4 +1,4 @@
-"""The lines of a job's output, from its backend's bytes. They are the same for every reader and chunking."""
+"""Split a job's output into lines, independent of the chunks in which it arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNFINISHED: Final = re.compile(r"(?:\r|\x1b(?:\[[0-9;?]*)?)\Z")
 
 
 class TextLines:
-    """Split a text into lines as a terminal finally shows them, and notes to the run, in order.
+    """Split a text into notes to the run and lines, in their final form on a terminal.
 
     A note begins a new line; the empty line before it does not belong to the program.
     """
@@ -27,7 +27,7 @@ class TextLines:
         self._holds_empty = False
 
     def feed(self, text: str) -> list[str | Note]:
-        """Return the lines that new text completes. An empty line at the end is held back until the next text."""
+        """Return the lines that new text completes. An empty last line is kept back until the next text."""
         return self.sift(self._rows.feed(text))
 
     def end(self) -> list[str | Note]:
@@ -37,7 +37,7 @@ class TextLines:
         return [*found, ""] if held else found
 
     def sift(self, lines: Iterable[str]) -> list[str | Note]:
-        """Return lines with the notes among them."""
+        """Return the lines and notes in order."""
         found: list[str | Note] = []
         for line in lines:
             note = note_in(line)

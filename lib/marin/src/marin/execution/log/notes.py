@@ -1,7 +1,7 @@
 """Notes from the process of a step's job to the run that waits for it, sent as lines of its output.
 
 Progress, resource use and the state of its log are sent through the output on every backend. The run removes these
-lines, so they are neither shown nor logged. A program that prints one itself only misinforms about its own step.
+lines, so they are neither shown nor logged. A program that prints a fake note only misreports its own step.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class ProgressNote:
 
 @dataclass(frozen=True, slots=True)
 class LogNote:
-    """A process keeps its part of the step's log itself.
+    """A process writes its own part of the step's log.
 
     Attributes:
-        log: The heading of that part; "" if it cannot.
+        log: The heading of that part; "" if it cannot write one.
         replica: The process's replica.
-        guarded: Whether another process completes that part if this one is killed.
+        guarded: Whether another process completes the part after a kill.
     """
 
     log: str
@@ -121,7 +121,7 @@ def text_of_note(note: Note) -> str:
 
 
 def tell_use(since: float) -> None:
-    """Print what this process has used since `time.process_time()` was `since`."""
+    """Print the resource use of this process since `time.process_time()` was `since`."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu = time.process_time() - since + children.ru_utime + children.ru_stime

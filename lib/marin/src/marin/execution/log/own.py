@@ -2,8 +2,8 @@
 
 A thread reads the output of the process and its children from the job's backend, and adds the lines to the log. The
 process's output is not redirected, so the backend's own log is unaffected. If the output outlives the process
-(`OwnOutput.descriptor`), a shell waits for the process's end and has the log completed if it was killed. Otherwise the
-run does that from its cluster's log.
+(`OwnOutput.descriptor`), a shell waits for the process's end and completes the log after a kill. Otherwise the run
+completes it from its cluster's log.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class OwnPart:
 
     Args:
         source: The process's output.
-        files: Where the part is written.
+        files: The files for the part.
         replica: The process's replica.
         pause_seconds: The polling interval while there is new output.
-        former_seconds: How long to wait until the parts of earlier processes are complete.
+        former_seconds: Maximum time to wait for the parts of earlier processes, in seconds.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class OwnPart:
         self._thread = threading.Thread(target=self._follow, name="marin-step-log", daemon=True)
 
     def begin(self) -> None:
-        """Start, and tell the run."""
+        """Start writing, and notify the run."""
         if self._source.descriptor is not None:
             self._guard = _start_guard(self._source.descriptor, self._files)
         if local_path(self._files.output_path) is not None:
@@ -132,7 +132,7 @@ class OwnPart:
         self._thread.start()
 
     def end(self, error: BaseException | None) -> None:
-        """Write all output so far, and how the process ended.
+        """Write all output so far, and the outcome.
 
         Args:
             error: The function's error.
@@ -184,7 +184,7 @@ class OwnPart:
         return self._files.open(name)
 
     def _await_arrival(self) -> None:
-        """Read up to the present end."""
+        """Read up to the current end."""
         self._look()
         if self._source.descriptor is not None or self._trouble is not None:
             return
@@ -234,5 +234,5 @@ def _start_guard(descriptor: int, files: JobLogFiles) -> subprocess.Popen[bytes]
             cwd="/",
         )
     except OSError as error:
-        logger.warning("nobody completes the log of %s when this process is killed: %s", files.output_path, error)
+        logger.warning("the log of %s stays incomplete if this process is killed: %s", files.output_path, error)
         return None

@@ -1,4 +1,4 @@
-"""Text written to a terminal, as the lines that it finally shows."""
+"""Convert text written to a terminal to its final lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LABEL: Final = re.compile(r"\s*(\D*?)\s*(?=\d|$)")
 
 @dataclass(slots=True)
 class Rows:
-    """The unfinished lines of one step as a terminal would show them. Nested progress bars take several.
+    """The unfinished lines of one step in their terminal form. Nested progress bars take several lines.
 
     Attributes:
         texts: The lines from top to bottom.
@@ -77,14 +77,14 @@ class Rows:
         return []
 
     def settle(self) -> list[str]:
-        """Remove and return the lines above the current one: a bar that has not returned to them is done."""
+        """Remove and return the lines above the current one, because their bars are done."""
         whole = [text for text in self.texts[: self.at] if text.strip()]
         del self.texts[: self.at], self.bars[: self.at]
         self.at = 0
         return whole
 
     def end(self) -> list[str]:
-        """Remove and return everything that is left."""
+        """Remove and return all remaining lines."""
         self.at = len(self.texts)
         left = [*self._take_blanks(), *self.settle()]
         self.texts, self.bars = [""], [False]
@@ -114,6 +114,6 @@ class Rows:
 
 
 def _label(text: str) -> str:
-    """Return what a bar says before its first number."""
+    """Return the text of a bar before its first number."""
     found = _LABEL.match(text)
     return found[1] if found else ""

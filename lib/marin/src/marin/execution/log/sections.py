@@ -1,4 +1,4 @@
-"""The parts of a step's log that its jobs' processes wrote: found and completed from the log's text.
+"""Find and complete the parts of a step's log that its jobs' processes wrote, from the log's text.
 
 A part begins with a unique heading and ends with a closing line. With several replicas each line begins with the
 replica's number. This module uses neither clocks nor storage.
@@ -22,11 +22,11 @@ _HEADING: Final = r"(?P<tag>(?:\[\d+\] )?)(?P<heading>=== attempt \d+, \S+, \S+,
 _OPENING: Final = re.compile(rf"{_HEADING}{_OWN})")
 # Of a part that a run wrote, too.
 _ANY_OPENING: Final = re.compile(rf"{_HEADING}(?:{_OWN})?)")
-LOST: Final = "=== lines may be missing here: their process is gone, and nobody has its output"
+LOST: Final = "=== lines may be missing here: their process is gone, and so is its output"
 
 
 def heading(attempt: int, began: float) -> str:
-    """Return `=== attempt {number}, {time}, {host}, process {id}`, of this process.
+    """Return this process's heading: `=== attempt {number}, {time}, {host}, process {id}`.
 
     Args:
         attempt: The attempt's number in its run, from 1.
@@ -43,7 +43,8 @@ def failed_line(error: BaseException) -> str:
 
 
 def heading_in_job(heading: str) -> str:
-    """Return the heading of a part that a job's process writes itself. That of a run's part lacks the last words."""
+    """Return the heading of a part that a job's process writes itself. It ends with words that a run's heading
+    lacks."""
     return f"{heading}{_OWN}"
 
 
@@ -75,7 +76,7 @@ class Section:
         return f"{self.tag}=== end of {self.heading.removeprefix('=== ')}"
 
     def tagged(self, lines: Sequence[str]) -> list[str]:
-        """Return lines in the form for the log."""
+        """Return lines in log format."""
         return [f"{self.tag}{line}" for line in lines] if self.tag else list(lines)
 
 
@@ -85,7 +86,7 @@ def missing_lines(log: str, section: Section, lines: Sequence[str]) -> list[str]
     Args:
         log: The log.
         section: The section.
-        lines: Its lines, without the replica's number. The log has a beginning of them.
+        lines: Its lines, without the replica's number. The log contains the first ones.
     """
     if is_closed(log, section):
         return None
@@ -95,7 +96,7 @@ def missing_lines(log: str, section: Section, lines: Sequence[str]) -> list[str]
 
 
 def _count_written(written: Sequence[str], lines: Sequence[str]) -> int:
-    """Return how many of a section's lines are written. Lines of the run may stand in between."""
+    """Return how many of a section's lines are written, ignoring the run's lines in between."""
     count = 0
     for line in written:
         is_own = line.startswith("=== ") and (count >= len(lines) or line != lines[count])

@@ -1,4 +1,4 @@
-"""The standard streams of the run's process while steps run. Their text goes through a collector."""
+"""Replace the standard streams of the run's process while steps run. Their text goes through a collector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Collector(Protocol):
 
 
 def replace_streams(made: Callable[[TextIO], Any]) -> Callable[[], None]:
-    """Replace the standard streams, also in log handlers that keep one. Return a function that restores them.
+    """Replace the standard streams, also in log handlers that refer to them. Return a function that restores them.
 
     Args:
         made: Returns the replacement of a stream; None keeps the stream.

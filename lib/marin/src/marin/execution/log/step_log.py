@@ -3,7 +3,7 @@
 Both grow: each attempt begins with a line that gives its number, time and host. A step that writes nothing and does not
 fail has neither file. On local disks each line is in the file immediately, even if this process dies. Object stores
 cannot append, so the file is written as a whole at the attempt's end, and before that at intervals that double. Nothing
-here may fail a step, and nothing logs while a lock is held, because log records of steps come here themselves.
+here may fail a step. Do not log while holding a lock: log records of steps come here, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Holder(Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether written lines still belong to the present attempt."""
+        """Whether written lines still belong to the current attempt."""
         ...
 
 
@@ -43,11 +43,11 @@ class StepLog:
         output_path: The step's output path.
         attempt: The attempt's number in its run, from 1.
         lease: Its lease. Without it nothing is written.
-        is_fresh: Whether there was no earlier attempt, so that there is nothing to append to.
+        is_fresh: Whether there was no earlier attempt, and so no file to append to.
 
     Attributes:
         is_kept_by_job: Whether the step's job process writes its own part, with a heading.
-        has_error: Whether the step's job has written how it failed.
+        has_error: Whether the step's job has written its error.
         follows_unfinished: Whether a run may have been killed within the previous attempt.
     """
 
@@ -97,7 +97,7 @@ class StepLog:
             trouble = self._part.trouble
         if trouble is not None:
             words = full_disk(trouble, self._output_path) or describe_error(trouble)
-            logger.warning("the log of %s is not whole: %s", self._output_path, words)
+            logger.warning("the log of %s is incomplete: %s", self._output_path, words)
 
     def _open(self, name: str) -> LogFile:
         return open_log_file(path_in(self._output_path, name), self.is_fresh and not self.is_kept_by_job)

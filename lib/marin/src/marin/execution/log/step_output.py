@@ -1,9 +1,9 @@
-"""Output of steps that run in the run's own process: whole lines with the step's name, also with concurrent steps.
+"""Output of steps in the run's own process: whole lines with the step's name, even if steps run concurrently.
 
 Standard output and error are replaced during a run. Text from a step's function is buffered until its line is complete.
 The live view shows a progress bar (a line that a carriage return restarts); a log gets it every `BAR_SECONDS`. Text
-from outside of steps passes through unchanged, and so does that of a step that runs alone without a view. Steps' text
-also goes to their logs.
+from outside of steps passes through unchanged, and so does the text of a single step without a view. Steps' text also
+goes to their logs.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Screen:
         self.show(stream, "\n")
 
     def show(self, stream: TextIO, text: str, raw: bytes | None = None) -> None:
-        """Print a step's text if somebody still reads it. The log has it anyway, so a failure does not fail the step.
+        """Print a step's text while the stream has a reader. The log also has the text, so a failure does not fail the
+        step.
 
         Args:
             stream: The stream to write to.
@@ -128,7 +129,7 @@ class Screen:
     def _lose(self, error: OSError) -> None:
         if not self._is_lost:
             self._is_lost = True  # before the record, which may come back here
-            logger.warning("what steps print cannot be shown any more (%s); their logs have it", error)
+            logger.warning("the output of steps can no longer be shown (%s); their logs have it", error)
 
 
 _screen = Screen()
@@ -144,7 +145,7 @@ class StepOutput:
     Args:
         prefixed: Whether to prefix lines with their step's name.
         is_live: Whether a live view shows unfinished lines. Without one, flushed text is written immediately.
-        passes: Whether text is written immediately, and only the logs get lines.
+        passes: Whether to write text immediately; only the logs get lines.
         now: A monotonic clock in seconds.
         screen: The output, shared with other runs.
     """
@@ -204,7 +205,7 @@ class StepOutput:
             self._emit(speaker, whole)
 
     def _bar_now(self, speaker: Speaker) -> list[str]:
-        """Return the state of a bar that was not told for long."""
+        """Return the state of a bar that was not logged for a while."""
         text, now = speaker.rows.texts[speaker.rows.at], self._now()
         speaker.bar_at = now if speaker.bar_at is None else speaker.bar_at
         if not text.strip() or now < speaker.bar_at + BAR_SECONDS:
@@ -225,7 +226,7 @@ class StepOutput:
             self._screen.pass_on(stream)
 
     def settle(self) -> None:
-        """Pass on complete lines that were held back for a progress bar above them."""
+        """Pass on complete lines that were kept back because of a progress bar above them."""
         with self._screen.guard:
             for speaker in list(self._speakers.values()):
                 self._emit(speaker, speaker.rows.settle())
@@ -334,7 +335,7 @@ def end_speech(speaker: Speaker) -> None:
 
 @contextlib.contextmanager
 def step_output(*, is_parallel: bool) -> Iterator[None]:
-    """Context manager: collect the output of steps during a run. A run inside a step of another run changes nothing.
+    """Context manager: collect the output of steps during a run. A run inside a step of another run has no effect.
 
     Concurrent runs in several threads each have a collector and share the redirected streams.
 
@@ -374,7 +375,7 @@ def _collector() -> StepOutput | None:
 
 
 def current_output() -> StepOutput | None:
-    """Return the collector of the current run, or outside of runs that of the oldest one; None if there is none."""
+    """Return the collector of the current run, or outside of runs the oldest collector; None if there is none."""
     output = _of_run.get()
     if output is not None and output in _outputs:
         return output

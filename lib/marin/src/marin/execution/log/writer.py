@@ -1,4 +1,4 @@
-"""Write a part of a step's log, either the run's or one of its jobs' processes."""
+"""Write a part of a step's log, for the run or for a process of its jobs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rigging.text.printable import printable
 
 
 class PartWriter:
-    """Append a part to `.log`, and an error to `.error`. A write error is kept as `trouble` and fails no step.
+    """Append a part to `.log`, and an error to `.error`. A write error is stored in `trouble` and fails no step.
 
     Args:
         open_file: Opens one of the two files for appending.
-        opening: Returns the first line of the part, which most parts never need.
+        opening: Returns the first line of the part, on use.
 
     Attributes:
         trouble: The first storage error. Nothing is added to the log after it.
@@ -35,7 +35,7 @@ class PartWriter:
         return self._file is not None
 
     def add(self, lines: Iterable[str], *, has_opening: bool = True) -> None:
-        """Add lines. The first ones come below the opening, unless another process has written it."""
+        """Add lines. The opening comes first, unless another process has written it."""
         if self.trouble is not None:
             return
         try:
@@ -52,7 +52,7 @@ class PartWriter:
 
         Args:
             error: The error.
-            keep: Whether others should see the content not yet visible to them.
+            keep: Whether to publish the unpublished content.
         """
         try:
             if self._file is not None:

@@ -140,7 +140,7 @@ def outputs_of(files: Iterable[StoredFile], skipped: Sequence[str]) -> list[Outp
 
 
 def with_asides(outputs: Sequence[OutputFacts], root: str) -> list[OutputFacts]:
-    """Return outputs together with what `--force` has set aside of them.
+    """Merge outputs with the copies that `--force` has set aside.
 
     Args:
         outputs: All outputs below the storage root.
