@@ -64,6 +64,7 @@ def assemble(
         usage_of: Reads the stored resource use of a job's attempts.
     """
     view = engine.view
+    view.jobs_per_user = config.jobs_per_user
     remote = replicator if config.durability is Durability.REMOTE else None
     blobs = BlobStore(config.state_dir / "blobs", *_room(space)[:1])
     hub = _logs(config, engine, space)

@@ -26,7 +26,7 @@ from iris.controller.storage.query_processes import QueryProcesses
 from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
-from iris.core.rules.job_rules import check_band, check_parent, reserved_beside
+from iris.core.rules.job_rules import check_band, check_parent, check_pending_jobs, reserved_beside
 from iris.core.state.view import ClusterView
 from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
@@ -135,7 +135,7 @@ class Controller:
         """Validate a job and have it decided in the next batch. The future's result is a `Submitted`, after the commit.
 
         Raise, immediately or in the future:
-            BudgetExceeded: The controller's disk is nearly full.
+            BudgetExceeded: The controller's disk is nearly full, or the user has too many pending jobs.
             InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
                 key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
 
@@ -250,6 +250,7 @@ class Controller:
         # Everything that may refuse the new job comes before the end of the old one.
         check_parent(view, spec)
         check_band(view, spec)
+        check_pending_jobs(view, spec)
         offers = [
             (worker.worker_id, worker.capacity, worker.attributes)
             for worker in view.workers.values()

@@ -188,6 +188,18 @@ class UserBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsPerUser:
+    """The most jobs without a parent that each user may have. 0 for no limit.
+
+    Args:
+        max_pending: Further ones are refused. max_running: Further ones stay pending.
+    """
+
+    max_pending: int = 0
+    max_running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SilentAttempt:
     """An attempt that may still run on a worker that is not heard or is in trouble.
 

@@ -235,6 +235,7 @@ def local_config(paths: LocalPaths, port: int = 0, idle_exit_seconds: float = 0)
             scale_groups=file.scale_groups,
             limits=file.limits,
             user_budgets=file.user_budgets,
+            jobs_per_user=file.jobs_per_user,
             log_limit_bytes=file.log_limit_bytes,
             remote_state_dir=settings.remote_state_dir,
             durability=Durability(settings.durability or Durability.LOCAL),

@@ -21,6 +21,7 @@ from iris.sched.preempt import Room, Victims
 from iris.sched.prefill import PrefillShares, with_room
 from iris.sched.reasons import Reason, Reasons
 from iris.sched.reserve import RESERVE_AFTER_MS, Reservations
+from iris.sched.running_limit import RunningLimit
 
 _MAX_GANG_SEARCHES: Final = 16
 _PAUSE_US_PER_JOB: Final = 4
@@ -106,6 +107,7 @@ class _Round:
         self._reservations = Reservations(now_ms)
         self._prefill = PrefillShares(view)
         self._held = HeldRoom(view, self._hosts)
+        self._running = RunningLimit(view)
         self._victims: Victims | None = None
         self._placed: dict[JobId, int] = {}
         self._reasons: dict[tuple[object, ...], Reason] = {}
@@ -125,6 +127,8 @@ class _Round:
         if held:
             many = "attempt" if held == 1 else "attempts"
             self.plan.reasons.put(turn.job_id, f"waits for {held} earlier {many} to end")
+        elif why := self._running.why_held(job):
+            self.plan.reasons.put(turn.job_id, why)
         elif turn.job_id in self._moved:
             self.plan.reasons.put(turn.job_id, "waits for attempts of its own to end: they make room for other work")
         elif is_gang(job.spec):
@@ -160,6 +164,7 @@ class _Round:
         if done == end or not self._is_settled(job, demand, turn):
             done = self._place_free(job, demand, turn, done, end)
         if done > begin:
+            self._running.note_start(job)
             turn.placed_weight = demand.weight * (done - begin)
             self._placed[job_id] = done
 
@@ -227,6 +232,7 @@ class _Round:
             expecting = expecting or host
             left -= 1
         if expecting is not None:
+            self._running.note_start(job)
             self.plan.reasons.put(turn.job_id, f"waits for attempts on {expecting.worker.worker_id} to end")
             return
         if self._reservations.is_due(job, turn.band):
@@ -288,7 +294,7 @@ class _Round:
         count = max(len(waiting) // size, 1)
         held = self._held.place_gang(job, size, count, within)
         if held is not None:
-            self._assign_gang(turn, demand, held)
+            self._assign_gang(job, turn, demand, held)
             return
         groups = self._groups.get((demand, spec.coscheduling_group_by))
         if groups is None:
@@ -296,12 +302,13 @@ class _Round:
             self._groups[(demand, spec.coscheduling_group_by)] = groups
         chosen = groups.choose(size, count, within)
         if chosen is not None:
-            self._assign_gang(turn, demand, groups.take(job_id, chosen, size))
+            self._assign_gang(job, turn, demand, groups.take(job_id, chosen, size))
             return
         self._prefill.close(demand, self._pools.of(demand).hosts_set)
         key = (demand, spec.coscheduling_group_by, size, count, within)
         hosts = None if within is not None else self._make_room_for_gang(job, turn.band, groups, size, count)
         if hosts:
+            self._running.note_start(job)
             self.plan.reasons.put(job_id, f"waits for attempts on {hosts[0].worker.worker_id} and other hosts to end")
             return
         if within is None and self._reservations.is_due(job, turn.band):
@@ -312,10 +319,11 @@ class _Round:
                 return
         self._put_reason(key, job_id, lambda: explain_gang(spec, groups, size, count, self._view))
 
-    def _assign_gang(self, turn: JobTurn, demand: Demand, placed: list[WorkerId]) -> None:
+    def _assign_gang(self, job: Job, turn: JobTurn, demand: Demand, placed: list[WorkerId]) -> None:
         for negated, worker_id in zip(reversed(self._view.pending[turn.job_id]), placed, strict=True):
             self.plan.assignments.append((task_id(turn.job_id, -negated), worker_id))
         turn.placed_weight = demand.weight * len(placed)
+        self._running.note_start(job)
 
     def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:
         """Promise the gang the hosts that will be free, after preemptions if needed; return nothing if that is

@@ -7,6 +7,7 @@ from iris.controller.config.cluster_file import ClusterConfig, parse_cluster_con
 from iris.controller.config.controller_config import Address, ControllerConfig, Durability
 from iris.controller.config.options import Given, controller_config
 from iris.core.rules.contact import ContactRules
+from iris.domain.entities import JobsPerUser
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from rigging.errors import InvalidRequest
@@ -204,11 +205,12 @@ def test_a_worker_is_late_after_two_heartbeats_and_lost_after_its_time(tmp_path:
     assert [str(Address(host, 7)) for host in ("::1", "127.0.0.1")] == ["[::1]:7", "127.0.0.1:7"]
 
 
-def test_who_is_told_of_ends_is_read(tmp_path: Path) -> None:
-    text = 'name: big\nnotify: {url: https://hooks.example.com/key, allow: ["*.example.com", 10.0.0.0/8]}\n'
+def test_name_limits_and_who_is_told_of_ends_are_read(tmp_path: Path) -> None:
+    text = "name: big\njobs_per_user: {max_running: 5}\n"
+    text += 'notify: {url: https://hooks.example.com/key, allow: ["*.example.com", 10.0.0.0/8]}\n'
     path = written(tmp_path, text)
     config = controller_config(path, Given(state_dir=tmp_path))
-    assert config.cluster_name == "big"
+    assert (config.cluster_name, config.jobs_per_user) == ("big", JobsPerUser(0, 5))
     assert (config.notices.url, config.notices.is_private) == ("https://hooks.example.com/key", True)
     assert config.notices.allow == ("*.example.com", "10.0.0.0/8")
     assert not controller_config(path, Given(state_dir=tmp_path, host="10.0.0.1")).notices.is_private

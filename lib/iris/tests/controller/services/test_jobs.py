@@ -21,6 +21,7 @@ from iris.controller.logs.store import LogStore
 from iris.controller.services.jobs import JobService
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
+from iris.domain.entities import JobsPerUser
 from iris.domain.events import AttemptObserved, JobSubmitted, LendCpu, WorkerConnected
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
@@ -200,6 +201,21 @@ def test_limits_that_are_soft_by_default_and_chosen_otherwise(tmp_path: Path, co
             assert worker.wait_for_start("/ann/a/0:0").launch.enforced == "cpu"
             with pytest.raises(grpc.RpcError, match="/ann/b: it asks to be held to its limits"):
                 user.submit("/ann/b", enforced="memory", limits_mode="enforced")
+
+
+def test_a_user_with_all_allowed_pending_jobs_gets_no_more(tmp_path: Path, connect: Any) -> None:
+    with running_controller(tmp_path / "state", jobs_per_user=JobsPerUser(max_pending=2)) as controller:
+        admin = connect(controller, PrincipalKind.ADMIN, "root")
+        for name in ("/ann/a", "/ann/b", "/ann/b/child", "/bob/x"):
+            admin.submit(name)
+        assert refused(lambda: admin.submit("/ann/c")) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "job /ann/c is refused: user ann has 2 pending jobs, and the cluster allows 2 (jobs_per_user.max_pending); "
+            "wait until one starts, or stop one: `iris job list --state pending`",
+        )
+        admin.submit("/ann/b", existing=REPLACE)
+        admin.stop("/ann/a")
+        admin.submit("/ann/c")
 
 
 def names(user: Any, **query: Any) -> list[str]:

@@ -6,6 +6,7 @@ scale_groups:
   - {name: v5p-64-b, accelerator: {type: tpu, variant: v5p-64, count: 4}, cpu: 208, memory: 448GB, disk: 100GB,
      hosts_per_slice: 8, region: us-east5, zone: us-east5-b, preemptible: true, min_slices: 0, max_slices: 4}
 user_budgets: {ann: {max_weight: 500, max_band: interactive}}
+jobs_per_user: {max_pending: 1000, max_running: 50}
 limits: {mode: enforced, force: true, unstated: warn}
 notify: {url: https://hooks.example.com/iris, allow: ["*.example.com", 10.0.0.0/8]}
 
@@ -25,6 +26,7 @@ from iris.controller.config.sections import (
     BUDGET_KEYS,
     CONTROLLER_KEYS,
     GROUP_KEYS,
+    JOBS_PER_USER_KEYS,
     LIMITS_KEYS,
     NOTIFY_KEYS,
     SECTIONS,
@@ -35,7 +37,7 @@ from iris.controller.config.sections import (
 )
 from iris.controller.logs.store import DEFAULT_LIMIT_BYTES
 from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
-from iris.domain.entities import UserBudget
+from iris.domain.entities import JobsPerUser, UserBudget
 from iris.domain.ids import validate_name
 from iris.domain.job_spec import LIMIT_MODES
 from iris.domain.resources import Device, Resources
@@ -71,6 +73,7 @@ class ClusterConfig:
     scale_groups: tuple[ScaleGroup, ...] = ()
     limits: LimitsPolicy = field(default_factory=LimitsPolicy)
     user_budgets: tuple[UserBudget, ...] = ()
+    jobs_per_user: JobsPerUser = field(default_factory=JobsPerUser)
     log_limit_bytes: int = DEFAULT_LIMIT_BYTES
     disk_reserve_bytes: int = DEFAULT_RESERVE_BYTES
     notify_url: str = ""
@@ -120,6 +123,7 @@ def _parse(file: Document) -> ClusterConfig:
         scale_groups=groups,
         limits=_limits(root.section("limits", LIMITS_KEYS)),
         user_budgets=tuple(_budget(item) for item in root.sections("user_budgets", BUDGET_KEYS)),
+        jobs_per_user=_jobs_per_user(root.section("jobs_per_user", JOBS_PER_USER_KEYS)),
         log_limit_bytes=_log_limit(controller),
         disk_reserve_bytes=storage.size("disk_reserve") if storage.has("disk_reserve") else DEFAULT_RESERVE_BYTES,
     )
@@ -128,6 +132,10 @@ def _parse(file: Document) -> ClusterConfig:
 def _limits(section: Section) -> LimitsPolicy:
     unstated = section.choice("unstated", [*UNSTATED], "") if section.has("unstated") else ""
     return LimitsPolicy(section.choice("mode", [*LIMIT_MODES], LimitsPolicy().mode), section.flag("force"), unstated)
+
+
+def _jobs_per_user(section: Section) -> JobsPerUser:
+    return JobsPerUser(*(section.whole(key, 0, 0, _MANY) for key in JOBS_PER_USER_KEYS))
 
 
 def _notify_url(section: Section) -> str:

@@ -10,7 +10,7 @@ from iris.controller.logs.store import DEFAULT_LIMIT_BYTES
 from iris.controller.notices.notifier import NoticeRules
 from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
 from iris.core.rules.contact import ContactRules
-from iris.domain.entities import UserBudget
+from iris.domain.entities import JobsPerUser, UserBudget
 from iris.domain.scale_groups import ScaleGroup
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.replicate.replicator import Pace
@@ -70,7 +70,7 @@ class ControllerConfig:
         scale_groups: The hosts that the cluster may have, started or not. A request that neither they nor any worker
             could run is refused. Empty: only the existing workers are known.
         limits: Whether tasks' limits are enforced if their submitters do not say.
-        user_budgets: Budgets to set at each start. Other users keep theirs.
+        user_budgets: Budgets to set at each start. Other users keep theirs. jobs_per_user: Limits for each user.
         notices: Who receives notices of jobs' ends, and who may. cluster_name: The sender's name in notices.
         dashboard_port: Port of the pages on loopback, served while the controller runs; 0 starts them on demand.
         log_limit_bytes: The size limit of an attempt's log. Its beginning and its newest part are kept.
@@ -107,6 +107,7 @@ class ControllerConfig:
     cluster_name: str = ""
     dashboard_port: int = 0
     user_budgets: tuple[UserBudget, ...] = ()
+    jobs_per_user: JobsPerUser = field(default_factory=JobsPerUser)
     tls: ServerIdentity | None = None
     protocol_version: int = PROTOCOL_VERSION
 

@@ -12,7 +12,7 @@ from rigging.redaction import redact_string
 from rigging.text.quantities import parse_size
 from rigging.text.yaml_files import yaml_errors
 
-SECTIONS: Final = ("name", "controller", "storage", "scale_groups", "user_budgets", "notify", "limits")
+SECTIONS: Final = ("name", "controller", "storage", "scale_groups", "user_budgets", "jobs_per_user", "notify", "limits")
 CONTROLLER_KEYS: Final = (
     *("address", "token_file", "host", "port", "insecure", "state_dir", "log_limit", "worker_lost_after"),
     *("dashboard_port", "partition_patience"),
@@ -25,6 +25,7 @@ GROUP_KEYS: Final = (
 ACCELERATOR_KEYS: Final = ("type", "variant", "count")
 LIMITS_KEYS: Final = ("mode", "force", "unstated")
 NOTIFY_KEYS: Final = ("url", "allow")
+JOBS_PER_USER_KEYS: Final = ("max_pending", "max_running")
 BUDGET_KEYS: Final = ("name", "max_weight", "max_band")
 
 

@@ -13,7 +13,7 @@ from iris.domain.events import JobSubmitted, StopRequested, TimedOut
 from iris.domain.ids import JobId, parent_of, task_id, user_of
 from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
-from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
+from rigging.errors import AlreadyExists, BudgetExceeded, Conflict, Denied, NotFound
 
 
 def submit(draft: Draft, event: JobSubmitted) -> None:
@@ -81,6 +81,20 @@ def check_band(view: ClusterView, spec: JobSpec) -> None:
     if budget is not None and spec.band < budget.max_band:
         allowed = f"the most urgent allowed is {budget.max_band.word}"
         raise Denied(f"user {user} may not submit in the {spec.band.word} band; {allowed}")
+
+
+def check_pending_jobs(view: ClusterView, spec: JobSpec) -> None:
+    """Raise BudgetExceeded if the user has all allowed pending jobs. One that is to be replaced does not count."""
+    limit, user = view.jobs_per_user.max_pending, user_of(spec.job_id)
+    if not limit or parent_of(spec.job_id) is not None:
+        return
+    known = view.jobs.get(spec.job_id)
+    pending = view.families.roots_of(user).get(JobState.PENDING, 0)
+    if pending - (known is not None and known.state is JobState.PENDING) >= limit:
+        raise BudgetExceeded(
+            f"job {spec.job_id} is refused: user {user} has {pending} pending jobs, and the cluster allows {limit} "
+            "(jobs_per_user.max_pending); wait until one starts, or stop one: `iris job list --state pending`"
+        )
 
 
 def check_parent(view: ClusterView, spec: JobSpec) -> None:

@@ -18,7 +18,7 @@ from iris.core.state.task_table import Archive, TaskTable
 from iris.core.state.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import RegisteredEndpoint
-from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
+from iris.domain.entities import Job, JobsPerUser, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import (
     AttemptId,
@@ -57,6 +57,7 @@ class ClusterView:
         lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
         returned: What was said of those in `lost` that were heard of since, until it is decided whether they go on.
         usage: What each user has had lately. budgets: What each user may have; not all users have one.
+        jobs_per_user: Limits from the configuration, not stored.
     """
 
     def __init__(self, archive: Archive | None = None) -> None:
@@ -83,6 +84,7 @@ class ClusterView:
         self.held_counts = self.bookings.held_counts
         self.prefilled_on = self.bookings.prefilled_on
         self.budgets: dict[str, UserBudget] = {}
+        self.jobs_per_user = JobsPerUser()
         self.lost: dict[AttemptId, LostAttempt] = {}
         self.returned: dict[AttemptId, AttemptObserved] = {}
         self.endpoints = EndpointTable()

@@ -12,6 +12,7 @@ from iris.domain.resources import Resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.local.fleet.slices import SLICE_ATTRIBUTE, FakeHost, Slice
 from iris.sched.gang import group_size
+from iris.sched.running_limit import RunningLimit
 
 _MOST_JOBS: Final = 200
 """Maximum number of pending jobs to process; the others follow when these run."""
@@ -46,8 +47,9 @@ def slices_wanted(
         max_hosts: Maximum number of hosts of all slices.
     """
     search = _Search(view, groups, present, leaving, max_hosts)
+    limit = RunningLimit(view)
     for _, _, job_id in view.queue[:_MOST_JOBS]:
-        if job_id not in view.held_counts:
+        if job_id not in view.held_counts and not limit.why_held(view.jobs[job_id]):
             search.serve(job_id)
     return SliceChoice(tuple(search.start), search.refused)
 
