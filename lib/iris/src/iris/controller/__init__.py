@@ -1,5 +1,4 @@
-"""The controller of a cluster; `app` assembles it.
+"""The controller of a cluster.
 
-Code that acts for a cluster belongs here: I/O, time, threads. Decisions are pure and are in `iris.core` and
-`iris.sched`.
+Code with I/O, time and threads belongs here. Pure decisions belong in `iris.core` and `iris.sched`.
 """

@@ -1,4 +1,4 @@
-"""The composition root of the controller: build every part, serve, and shut down in order."""
+"""The composition root of the controller: builds every part, serves, and shuts down in order."""
 
 import asyncio
 import logging
@@ -65,21 +65,21 @@ async def serve(
 ) -> None:
     """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
 
-    After `stop` the workers and their attempts continue and wait for the next controller. Cancelling this task does the
-    same less gracefully. On shutdown or idle exit, the workers stop too.
+    After `stop` the workers and their attempts continue and wait for the next controller. Cancelling this task has the
+    same effect, without a graceful shutdown. On shutdown or idle exit, the workers stop too.
 
     Args:
         config: The controller's settings.
         on_ready: Called with the address once calls are served.
-        stop: Set by the caller to end the controller; the workers go on.
+        stop: Set this to end the controller; the workers continue.
         on_worker: Called with the id of each worker that connects or reconnects, in this call's event loop.
-        on_leaving: Called when the exit is decided, before workers are told.
-        worker_trouble: Returns why the caller's own worker does not start; "" if it is fine.
+        on_leaving: Called at the decision to exit, before the workers are notified.
+        worker_trouble: Returns why the caller's own worker does not start; "" if it starts.
         on_controller: Called with the controller's parts before any call is served.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
-        DatabaseDamaged: Its database is damaged. The message names the commands that help.
+        DatabaseDamaged: The database is damaged. The message names the commands to repair it.
     """
     space = DiskSpace(config.state_dir, config.disk_reserve_bytes)
     space.give_way(lambda wanted: shed(config.state_dir / "logs", wanted))
@@ -171,7 +171,7 @@ class _Run:
         self._retention = Retention(config, self._engine, logs, self.controller.blobs, store.forget_events)
 
     def restore(self) -> None:
-        """Load what the previous controller left. Raise DatabaseDamaged."""
+        """Load the stored state. Raise DatabaseDamaged."""
         self.controller.blobs.remove_leftovers()
         self.controller.hub.store.begin_results(unix_ms())
         self._usage.restore()
@@ -292,7 +292,7 @@ def _ignore(worker_id: WorkerId) -> None:
 
 
 def _die(error: Exception) -> NoReturn:
-    """Exit immediately, so that nothing is shown that is in memory but not on disk."""
+    """Exit immediately, so that no client sees state that is not on disk."""
     # What is damaged, and which command helps, is said by the error itself.
     known = isinstance(error, MarinError)
     logger.critical("cannot commit to the database, so the controller ends", exc_info=None if known else error)
@@ -301,7 +301,7 @@ def _die(error: Exception) -> NoReturn:
 
 
 def _lost_leadership(reason: str) -> NoReturn:
-    """Exit immediately: another controller may decide now, and there must not be two."""
+    """Exit immediately, because another controller may have taken over, and two must not run."""
     logger.critical("another controller may have taken over, so this one ends: %s", reason)
     print(f"iris controller: deposed ({reason}); ending", file=sys.stderr, flush=True)
     os._exit(LOST_LEADERSHIP_EXIT_CODE)

@@ -1,4 +1,4 @@
-"""Build a controller's parts and connect them to its engine, for the real process and for simulations."""
+"""Builds a controller's parts and connects them to its engine, for the real process and for simulations."""
 
 from collections.abc import Callable, Mapping
 
@@ -52,15 +52,15 @@ def assemble(
         config: The controller's settings.
         engine: The engine with the loaded view.
         secret: The cluster's secret.
-        clock_ms: Unix time in milliseconds.
+        clock_ms: Returns Unix time in milliseconds.
         request_exit: Ends the controller soon after the current call.
         credentials: The credentials of workers.
         on_worker: Called with the id of each worker that connects or reconnects.
         on_client: Called whenever a client's session is used.
         replicator: Replicates the state; None without a remote state.
         notifier: Sends notices of jobs' ends; None for none.
-        space: The space on the disk; None refuses nothing.
-        worker_trouble: Returns why the controller's own worker does not start; "" if it is fine.
+        space: The space on the disk; None never refuses.
+        worker_trouble: Returns why the controller's own worker does not start; "" if it starts.
         usage_of: Reads the stored resource use of a job's attempts.
     """
     view = engine.view
@@ -108,9 +108,7 @@ def assemble(
 
 
 def _room(space: DiskSpace | None) -> tuple[()] | tuple[Callable[[int], bool], Callable[[], bool]]:
-    """Return the functions that request disk space, generally and for notes; without limits, functions that always
-    grant it.
-    """
+    """Return the functions that request disk space, for data and for notes; without limits, they always grant it."""
     return () if space is None else (space.take, space.spare)
 
 
@@ -121,8 +119,8 @@ def _logs(config: ControllerConfig, engine: Engine, space: DiskSpace | None) -> 
 
 
 def _listen(controller: Controller) -> None:
-    """Subscribe each part to the engine's effects: workers first, or the part that delays them until a commit is
-    replicated.
+    """Subscribe each part to the engine's effects: first the workers, or the barrier that delays their effects until a
+    commit is replicated.
     """
     engine = controller.engine
     first = controller.barrier or controller.sessions

@@ -1,4 +1,4 @@
-"""The running controller's parts for the services, and decisions that involve several of them."""
+"""The running controller's parts for the services, and operations that involve several parts."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,9 +60,9 @@ class Controller:
         replicator: Replicates the state; None without a remote state.
         notifier: Sends notices of jobs' ends; None for none.
         request_exit: Ends the controller soon after the current call.
-        space: Refuses new jobs while the disk is nearly full; None refuses nothing.
-        worker_trouble: Why the controller's own worker does not start; "" if it is fine.
-        barrier: Delays messages to workers until a commit is replicated; None delays nothing.
+        space: Refuses new jobs while the disk is nearly full; None never refuses.
+        worker_trouble: Why the controller's own worker does not start; "" if it starts.
+        barrier: Delays messages to workers until a commit is replicated; None never delays.
     """
 
     config: ControllerConfig
@@ -103,18 +103,18 @@ class Controller:
         return version("marin-iris")
 
     def pinned(self, token: str) -> str:
-        """Return a token in the form for its holder: with this controller's CA if it serves with TLS."""
+        """Return a token in the form for its holder, with the digest of this controller's CA if it serves with TLS."""
         return PinnedToken(token, self.config.ca_sha256).text
 
     def end_waits(self) -> None:
-        """Answer every wait and watch of a client, including new ones."""
+        """End every wait and watch of clients, including new ones."""
         self.waiters.close()
         self.clients.close()
         self.endpoints.close()
         self.changes.close()
 
     def pending_reason(self, job_id: JobId) -> str:
-        """Return why the first pending task of a job is not placed, or why another waits on its worker; "" for
+        """Return why the first pending task of a job is not placed, or why a placed task waits on its worker; "" for
         neither.
         """
         reason = self.engine.reasons.get(job_id, "")
@@ -132,17 +132,17 @@ class Controller:
     async def begin_submit(
         self, spec: JobSpec, idempotency_key: str, existing: ExistingJobPolicy, caller: Caller
     ) -> "asyncio.Future[Answer]":
-        """Validate a job and have it decided in the next batch. The future's result is a `Submitted`, after the commit.
+        """Validate a job and submit it in the next batch. The future's result is a `Submitted`, after the commit.
 
         Raise, immediately or in the future:
             BudgetExceeded: The controller's disk is nearly full, or the user has too many pending jobs.
-            InvalidRequest: It can never run as asked. NotFound, Conflict: Its parent is unknown or has ended, or the
-                key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
+            InvalidRequest: The job can never run as requested. NotFound, Conflict: The parent is unknown or has ended,
+                or the key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
 
         Args:
             spec: The requested job.
             idempotency_key: A repeated submission with this key returns the first one's job; empty for none.
-            existing: What to do if a live job has that name.
+            existing: What to do if a live job has the same name.
             caller: Who asked for it.
         """
         if self.space is not None:
@@ -155,7 +155,7 @@ class Controller:
         return self.engine.begin(lambda transaction: self.admit(transaction, spec, idempotency_key, existing, caller))
 
     async def confirm(self) -> None:
-        """Return once all commits are as durable as the cluster promises for its answers."""
+        """Wait until all commits are as durable as the cluster's configured durability."""
         if self.replicator is not None and self.config.durability is Durability.REMOTE:
             await self.replicator.wait()
 
@@ -169,7 +169,7 @@ class Controller:
         Args:
             job_id: The job.
             reason: The jobs' error text.
-            keep_children: Leave the descendants alone.
+            keep_children: Do not end the descendants.
             caller: Who asked for it.
         """
         return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
@@ -180,20 +180,20 @@ class Controller:
         Args:
             job_id: The job.
             reason: The jobs' error text.
-            keep_children: Leave the descendants alone.
+            keep_children: Do not end the descendants.
             caller: Who asked for it.
         """
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
 
     async def cordon(self, worker_id: WorkerId, reason: str, drain: bool, caller: Caller = NOBODY) -> list[AttemptId]:
-        """Assign no new attempts to a worker. With `drain`, also move its attempts away, and return them.
+        """Assign no new attempts to a worker. With `drain`, also move its attempts to other workers, and return them.
 
         Raise NotFound, and InvalidRequest without a reason.
 
         Args:
             worker_id: The worker.
             reason: The reason, shown with the worker.
-            drain: Move its live attempts elsewhere.
+            drain: Also move its live attempts to other workers.
             caller: Who asked for it, shown with the reason.
         """
 
@@ -205,7 +205,7 @@ class Controller:
         return await self.engine.decide(decide)
 
     async def uncordon(self, worker_id: WorkerId, caller: Caller = NOBODY) -> str:
-        """Allow assignments to a worker again. Return why it was not used; empty if it was. Raise NotFound."""
+        """Allow assignments to a worker again. Return why it was cordoned; empty if it was not. Raise NotFound."""
 
         def decide(transaction: Transaction) -> str:
             worker = transaction.view.workers.get(worker_id)
@@ -215,7 +215,7 @@ class Controller:
         return await self.engine.decide(decide)
 
     async def remove_worker(self, worker_id: WorkerId, reason: str, caller: Caller = NOBODY) -> list[AttemptId]:
-        """Treat a worker's host as gone and remove it. Return the attempts that were waited for.
+        """Treat a worker's host as gone and remove the worker. Return the attempts that waited for it.
 
         Raise NotFound, InvalidRequest without a reason, and Conflict while the worker is connected.
         """

@@ -1,4 +1,4 @@
-"""Python processes for work that could block a controller."""
+"""Helper processes for work that could block the controller."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
 """Authentication and authorization: one rule per RPC, tokens, and the interceptor that applies them.
 
-Services only filter which entries of a list the caller may see.
+Services only filter the entries of a list that the caller may see.
 """

@@ -1,8 +1,8 @@
-"""Permissions: one rule for each RPC, and the single function that applies it.
+"""Permissions: one rule for each RPC, and the function that applies the rules.
 
 The interceptor applies the rule of an RPC twice: by the kind of caller before the message is decoded, and to the
-message's entities (`Rule.about`) before the servicer sees it. A servicer adds a check only if a message is part of a
-stream, or if the visible content depends on the caller (`may_read`). An RPC without a rule is refused.
+message's entities (`Rule.about`) before the servicer sees it. A servicer adds a check only for messages of a stream, or
+if the visible content depends on the caller (`may_read`). An RPC without a rule is refused.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ ADMIN_WORDS: Final = "an admin (the owner of the controller's state directory)"
 
 
 class Scope(Enum):
-    """The entities on which one kind of caller may use an RPC. The value is a readable text."""
+    """The entities on which one kind of caller may use an RPC, as a readable text."""
 
     NOTHING = "-"
     ANY = "all"
@@ -39,7 +39,7 @@ class Rule:
     """The callers that one RPC allows.
 
     Args:
-        action: What the RPC does, in words, e.g. "stop jobs".
+        action: A readable name of the RPC, e.g. "stop jobs".
         about: The ids in a request that the scopes apply to: "/user", "/user/job...", an attempt or a worker. None: the
             RPC is not about a user's entity, or its messages arrive in a stream and the servicer calls `authorize`.
     """
@@ -82,9 +82,7 @@ def _listed(principal: Principal, request: Request) -> Iterable[str]:
 
 
 def _endpoints(principal: Principal, request: Request) -> Iterable[str]:
-    """Return the namespaces of the names. A leaf is in the given job, or else in the caller's own (none without
-    one).
-    """
+    """Return the namespaces of the names. A leaf's namespace is the given job, or else the caller's job, if any."""
     if request.name.startswith("/"):
         return (request.name,)
     namespace = request.namespace or principal.job_id
@@ -154,7 +152,7 @@ RULES: Final[dict[str, Rule]] = {
     "DashboardService/ControllerFigures": Rule("see the queue and the controller's figures", user=Scope.ANY),
     "WorkerService/Session": Rule("open sessions", admin=Scope.NOTHING, worker=Scope.ITSELF),
 }
-"""By service and method, without the package's name."""
+"""The rules by service and method, without the package's name."""
 
 AUDITED: Final[dict[str, About]] = {
     "ClusterService/Shutdown": _nothing,
@@ -180,7 +178,7 @@ def rule_of(method: str) -> Rule:
 
 
 def check_caller(principal: Principal, rule: Rule) -> None:
-    """Raise Denied unless this kind of caller may call an RPC at all."""
+    """Raise Denied if this kind of caller may never call an RPC."""
     if rule.scope(principal.kind) is Scope.NOTHING:
         raise Denied(f"{principal} may not {rule.action}: {_who(rule)}")
 
@@ -199,7 +197,7 @@ def authorize_all(principal: Principal, rule: Rule, request: Request) -> None:
 
 
 def authorize(principal: Principal, rule: Rule, entity: str) -> None:
-    """Raise Denied, saying who may, unless the caller may use an RPC on an entity ("/user", a job, an attempt, ...).
+    """Raise Denied unless the caller may use an RPC on an entity ("/user", a job, an attempt, ...).
 
     Args:
         principal: The authenticated caller.
@@ -207,7 +205,7 @@ def authorize(principal: Principal, rule: Rule, entity: str) -> None:
         entity: A user ("/user"), job, task, attempt or endpoint name.
 
     Raises:
-        Denied: The caller may not. InvalidRequest: The id names no user.
+        Denied: The caller may not; the message says who may. InvalidRequest: The id names no user.
     """
     check_caller(principal, rule)
     scope = rule.scope(principal.kind)
@@ -230,13 +228,13 @@ def authorize(principal: Principal, rule: Rule, entity: str) -> None:
 
 
 def may_read(principal: Principal, entity: str) -> bool:
-    """Return whether a job's command, output and errors may be shown, rather than only its existence."""
+    """Return whether the caller may see a job's command, output and errors, not only its existence."""
     return _within(principal, RULES["JobService/GetJob"].scope(principal.kind), entity)
 
 
 def as_attempt(principal: Principal, attempt_id: str) -> Principal:
-    """Return a job as the attempt named in a call with the job's own token (empty for none). Raise Denied if it is not
-    the job's.
+    """Return the caller of a call with a job's token: the attempt that the call names, or the job if it names none.
+    Raise Denied if the attempt belongs to another job.
     """
     if not attempt_id:
         return principal
@@ -246,11 +244,11 @@ def as_attempt(principal: Principal, attempt_id: str) -> Principal:
 
 
 def check_live(principal: Principal, view: ClusterView) -> None:
-    """Check that the token's job or attempt has not ended, because its process may still run.
+    """Check that the token's job or attempt has not ended. A process may outlive its attempt.
 
     Raises:
-        Denied: It has ended.
-        Unavailable: The attempt was given up, and may become current again when its worker is heard.
+        Denied: The job or attempt has ended.
+        Unavailable: The attempt counts as lost, and may become current again when its worker reconnects.
     """
     if principal.kind is not PrincipalKind.JOB:
         return
@@ -295,7 +293,7 @@ def _within(principal: Principal, scope: Scope, entity: str) -> bool:
 
 
 def _speaks_for(principal: Principal, attempt_id: str) -> bool:
-    """Return whether a job's own token, which names no attempt, belongs to the attempt's job."""
+    """Return whether a job's token, which names no attempt, belongs to the attempt's job."""
     if principal.kind is not PrincipalKind.JOB or principal.attempt_id:
         return False
     return attempt_id.rpartition(":")[0].rpartition("/")[0] == principal.name

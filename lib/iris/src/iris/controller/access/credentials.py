@@ -1,7 +1,7 @@
-"""Join tokens of new workers, and the workers' credentials: creation, verification, use and revocation.
+"""Creates, verifies and revokes join tokens for new workers, and the workers' credentials.
 
-Secrets are random, so only their SHA-256 is stored and compared. A decision is committed before it is answered, with
-its author and time.
+Secrets are random, so only their SHA-256 is stored and compared. Each change is committed, with its author and time,
+before the answer.
 """
 
 import hashlib
@@ -34,11 +34,11 @@ class AccessStore(UserTokenStore, Protocol):
 
 
 class Credentials:
-    """All join tokens and credentials of a cluster. Used in the engine's loop, where the store is written.
+    """All join tokens and credentials of a cluster. Use it only in the engine's loop, which writes the store.
 
     Args:
         store: The store.
-        clock_ms: Unix ms. The only clock for expiry.
+        clock_ms: Returns Unix ms; the only clock for expiry.
         ca_sha256: The digest of the controller's CA, for the text of tokens; empty without TLS.
     """
 
@@ -52,7 +52,7 @@ class Credentials:
         self._of_worker: dict[WorkerId, WorkerCredential] = {}
 
     def restore(self) -> None:
-        """Load what the previous controller committed."""
+        """Load the tokens and credentials from the store."""
         self.users.restore()
         tokens, credentials = self._store.load_access()
         self._tokens = {token.token_id: token for token in tokens}
@@ -64,7 +64,7 @@ class Credentials:
     def verify(self, token: str) -> Principal:
         """Return the owner of a token that is stored as a digest ("c:<worker>:<secret>", "n:<id>:<secret>", a user's).
 
-        Raise Unauthenticated for any token that is not valid now.
+        Raise Unauthenticated for an invalid token.
         """
         kind, _, rest = token.partition(":")
         if kind == PrincipalKind.USER.value:
@@ -93,9 +93,9 @@ class Credentials:
 
         Args:
             lifetime_ms: Lifetime in milliseconds.
-            max_uses: Number of workers that may join with it.
-            note: Its purpose.
-            maker: Its creator.
+            max_uses: Number of workers that may join with the token.
+            note: The token's purpose.
+            maker: The token's creator.
 
         Raises:
             InvalidRequest: A number or the note is out of range.
@@ -139,7 +139,7 @@ class Credentials:
     # ---- workers ----
 
     def join(self, token_id: str, worker_id: WorkerId, secret_sha256: str) -> None:
-        """Give a worker its credential for one use of a join token. Idempotent.
+        """Accept a worker's credential for one use of a join token. Idempotent.
 
         Args:
             token_id: An authenticated join token.
@@ -174,11 +174,11 @@ class Credentials:
         logger.info("worker %s joined with the join token %s (use %d of %d)", worker_id, token_id, *_use(spent))
 
     def has_joined(self, worker_id: WorkerId) -> bool:
-        """Return whether a worker of that name has a valid credential."""
+        """Return whether a worker with this name has a valid credential."""
         return self.is_known(worker_id) and not self._of_worker[worker_id].revoked_at_ms
 
     def check_key(self, worker_id: WorkerId, public_key: bytes) -> bool:
-        """Return whether a worker must prove this key: one that joined must, with the key of its first session.
+        """Return whether a worker must prove its key: a joined worker must prove the key of its first session.
 
         Args:
             worker_id: The worker that opens a session.
@@ -199,7 +199,7 @@ class Credentials:
         return bool(public_key)
 
     def bind_key(self, worker_id: WorkerId, public_key: bytes) -> None:
-        """Bind a worker's credential to this key, which it has proved."""
+        """Bind a worker's credential to its proved key."""
         known = self._of_worker[worker_id]
         if known.public_key != public_key.hex():
             bound = replace(known, public_key=public_key.hex())
@@ -208,13 +208,13 @@ class Credentials:
             logger.info("the credential of worker %s is bound to its key", worker_id)
 
     def is_known(self, worker_id: WorkerId) -> bool:
-        """Return whether a worker of that name has joined, even if its credential was revoked since."""
+        """Return whether a worker with this name has joined, even if its credential was revoked later."""
         return worker_id in self._of_worker
 
     def revoke_worker(self, worker_id: WorkerId, by: str) -> None:
         """Revoke a worker's credential and free its name. Idempotent.
 
-        Raise NotFound if no worker of that name has joined.
+        Raise NotFound if no worker with this name has joined.
         """
         known = self._of_worker.get(worker_id)
         if known is None:

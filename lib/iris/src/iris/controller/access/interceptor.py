@@ -1,7 +1,7 @@
 """The single server interceptor: authentication, authorization, and error mapping.
 
-A caller is identified by the metadata of its call and checked before its message is read. A refused call goes to a
-handler that reads nothing, so at most what the connection's flow control admits has arrived.
+The metadata of a call identifies the caller, who is checked before the message is read. The handler of a refused call
+reads nothing, so only the connection's flow-control window has arrived.
 """
 
 import logging
@@ -39,7 +39,7 @@ _MAX_KNOWN_TOKENS: Final = 4096
 _DIGITS: Final = 9
 _BETWEEN_COMPLAINTS_S: Final = 60.0
 _LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/", "/iris.v1.DashboardService/")
-"""Streams that are open as long as their callers live, and therefore do not count as activity."""
+"""Streams that stay open as long as their callers live, and so do not count as activity."""
 
 _OF_PAGES: Final = "/iris.v1.DashboardService/ControllerFigures"
 """Requests of monitors, which do not count as activity."""
@@ -81,17 +81,16 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
     """Authenticate every call by its bearer token, apply the rule of its method, and map errors.
 
     Args:
-        secret: The cluster's secret, from which all its tokens are made.
+        secret: The cluster's secret, which signs all its tokens.
         on_client_call: Called with True when a call of a user or job begins, and with False when it ends.
-        check_live: Raises Denied for the token of a job or attempt that has ended (`authority.check_live`). Called for
-            each call and for each message that a stream answers.
+        check_live: Raises Denied for the token of an ended job or attempt (`authority.check_live`). Called for each
+            call and each message of a stream.
         max_known_tokens: Number of authenticated tokens to cache.
         protocol_version: This controller's protocol version.
         figures: Counts the calls; None for a new counter.
         audit: Called with an action and its caller when a call of `authority.AUDITED` has succeeded.
-        verify_kept: Verifies tokens that are not signatures (`auth.is_kept`) at every call, because they may have been
-            revoked.
-        users: Checks users' tokens, whose calls end when they are revoked; None for no such tokens.
+        verify_kept: Verifies tokens without a signature (`auth.is_kept`) at every call, because they can be revoked.
+        users: Checks users' tokens, and ends the calls of revoked ones; None without such tokens.
     """
 
     def __init__(
@@ -148,9 +147,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
     def admit_stream(
         self, method: str, metadata: Metadata, behaviour: Behaviour, parse: Decoder
     ) -> tuple[Decoder, Callable[..., Awaitable[None]]]:
-        """Return the decoder and behaviour of a stream that did not arrive by gRPC. Both are used in the calling task.
-
-        Raise MarinError if the caller is not authorized.
+        """Return the decoder and behaviour of a stream outside gRPC, for use in the calling task. Raise MarinError if
+        the caller is not authorized.
 
         Args:
             method: The gRPC name of the method ("/iris.v1.ClientService/Session").
@@ -228,7 +226,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
     @contextmanager
     def _counted(self, method: str, is_watched: bool) -> Iterator[None]:
-        """Context manager: count a call, and notify `on_client_call` if it is a client's."""
+        """Context manager: count a call, and notify `on_client_call` of a client's call."""
         if is_watched:
             self._on_client_call(True)
         began, failed = self._clock(), True
@@ -242,7 +240,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
     @contextmanager
     def _revocable(self, principal: Principal) -> Iterator[None]:
-        """Context manager: raise Unauthenticated inside if the caller's token is, or already was, revoked."""
+        """Context manager: raise Unauthenticated inside once the caller's token is revoked."""
         if self._users is None or principal.kind is not PrincipalKind.USER:
             yield
             return
@@ -299,7 +297,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unuse
 
 
 def _checked(request: Any, rule: Rule, decode: Decoder | None) -> Any:
-    """Return the decoded request if its caller is authorized. Messages of a stream are checked by the servicer."""
+    """Return the decoded request if its caller is authorized. The servicer checks the messages of a stream."""
     if decode is None:
         return request
     decoded = decode(request)
@@ -308,7 +306,7 @@ def _checked(request: Any, rule: Rule, decode: Decoder | None) -> Any:
 
 
 class _Complaints:
-    """Log lines that any caller can provoke, limited to one a minute."""
+    """Logs lines that any caller can provoke, at most one a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

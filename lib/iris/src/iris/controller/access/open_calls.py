@@ -1,4 +1,4 @@
-"""Open calls by the token of their caller, so that they end with it."""
+"""Tracks open calls by token, so that revoking a token ends its calls."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ class _Call:
 
 
 class OpenCalls:
-    """The open calls of users. Used in one event loop."""
+    """The open calls of users. Use it in one event loop."""
 
     def __init__(self) -> None:
         self._calls: dict[str, set[_Call]] = {}
@@ -25,7 +25,7 @@ class OpenCalls:
 
     @contextmanager
     def under(self, token_id: str) -> Iterator[None]:
-        """Serve a call in this task. If `end` cuts it off, its error is raised here.
+        """Serve a call in this task. If `end` interrupts the call, raise the error of `end`.
 
         Args:
             token_id: The caller's token.

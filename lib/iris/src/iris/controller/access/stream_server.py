@@ -1,4 +1,4 @@
-"""Serve streams on a Unix socket to processes of the same user, with the servicers and rules of the gRPC server."""
+"""Serves streams on a Unix socket to processes of the same user, with the servicers and rules of the gRPC server."""
 
 import asyncio
 import contextlib
@@ -35,14 +35,13 @@ _PEER: Final = struct.Struct("3i")
 Messages = AsyncIterator[Any]
 Serve = Callable[[Messages, "StreamContext"], Awaitable[None]]
 Admit = Callable[[Opening], tuple[Callable[[bytes], Any], Serve]]
-"""Returns how a stream is decoded and served; called in its task. Raises MarinError to refuse it."""
+"""Returns the decoder and behaviour of a stream, in the stream's task. Raises MarinError to refuse the stream."""
 
 
 def admit_stream(
     interceptor: ServerInterceptor, methods: Mapping[str, tuple[Behaviour, Decoder]], opening: Opening
 ) -> tuple[Decoder, Serve]:
-    """Return the decoder and behaviour of a stream, authorized like a gRPC call of that method. Raise MarinError if
-    refused.
+    """Return the decoder and behaviour of a stream after authorizing it like a gRPC call. Raise MarinError if refused.
 
     Args:
         interceptor: Applies the rule of the method.
@@ -88,7 +87,7 @@ class StreamServer:
         return len(self._open)
 
     async def start(self) -> None:
-        """Listen. If such a socket cannot be created, nothing is served and callers use gRPC."""
+        """Listen. If the socket cannot be created, callers use gRPC."""
         if len(os.fsencode(self._path)) > MAX_SOCKET_PATH:
             return
         try:
@@ -99,7 +98,7 @@ class StreamServer:
             logger.warning("no socket %s (%s): local callers use TCP", self._path, error)
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more streams, and end the remaining ones after the given seconds."""
+        """Accept no more streams, and end the remaining streams after the given seconds."""
         if self._server is None:
             return
         self._server.close()
@@ -155,7 +154,7 @@ def _end(writer: asyncio.StreamWriter, code: grpc.StatusCode, details: str) -> N
 
 
 class _Aborted(Exception):
-    """The stream's status was already sent."""
+    """The stream has ended; its status was sent."""
 
 
 class StreamContext:

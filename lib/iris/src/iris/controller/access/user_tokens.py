@@ -1,7 +1,7 @@
-"""The tokens of users: creation, verification, listing and revocation.
+"""Creates, verifies, lists and revokes the tokens of users.
 
-Secrets are random, so only their SHA-256 is stored and compared. A decision is committed before it is answered, with
-its author and time.
+Secrets are random, so only their SHA-256 is stored and compared. Each change is committed, with its author and time,
+before the answer.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from rigging.errors import NotFound
 logger = logging.getLogger(__name__)
 
 _SIGNED: Final = "signed-"
-"""With a user name: that user's tokens of earlier releases, signed with the cluster's secret."""
+"""Prefix of the id for all of a user's tokens from earlier releases, which the cluster's secret signed."""
 
 
 class UserTokenStore(Protocol):
@@ -30,11 +30,11 @@ class UserTokenStore(Protocol):
 
 
 class UserTokens:
-    """All tokens of a cluster's users. Used in the engine's loop, where the store is written.
+    """All tokens of a cluster's users. Use it only in the engine's loop, which writes the store.
 
     Args:
         store: The store.
-        clock_ms: Unix ms.
+        clock_ms: Returns Unix ms.
     """
 
     def __init__(self, store: UserTokenStore, clock_ms: Callable[[], int]) -> None:
@@ -48,11 +48,11 @@ class UserTokens:
         self._listeners.append(listener)
 
     def restore(self) -> None:
-        """Load what the previous controller committed."""
+        """Load the tokens from the store."""
         self._tokens = {token.token_id: token for token in self._store.load_user_tokens()}
 
     def verify(self, text: str) -> Principal:
-        """Return the user of a token. Raise Unauthenticated for any token that is not valid now."""
+        """Return the user of a token. Raise Unauthenticated for an invalid token."""
         name, token_id, secret = parts_of_user_token(text)
         found = self._tokens.get(token_id)
         digest = _digest(secret)
@@ -77,8 +77,8 @@ class UserTokens:
 
         Args:
             user: The token's user; a valid name.
-            note: Its purpose.
-            maker: Its creator.
+            note: The token's purpose.
+            maker: The token's creator.
 
         Raises:
             InvalidRequest: The note is out of range.

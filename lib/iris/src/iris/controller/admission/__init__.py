@@ -1,4 +1,4 @@
 """Validation of a submitted job before anything changes: spec, bundle, callable.
 
-It only refuses. Nothing here changes state.
+Nothing here changes state.
 """

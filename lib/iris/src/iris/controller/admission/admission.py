@@ -1,4 +1,4 @@
-"""Validate submitted jobs, once for jobs that differ only in their names."""
+"""Validates submitted jobs, once for jobs that differ only in their names."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,11 +14,11 @@ _LEAST_FENCE_BEATS: Final = 4
 
 
 class Admission:
-    """Validates jobs. A job like the last accepted one is accepted without a check, because nothing else is checked.
+    """Validates jobs. Skips the checks for a job that equals the last accepted one except for its name.
 
     Args:
-        heartbeat_interval_s: Of the workers. A fence must leave room for some lost heartbeats.
-        scale_groups: Hosts that may be started.
+        heartbeat_interval_s: The workers' heartbeat interval. A fence must be longer than several intervals.
+        scale_groups: Hosts that the cluster may start.
         limits: The policy on tasks' limits.
     """
 

@@ -1,4 +1,4 @@
-"""Whether limits of a job's tasks are enforced: its submitter's choice and the cluster's. Pure."""
+"""Decides whether limits of a job's tasks are enforced, from the submitter's choice and the cluster's policy. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,9 +17,9 @@ class LimitsPolicy:
 
     Args:
         mode: One of LIMIT_MODES, for jobs without a choice.
-        force: Whether jobs must not choose the other mode.
-        unstated: One of UNSTATED: what happens to tasks that exceed the default memory if their submitter stated none;
-            "" for nothing. Tasks on TPUs have whole hosts.
+        force: Whether jobs must use `mode`.
+        unstated: One of UNSTATED: the consequence if a task without a memory request exceeds the default memory; "" for
+            none. Does not apply to tasks on TPUs, which have whole hosts.
     """
 
     mode: str = ENFORCED
@@ -29,10 +29,10 @@ class LimitsPolicy:
     def applied(self, spec: JobSpec) -> JobSpec:
         """Return the job with the enforced limits of its tasks.
 
-        An explicit CPU quota is always kept, because it ends nothing.
+        An explicit CPU quota always applies, because it ends no attempt.
 
         Raises:
-            InvalidRequest: It chose a mode that the cluster does not allow.
+            InvalidRequest: The job chose a mode that the cluster does not allow.
         """
         if spec.limits_mode and spec.limits_mode not in LIMIT_MODES:
             allowed = " or ".join(map(repr, LIMIT_MODES))
@@ -56,7 +56,7 @@ class LimitsPolicy:
 
 
 AS_SAID: Final = LimitsPolicy()
-"""The policy of a cluster whose file does not mention limits."""
+"""The default policy."""
 
 _REFUSALS: Final = {
     SOFT: "it asks for soft limits (--soft-limits), but this cluster ends tasks that exceed what they asked for",

@@ -1,4 +1,4 @@
-"""Check a job's bundle and callable before it is accepted: present, complete and safe to unpack."""
+"""Checks that a submitted job's bundle and callable are present, complete and safe to unpack."""
 
 import asyncio
 
@@ -21,14 +21,14 @@ class UploadChecks:
         self._complete: dict[str, int] = {}
 
     def is_known(self, spec: JobSpec) -> bool:
-        """Return whether all of the job's uploads were checked before and still exist."""
+        """Return whether all of the job's uploads were checked earlier and still exist."""
         payload = _payload(spec)
         return (not payload or self._blobs.is_verified(payload)) and (
             not spec.bundle_digest or self._is_complete(spec.bundle_digest)
         )
 
     async def check(self, spec: JobSpec) -> None:
-        """Raise InvalidRequest, naming the job and what is wrong with its bundle or callable."""
+        """Raise InvalidRequest, naming the job and the problem with its bundle or callable."""
         async with self._lock:
             if not self.is_known(spec):
                 await asyncio.to_thread(self._check, spec)

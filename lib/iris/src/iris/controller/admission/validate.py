@@ -1,4 +1,4 @@
-"""The rules for a submitted job, checked before anything changes. Refusals name field, value and what is allowed."""
+"""Validates a submitted job before any change. Refusals name the field, its value and the allowed values."""
 
 import re
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ MAX_REPLICAS: Final = 100_000
 MAX_TEXT_LENGTH: Final = 1024 * 1024
 MAX_PLAIN_TEXT_LENGTH: Final = 4096
 MAX_PORTS: Final = 100
-"""Maximum per task. A worker finds them one by one: 100,000 blocked it for minutes once per attempt."""
+"""Maximum per task. A worker finds ports one by one: 100,000 ports block it for minutes per attempt."""
 MAX_CONSTRAINTS: Final = 100
 MAX_CONSTRAINT_VALUES: Final = 1_000
-"""Maximum over all constraints of a job: each round compares all of them with every worker."""
+"""Maximum over all constraints of a job, because each round compares all values with every worker."""
 
 _COUNTS: Final = tuple(
     item.name for item in fields(JobSpec) if item.type is int and item.name not in ("replicas", "fence_after_ms")
 )
-"""Numbers of a job; the two omitted ones have other bounds."""
+"""Numeric fields of a job that must be 0 or more."""
 _TEXTS: Final = tuple(item.name for item in fields(JobSpec) if item.type is str)
 
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -41,7 +41,7 @@ _REQUIREMENT: Final = re.compile(
 
 
 def validate_spec(spec: JobSpec) -> None:
-    """Validate a job on its own, without the cluster's state. Raise InvalidRequest."""
+    """Validate a job without the cluster's state. Raise InvalidRequest."""
     job = f"job {spec.job_id}"
     if not 1 <= spec.replicas <= MAX_REPLICAS:
         raise InvalidRequest(f"{job}: replicas is {spec.replicas}; allowed are 1 to {MAX_REPLICAS}")
@@ -116,7 +116,7 @@ def validate_fence(spec: JobSpec, least_ms: int) -> None:
 
     Args:
         spec: The job.
-        least_ms: The minimum. With a shorter fence, a short network failure would end attempts.
+        least_ms: The minimum: with a shorter fence, a short network failure would end attempts.
     """
     if spec.exclusive and spec.fence_after_ms < least_ms:
         raise InvalidRequest(
@@ -167,7 +167,7 @@ def validate_place(spec: JobSpec, workers: Sequence[WorkerCapacity], scale_group
     Args:
         spec: The job.
         workers: Id, capacity and attributes of every known worker.
-        scale_groups: Hosts that may be started additionally.
+        scale_groups: Hosts that the cluster may also start.
     """
     reason = impossible_reason(spec, workers, scale_groups)
     if reason is not None:

@@ -1,4 +1,4 @@
-"""Sessions, waits and watches of clients, notified of ends and changes after the commit.
+"""Sessions, waits and watches of clients: notifies them after commits.
 
 Sessions of workers are in `workers`.
 """

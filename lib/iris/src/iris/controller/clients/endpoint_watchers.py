@@ -15,7 +15,7 @@ from rigging.errors import InvalidRequest, NotFound, Unavailable
 class EndpointQuery:
     """Selects endpoints: those under a name as seen from a namespace, or those below a prefix.
 
-    `task_id` is the only task that registers the name; None if there may be others.
+    `task_id` is the only task that registers the name; None if others may register it.
     """
 
     names: tuple[str, ...] = ()
@@ -24,7 +24,8 @@ class EndpointQuery:
 
     @classmethod
     def named(cls, namespace: JobId, name: str, task_id: TaskId | None = None) -> "EndpointQuery":
-        """Raise InvalidRequest for an invalid name or task, or for a leaf without a job to start from.
+        """Return the query for a name. Raise InvalidRequest for an invalid name or task, or for a leaf without a job to
+        start from.
 
         Args:
             namespace: The job to start from for a leaf; empty for none.
@@ -39,7 +40,7 @@ class EndpointQuery:
 
     @classmethod
     def below(cls, prefix: str) -> "EndpointQuery":
-        """Raise InvalidRequest for a prefix outside of any job."""
+        """Return the query for a prefix. Raise InvalidRequest for a prefix outside of any job."""
         validate_full_name(prefix if not prefix.endswith("/") else f"{prefix}x")
         return cls(prefix=prefix)
 
@@ -57,7 +58,7 @@ class EndpointQuery:
         return name in self.names or bool(self.prefix and name.startswith(self.prefix))
 
     def find(self, view: ClusterView) -> list[RegisteredEndpoint]:
-        """Return the current endpoints under the first of the names that has any."""
+        """Return the current endpoints of the first name that has any."""
         if self.prefix:
             return view.endpoints.below(self.prefix)
         for name in self.names:
@@ -71,8 +72,8 @@ class EndpointsUpdate:
     """Changes since the previous update. The first one contains everything.
 
     Args:
-        ended: Whether the job of the query's namespace, or its task, has ended or never existed; the reason says so in
-            words.
+        ended: Whether the job of the query's namespace, or its task, has ended or never existed; the reason is a
+            message about that.
     """
 
     added: tuple[RegisteredEndpoint, ...]
@@ -82,7 +83,7 @@ class EndpointsUpdate:
 
 
 class EndpointWatchers:
-    """Notify watchers of endpoints as soon as a change is committed."""
+    """Notifies watchers of endpoints as soon as a change is committed."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view

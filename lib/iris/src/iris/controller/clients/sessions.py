@@ -1,4 +1,4 @@
-"""The sessions of clients: what each must be told, and who watches which jobs."""
+"""The sessions of clients: their pending messages, and the jobs that they watch."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from iris.domain.states import JobState
 from rigging.errors import MarinError
 
 MAX_CALLS: Final = 2000
-"""Maximum number of concurrent calls of one session; beyond it, its messages are not read."""
+"""Maximum number of concurrent calls of one session; at the maximum, the session reads no messages."""
 MAX_TOLD: Final = 500
 """Maximum number of ends in one message."""
 TELL_WITHIN_S: Final = 0.05
@@ -21,7 +21,7 @@ TELL_WITHIN_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job is stored. `adopted` means that it already existed."""
+    """A job is stored. `adopted` means that the job already existed."""
 
     job_id: JobId
     adopted: bool
@@ -29,7 +29,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class StoppedJobs:
-    """The jobs that the call ended. `already` means that the job had ended before."""
+    """The jobs that the call ended. `already` means that the job had already ended."""
 
     job_ids: tuple[JobId, ...]
     already: JobState | None
@@ -55,10 +55,10 @@ class News:
 
 
 class ConnectedClient:
-    """An open stream of a client. Its size is bounded by its running calls and watched jobs.
+    """An open stream of a client. Its running calls and watched jobs bound its size.
 
-    Ends that no wait needs are sent with the next answer, or after a moment: a separate message would cost both sides
-    more than anything else about them.
+    Ends of jobs that no wait needs are sent with the next answer, or after a moment, because separate messages are
+    expensive.
     """
 
     def __init__(self, tell_within_s: float = TELL_WITHIN_S, max_told: int = MAX_TOLD) -> None:
@@ -90,21 +90,21 @@ class ConnectedClient:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no call is running. Waits do not count: their jobs are live, which is known elsewhere."""
+        """Return whether no call is running. Waits do not count, because their jobs are live."""
         return not self._calls
 
     async def has_room(self) -> None:
-        """Return once another call may begin."""
+        """Wait until another call may begin."""
         await self._room.wait()
 
     def begin(self, calls: int) -> None:
-        """Record the start of that many calls."""
+        """Record the start of this many calls."""
         self._calls += calls
         if self._calls >= MAX_CALLS:
             self._room.clear()
 
     def answer(self, answers: Sequence[tuple[int, Answer]]) -> None:
-        """Answer these calls."""
+        """Queue the answers of these calls."""
         self._answers += answers
         self._calls -= len(answers)
         if self._calls < MAX_CALLS:
@@ -125,12 +125,12 @@ class ConnectedClient:
         self._wake.set()
 
     def close(self) -> None:
-        """End the session after sending what is known."""
+        """End the session after sending pending messages."""
         self._closed = True
         self._wake.set()
 
     async def take(self) -> News | None:
-        """Wait for news and return them; None if the session is over."""
+        """Wait for news and return them; None if the session has ended."""
         while True:
             await self._wake.wait()
             news = self._take()
@@ -156,10 +156,10 @@ class ConnectedClient:
 
 
 class ClientSessions:
-    """All sessions of clients. Each job's end goes to the sessions that watch it.
+    """All sessions of clients. Sends each job's end to the sessions that watch the job.
 
     Args:
-        on_use: Called when a client sends anything.
+        on_use: Called when a client sends a message.
         new_session: Creates a session.
     """
 
@@ -205,9 +205,8 @@ class ClientSessions:
         session.watched.clear()
 
     def watch(self, session: ConnectedClient, job_id: JobId) -> None:
-        """Report the job's end to the session; immediately if it has settled. The view must be committed.
-
-        Raise NotFound.
+        """Report the job's end to the session; immediately if the job has settled. The view must be committed. Raise
+        NotFound.
         """
         self._view.job(job_id)
         if self._view.is_settled(job_id):
@@ -221,7 +220,7 @@ class ClientSessions:
         self._watchers.setdefault(job_id, {})[session] = None
 
     def is_watched(self, job_id: JobId) -> bool:
-        """Return whether a client is waiting for and watches this job."""
+        """Return whether a client that watches this job is waiting."""
         return any(session.waiting for session in self._watchers.get(job_id, ()))
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
@@ -234,7 +233,7 @@ class ClientSessions:
                     session.ended(effect.job_id)
 
     def close(self) -> None:
-        """End all sessions, including new ones, after sending what is known."""
+        """End all sessions, including new ones, after sending pending messages."""
         self._closed = True
         for session in self._open:
             session.close()

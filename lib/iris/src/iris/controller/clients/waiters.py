@@ -10,7 +10,7 @@ from rigging.errors import Unavailable
 
 
 class JobWaiters:
-    """Wake waits when jobs have settled: they have ended and no worker has anything of them."""
+    """Wakes waits when jobs have settled: they have ended, and no worker has their attempts any more."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -24,7 +24,7 @@ class JobWaiters:
 
         Args:
             job_ids: The jobs.
-            any_of_them: Whether the first settled job ends the wait, rather than the last.
+            any_of_them: Whether the first settled job ends the wait.
             timeout_s: Seconds.
         """
         for job_id in job_ids:
@@ -50,7 +50,7 @@ class JobWaiters:
         return True
 
     def completes(self, job_id: JobId) -> bool:
-        """Return whether a wait only lacks the end of this job."""
+        """Return whether the end of this job would complete a wait."""
         return any(wait.lacks_only(job_id) for wait in self._waits.get(job_id, ()))
 
     def on_effects(self, effects: Sequence[Effect]) -> None:

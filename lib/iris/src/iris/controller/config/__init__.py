@@ -1,4 +1,4 @@
 """Settings of a controller, from the cluster file and the command line.
 
-Reading and validation of settings belong here. Nothing here starts anything.
+Only reading and validation of settings belong here.
 """

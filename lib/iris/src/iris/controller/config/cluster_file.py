@@ -1,4 +1,4 @@
-"""The controller's part of the cluster's config file. Every refusal names file, key, value and what is allowed.
+"""The controller's part of the cluster's config file. Every refusal names the file, key, value and allowed values.
 
 controller: {port: 7077, state_dir: ~/iris, log_limit: 1GB}        # and, for clients: address, token_file
 storage: {remote_state_dir: gs://bucket/iris, durability: remote, disk_reserve: 64MB}
@@ -53,7 +53,7 @@ _LEAST_LOG_LIMIT: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """The controller's part of a cluster's config file. Empty or 0 means not given.
+    """The controller's part of a cluster's config file. Empty or 0 means that the file has no value.
 
     Args:
         path: The file's path; None if there is no file.

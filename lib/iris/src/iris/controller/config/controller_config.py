@@ -19,7 +19,7 @@ from rigging.errors import InvalidRequest
 
 DAY_S: Final = 86_400.0
 LATE_BEATS: Final = 2
-"""Number of missed heartbeats after which a worker gets nothing new."""
+"""Number of missed heartbeats after which a worker gets no new attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +51,33 @@ class ControllerConfig:
         state_dir: The directory of the database, secret, blobs and logs, with mode 0700.
         port: 0 for any free port.
         idle_exit_s: Exit after this time without a live job or a client's call; 0 for never.
-        heartbeat_interval_s: Of both sides of a worker's session.
-        partition_patience_s: How long workers that fell silent together, at least half of three or more, are not
+        heartbeat_interval_s: The heartbeat interval of both sides of a worker's session.
+        partition_patience_s: How long workers that fell silent together (at least half of three or more) are not
             declared lost; 0 treats them like others.
-        worker_timeout_s: A worker that was not heard for this long is lost: its attempts are given up, except exclusive
-            ones and gangs on accelerators (docs/durability.md).
+        worker_timeout_s: A worker is lost after this long without a message. Its attempts are then retried, except
+            exclusive ones and gangs on accelerators (docs/durability.md).
         fence_margin_s: Time beyond an exclusive attempt's `fence_after` for its silent host to kill it.
         stop_grace_s: Time between SIGTERM and SIGKILL of a stopped attempt.
-        history_max_age_s: Jobs that ended this long ago are removed with their logs, and so are workers not seen since.
-        history_max_jobs: Number of ended jobs kept for each user, latest first. Others are removed once they ended
-            `history_min_age_s` ago.
+        history_max_age_s: Jobs that ended this long ago are removed with their logs, like workers not seen for as long.
+        history_max_jobs: Number of latest ended jobs to keep for each user. Older ones are removed after
+            `history_min_age_s`.
         history_max_events: Number of events kept, newest first; each takes about 80 bytes. They are also removed at
             `history_max_age_s`.
-        blob_grace_s: Time since its last use after which a blob that no job names is removed.
+        blob_grace_s: Time since its last use after which a blob without a job is removed.
         remote_state_dir: The remote state (docs/durability.md): any fsspec URL; empty for none.
         durability: Where a submit is stored before it is acknowledged. pace: The timing of writes to
             `remote_state_dir`.
-        scale_groups: The hosts that the cluster may have, started or not. A request that neither they nor any worker
-            could run is refused. Empty: only the existing workers are known.
-        limits: Whether tasks' limits are enforced if their submitters do not say.
-        user_budgets: Budgets to set at each start. Other users keep theirs. jobs_per_user: Limits for each user.
-        notices: Who receives notices of jobs' ends, and who may. cluster_name: The sender's name in notices.
+        scale_groups: The hosts that the cluster may start. A request that fits neither them nor any worker is refused.
+            Empty: only the existing workers count.
+        limits: The policy on tasks' limits.
+        user_budgets: Budgets to set at each start. Other users keep their budgets. jobs_per_user: Limits for each user.
+        notices: The receivers of notices of jobs' ends. cluster_name: The sender's name in notices.
         dashboard_port: Port of the pages on loopback, served while the controller runs; 0 starts them on demand.
         log_limit_bytes: The size limit of an attempt's log. Its beginning and its newest part are kept.
-        disk_reserve_bytes: Disk space reserved for the database, twice: in a file that is released last, and beside it.
-            On a small file system, at most a tenth each. 0 reserves and refuses nothing.
-        protocol_version: The protocol version. Another than the current one simulates another release.
-        tls: Certificates to serve with; None serves unencrypted.
+        disk_reserve_bytes: Disk space reserved for the database, twice: in a file that is released last, and as free
+            space. On a small file system, at most a tenth each. 0 reserves nothing.
+        protocol_version: The protocol version; tests set another to simulate another release.
+        tls: Certificates of the server; None serves unencrypted.
         log_wait_s: How long an attempt's end waits for the rest of its log.
     """
 
@@ -131,7 +131,7 @@ class ControllerConfig:
 
     @property
     def contact_rules(self) -> ContactRules:
-        """Return the rules for workers that are not heard."""
+        """Return the rules for silent workers."""
         late_s = min(LATE_BEATS * self.heartbeat_interval_s, self.worker_timeout_s)
         return ContactRules(
             late_after_ms=round(late_s * 1000),

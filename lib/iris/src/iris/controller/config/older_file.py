@@ -1,4 +1,4 @@
-"""Translate cluster files of iris's predecessor: the keys that apply here, and why the others do not."""
+"""Translates cluster files of iris's predecessor, and explains the keys that have no effect here."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -40,10 +40,10 @@ _CAPACITIES: Final[Mapping[str, bool]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A key without a meaning here.
+    """A key without an effect here.
 
     Args:
-        where: File, line and key. why: Why it is not needed, or what replaces it.
+        where: File, line and key. why: Why the key is not needed, or its replacement.
     """
 
     where: str
@@ -55,7 +55,7 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Translation:
-    """A translated cluster file, which `cluster_file` validates, and the keys left out."""
+    """A translated cluster file, which `cluster_file` validates, and the skipped keys."""
 
     document: Document
     left_out: list[LeftOut] = field(default_factory=list)
@@ -101,7 +101,7 @@ class _Translator:
         return Translation(self._file.with_content(made), self._left_out)
 
     def _as_given(self, given: object, items: list[dict[str, Any]]) -> object:
-        """Return items as a list, or by name if the file names them, which keeps their keys' lines."""
+        """Return items in the file's form, as a list or by name, so that their keys keep their lines."""
         names = [item.get("name") for item in items]
         by_name = isinstance(given, dict) and len(set(map(str, names))) == len(names)
         return {item["name"]: item for item in items} if by_name else items
@@ -181,7 +181,8 @@ class _Translator:
         places: list[tuple[Section, str]],
         convert: Callable[[object], object] = lambda value: value,
     ) -> None:
-        """Set a key to the value given in any of several places. Raise InvalidRequest if they contradict each other."""
+        """Set a key to the value from any of several places. Raise InvalidRequest if the places contradict each
+        other."""
         values = [(place.where(name), convert(place.content[name])) for place, name in places if place.has(name)]
         if made.get(key) is not None:
             values.insert(0, (section.where(key), made[key]))

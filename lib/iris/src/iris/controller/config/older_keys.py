@@ -1,4 +1,4 @@
-"""The keys that only the predecessor's cluster files have, and why some have no meaning here."""
+"""The keys of the predecessor's cluster files, and why some have no effect here."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -19,7 +19,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "kubernetes_provider": _MACHINES,
     }
 )
-"""Omitted sections, with reasons."""
+"""Skipped sections, with reasons."""
 
 CONTROLLER_REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {

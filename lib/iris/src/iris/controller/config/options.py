@@ -1,4 +1,4 @@
-"""Combine a cluster's config file and the command line into a controller's settings. The command line wins."""
+"""Combines a cluster's config file and the command line into a controller's settings. The command line wins."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Options given besides the config file; None if not given."""
+    """Command-line options; None if not given."""
 
     state_dir: Path | None = None
     port: int | None = None
@@ -24,7 +24,7 @@ class Given:
 
 
 def controller_config(path: Path | None, given: Given) -> ControllerConfig:
-    """Return the combined settings. Raise InvalidRequest, naming what is wrong or missing."""
+    """Return the combined settings. Raise InvalidRequest, naming the wrong or missing setting."""
     file = ClusterConfig() if path is None else read_cluster_config(path)
     state_dir = given.state_dir or (Path(file.state_dir) if file.state_dir else None)
     if state_dir is None:
@@ -59,9 +59,7 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
 
 
 def _contact(config: ControllerConfig, lost_after_s: int) -> ControllerConfig:
-    """Set the time after which silent workers are lost (0 for the default), with frequent enough heartbeats that a lost
-    one is harmless.
-    """
+    """Set the time until a silent worker is lost (0: the default), and heartbeats frequent enough to lose one."""
     if not lost_after_s:
         return config
     return replace(

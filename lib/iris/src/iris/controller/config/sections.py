@@ -1,6 +1,4 @@
-"""Sections of a YAML file and their keys, validated when read. Refusals name file, line, key, value and what is
-allowed.
-"""
+"""Sections of a YAML file, validated when read. Refusals name the file, line, key, value and allowed values."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -44,7 +42,7 @@ class Document:
         self._lines = lines or {}
 
     def where(self, key: str) -> str:
-        """Return file, line (of the nearest section that has one) and key, for messages."""
+        """Return the file, the key, and the line of the key or its nearest section, for messages."""
         place = key
         while place and place not in self._lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
@@ -52,12 +50,12 @@ class Document:
         return f"{self.path}{line}: {key}"
 
     def with_content(self, content: object) -> "Document":
-        """Return the same file with other content. Keys in both keep their lines."""
+        """Return the document with other content. Keys in both keep their lines."""
         return Document(self.path, content, self._lines)
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file. Raise InvalidRequest if it cannot be read, is not YAML, has duplicate keys or contains
+    """Read a YAML file. Raise InvalidRequest if the file cannot be read, is not YAML, has duplicate keys or contains
     itself.
     """
     import yaml
@@ -76,7 +74,7 @@ def read_document(path: Path) -> Document:
 
 
 def _check_for_circles(path: Path, node: Any, above: set[int], done: set[int]) -> None:
-    """Refuse an alias to a surrounding node. Each node is visited once, however many aliases it has."""
+    """Refuse an alias to a surrounding node. Visit each node once, however many aliases it has."""
     if node is None or node.id == "scalar" or id(node) in done:
         return
     if id(node) in above:
@@ -106,7 +104,7 @@ def _keys_of(node: Any, name: str, done: set[int]) -> Iterator[tuple[str, int]]:
 
 
 class Section:
-    """A mapping in the file with its location, so that every refusal can name it.
+    """A mapping in the file with its location, for refusals.
 
     Args:
         content: The section's content.
@@ -135,12 +133,12 @@ class Section:
 
     @property
     def content(self) -> Mapping[Any, Any]:
-        """Return its content as read."""
+        """Return the section's content as read."""
         return self._content
 
     @property
     def name(self) -> str:
-        """Return its path in the file; empty for the whole file."""
+        """Return the section's path in the file; empty for the whole file."""
         return self._name
 
     def wrong(self, key: str, value: object, allowed: str) -> InvalidRequest:
@@ -149,7 +147,7 @@ class Section:
         Args:
             key: The value's key.
             value: The wrong value.
-            allowed: What is allowed, to follow "must be".
+            allowed: The allowed values, to follow "must be".
         """
         return InvalidRequest(f"{self.where(key)} is {redact_string(repr(value))}; it must be {allowed}")
 

@@ -10,7 +10,7 @@ from iris.domain.ids import JobId, parse_task_id
 from rigging.errors import Unavailable
 
 MOST_NAMED: Final = 200
-"""Maximum number of jobs named in one message; for more it only says that there are more."""
+"""Maximum number of job ids in one message; with more, `many_jobs` is set instead."""
 
 
 @dataclass(slots=True)
@@ -18,8 +18,8 @@ class ClusterNews:
     """Changes since the last notification.
 
     Attributes:
-        job_ids: Jobs that have changed, or whose tasks have.
-        many_jobs: Whether more jobs have changed than are named.
+        job_ids: Jobs that have changed, or whose tasks have changed.
+        many_jobs: Whether more jobs have changed than `job_ids` contains.
         workers: Whether a worker has changed.
         endpoints: Whether an endpoint has changed.
         revoked: Ids of revoked user tokens.
@@ -57,7 +57,7 @@ class _Watch:
 
 
 class ChangeWatchers:
-    """Notify watchers of commits."""
+    """Notifies watchers of commits."""
 
     def __init__(self) -> None:
         self._watches: set[_Watch] = set()
@@ -68,7 +68,7 @@ class ChangeWatchers:
 
         Args:
             wait_s: How long to collect further changes after the first one.
-            hello: Yield an empty notification at once. No later change is missed.
+            hello: Yield an empty notification at once, from which on no change is missed.
 
         Raises:
             Unavailable: The controller exits.
@@ -92,7 +92,7 @@ class ChangeWatchers:
             self._watches.discard(watch)
 
     def on_changes(self, changes: Changes) -> None:
-        """Record committed changes. Free while nobody watches."""
+        """Record committed changes; no work without watchers."""
         for watch in self._watches:
             watch.news.add(changes)
             if watch.news:

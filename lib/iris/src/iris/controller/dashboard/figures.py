@@ -1,4 +1,4 @@
-"""The controller's own metrics: the number and duration of rounds, commits and calls."""
+"""The controller's metrics: the number and duration of rounds, commits and calls."""
 
 import math
 from collections import deque
@@ -9,7 +9,7 @@ _LATEST: Final = 1000
 
 
 class Times:
-    """How often an operation ran, and how long it took."""
+    """The number and the durations of an operation's runs."""
 
     __slots__ = ("count", "errors", "last_ms", "latest_ms", "seconds")
 
@@ -72,6 +72,6 @@ class Figures:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the smallest value that at least the given share of values do not exceed; 0 for no values."""
+    """Return the smallest value that at least the given share of the values does not exceed; 0 for no values."""
     ordered = sorted(values)
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

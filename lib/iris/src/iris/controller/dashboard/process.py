@@ -1,7 +1,8 @@
-"""The process that serves the pages. It starts when somebody first asks for a link, or with the controller.
+"""The process that serves the pages. It starts at the first request for a link, or with the controller.
 
-It is an ordinary client of the controller, so its memory and work are separate. They communicate through its stdin and
-stdout in lines of JSON: first settings, then requests for links. It ends with its stdin.
+The process is an ordinary client of the controller, with separate memory and work. The controller sends lines of JSON
+to its stdin, first settings, then requests for links, and reads the answers from its stdout. The process exits at the
+end of its stdin.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _START_S: Final = 120.0
 """Maximum start time: on a busy machine, imports alone take tens of seconds."""
 _ANSWER_S: Final = 10.0
 _SETTLED_S: Final = 60.0
-"""After this long, a failure no longer counts as a failed start."""
+"""Uptime after which an exit no longer counts as a failed start."""
 _END_S: Final = 4.0
 _COMMAND: Final = (sys.executable, "-m", "iris.dashboard")
 Result = TypeVar("Result")
@@ -57,12 +58,12 @@ class DashboardSettings:
 
     Attributes:
         state_dir: The controller's state directory.
-        secret: The cluster's secret, with which it acts for signed-in viewers.
-        port: Its port on loopback; 0 starts it on demand on any free port.
+        secret: The cluster's secret, to act for signed-in viewers.
+        port: The port on loopback; 0 starts the process on demand on any free port.
         cluster_name: Shown on the pages.
         ca_sha256: The controller's CA; "" for unencrypted connections.
-        command: The command that starts it.
-        answer_s: Timeout for a link, after which a hanging process is replaced.
+        command: The command that starts the process.
+        answer_s: Timeout for a link; then the process is replaced.
     """
 
     state_dir: Path
@@ -75,10 +76,10 @@ class DashboardSettings:
 
 
 class DashboardProcess:
-    """Start the process, request links from it, and end it.
+    """Starts the process, requests links from it, and ends it.
 
     Args:
-        settings: The settings passed to it.
+        settings: The settings for the process.
     """
 
     def __init__(self, settings: DashboardSettings) -> None:
@@ -91,9 +92,10 @@ class DashboardProcess:
         self._pauses = ExponentialBackoff(initial=0.2, maximum=60.0)
 
     async def begin(self, controller: Address) -> None:
-        """Record where the controller listens, and start the process if that is configured.
+        """Record the controller's address, and start the process if configured.
 
-        It starts if it has a fixed port, or if it ran beside the previous controller, so that open pages reconnect.
+        The process starts if it has a fixed port, or if it ran beside the previous controller, so that open pages
+        reconnect.
         """
         host = LOOPBACK if controller.host in ("0.0.0.0", "::", "") else controller.host
         self._controller = str(Address(host, controller.port))
@@ -114,13 +116,15 @@ class DashboardProcess:
         Args:
             user: The user to sign in.
             is_admin: Whether the user has admin permissions.
-            may_write: Whether the pages may change something.
-            port: The port if it is not listening yet (otherwise the note names the port); 0 for that of its settings.
-            token_id: The token that requested the link. The session ends with it. "" if it cannot be revoked.
+            may_write: Whether the pages may stop jobs and cordon workers.
+            port: The port, if the process is not listening yet; otherwise the note names its port. 0 for the configured
+                port.
+            token_id: The token that requested the link. Revoking the token ends the session. "" if it cannot be
+                revoked.
 
         Raises:
             InvalidRequest: A required package is not installed, or the port is invalid.
-            Unavailable: It does not start, or does not answer.
+            Unavailable: The process does not start, or does not answer.
         """
         if not 0 <= port <= 65535:
             raise InvalidRequest(f"port {port}: must be from 0 (any) to 65535")
@@ -150,7 +154,7 @@ class DashboardProcess:
         """End the process.
 
         Args:
-            for_good: Whether the next controller must not start it again.
+            for_good: Whether the next controller must not restart the process.
         """
         for task in list(self._tasks):
             task.cancel()
@@ -174,7 +178,7 @@ class DashboardProcess:
         return self._process is not None and self._process.returncode is None
 
     def _begun(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Return the task for this work. It ends with this object at the latest."""
+        """Return a task that runs this work and is cancelled when this object closes."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
 
@@ -206,7 +210,7 @@ class DashboardProcess:
                     return
 
     def _port(self) -> int:
-        """Return its port: from its settings, or else the previous one; 0 for any."""
+        """Return the port: configured, or else the previous one; 0 for any."""
         return self._settings.port or self._former_port()
 
     def _former_port(self) -> int:
@@ -217,7 +221,7 @@ class DashboardProcess:
         return int(text) if text.isascii() and text.isdigit() and int(text) < 65536 else 0
 
     async def _start(self, port: int) -> str:
-        """Start it, and return its first message."""
+        """Start the process, and return its first message."""
         lacking = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if lacking:
             raise InvalidRequest(
@@ -247,7 +251,7 @@ class DashboardProcess:
         return str(said["note"])
 
     async def _ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Return the answer to a request. After any failure the process is killed, and the next link starts another."""
+        """Return the answer to a request. After a failure, kill the process; the next link starts another."""
         process = self._process
         assert process is not None
         try:

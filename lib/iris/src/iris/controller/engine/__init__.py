@@ -1,4 +1,4 @@
-"""The engine: events in, one transaction per batch, then effects.
+"""The engine: applies events in batches, with one transaction per batch, then carries out the effects.
 
-Order and commits belong here. The consequences of an event are in `iris.core.rules`.
+The order of events and the commits belong here. The consequences of an event are in `iris.core.rules`.
 """

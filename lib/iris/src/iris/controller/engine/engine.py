@@ -1,18 +1,19 @@
-"""The engine: events in, one transaction per batch, then effects. It is the only writer of the view and the store.
+"""The engine: applies events in batches, with one transaction per batch, then carries out the effects.
 
-Everything that arrives during a batch forms the next batch. A turn runs without interruption: it reduces every event,
-schedules, commits once, and only then answers and acts, so acknowledged changes are on disk.
+The engine is the only writer of the view and the store. Events that arrive during a batch form the next batch. A turn
+runs without interruption: it reduces every event, schedules, commits once, and only then answers and acts. So
+acknowledged changes are on disk.
 
-A batch that has no waiting caller and starts and stops nothing stays open for a moment, to share its commit with what
-comes next: the ends of many short tasks then do not each wait for the disk. It is not visible before the commit:
-readers of the view call `settled` first.
+A batch without a waiting caller, a start or a stop stays open for a moment, to share its commit with later events. So
+the ends of many short tasks do not each wait for the disk. Readers of the view call `settled` first, and never see
+uncommitted changes.
 
-If the disk refuses a commit, the batch is kept and retried with growing delays until it is written. Meanwhile messages
-of workers wait, new callers are refused with the reason, and callers of that batch keep waiting. Nothing acknowledged
-is lost, nothing unwritten is acknowledged, and running attempts continue.
+If the disk refuses a commit, the engine retries it with growing delays. Meanwhile messages of workers wait, new callers
+get an error with the reason, and callers of the batch keep waiting. Running attempts continue. No acknowledged change
+is lost.
 
-A turn includes a scheduling round, unless very many jobs are pending and the last round was very recent: a round looks
-at every pending job, so a round per event would leave no time for events.
+A turn includes a scheduling round, unless very many jobs are pending and the last round was very recent. A round
+examines every pending job, so a round per event would leave no time for events.
 """
 
 import asyncio
@@ -72,13 +73,13 @@ _Item = tuple[Event | Decision[object], "asyncio.Future[object] | None"]
 
 
 class Engine:
-    """Serialises everything that happens to the cluster.
+    """Serialises all changes of the cluster.
 
     Args:
         view: The state loaded from `store`.
-        clock_ms: Unix time in milliseconds.
-        on_fatal: Called when a commit failed permanently. Memory is then ahead of the disk, so the process must exit.
-        make_room: Called when the disk refused a commit. Returns whether an immediate retry is worthwhile.
+        clock_ms: Returns Unix time in milliseconds.
+        on_fatal: Called when a commit failed permanently. Memory and disk then differ, so the process must exit.
+        make_room: Called when the disk refused a commit; returns whether to retry immediately.
         share_commit_s: How long a batch without a waiting caller stays open.
     """
 
@@ -123,11 +124,11 @@ class Engine:
 
     @property
     def stalled(self) -> str:
-        """Return why commits currently fail; empty if they do not."""
+        """Return why commits currently fail; empty if they succeed."""
         return "" if self._stall is None else self._stall.reason(self._clock_ms())
 
     async def settled(self) -> None:
-        """Return when everything in the view is committed. Await this before any answer from the view.
+        """Wait until all changes in the view are committed. Await this before any answer from the view.
 
         Raise Unavailable while commits fail.
         """
@@ -148,7 +149,7 @@ class Engine:
         self._listeners.append(listener)
 
     def post(self, event: Event) -> None:
-        """Apply `event` in the next batch. A refusal is logged."""
+        """Apply `event` in the next batch. Log a refusal."""
         self._enqueue(event, None)
 
     async def submit(self, event: Event) -> None:
@@ -158,8 +159,8 @@ class Engine:
         await future
 
     async def decide(self, decision: Decision[Result]) -> Result:
-        """Run `decision` inside the next batch, where it reads the view and applies events. Return its result once that
-        batch is committed. Raise what it raises; events applied before that stay applied.
+        """Run `decision` inside the next batch, where it reads the view and applies events. Return its result once the
+        batch is committed. Its exceptions propagate; events applied before an exception stay applied.
         """
         return await self.begin(decision)
 
@@ -185,7 +186,7 @@ class Engine:
             self._loop.call_soon(self._run)
 
     def close(self) -> None:
-        """Accept no more events. Those not yet started are refused."""
+        """Accept no more events. Refuse the queued ones."""
         if self._stall is not None:
             self._try_again()
         elif self._open_batch and not self._closed:
@@ -243,7 +244,7 @@ class Engine:
         return any(is_watched(job_id) for job_id in jobs for is_watched in self._watchers)
 
     def _commit(self, answers: Sequence[Answer]) -> None:
-        """Commit the open batch, carry out its effects and answer. Keep all of it if the disk refuses."""
+        """Commit the open batch, carry out its effects and answer. Keep the batch if the disk refuses the commit."""
         batch, self._open_batch = self._open_batch, Batch()
         self._flush_due = False
         if self._flush_timer is not None:
@@ -269,7 +270,8 @@ class Engine:
                 reader.set_result(None)
 
     def _write(self, batch: Batch) -> bool:
-        """Commit. Return False if that failed permanently and the process will exit. Raise StorageUnavailable."""
+        """Commit a batch. Return False if the commit failed permanently and the process exits. Raise
+        StorageUnavailable."""
         began = time.perf_counter()
         try:
             try:
@@ -330,7 +332,7 @@ class Engine:
         tasks.trim()
 
     def _schedule(self, transaction: Transaction) -> int | None:
-        """Plan and apply a scheduling round, or postpone it and return when it is due (Unix ms)."""
+        """Plan and apply a scheduling round, or postpone the round and return when it is due (Unix ms)."""
         if not (self.view.queue or self.view.prefilled_on):
             self.reasons = {}
             return None

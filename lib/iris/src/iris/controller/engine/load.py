@@ -1,4 +1,4 @@
-"""Load the stored state into the engine's view."""
+"""Loads the stored state into the engine's view."""
 
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ View = TypeVar("View", bound=ClusterView)
 
 
 def load_view(store: Store, kind: type[View]) -> View:
-    """Return a view of everything stored. Tasks of ended jobs stay in the store until they are read."""
+    """Return a view of the stored state. Tasks of ended jobs are loaded on demand."""
     stored = store.load(lean=True)
     return kind.load(
         stored.jobs,

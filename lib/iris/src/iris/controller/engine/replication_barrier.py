@@ -1,4 +1,4 @@
-"""With `durability: remote`, workers learn of a commit only after it is replicated."""
+"""With `durability: remote`, delays effects for workers until the commit is replicated."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ _FOR_WORKERS = StartAttempt | StopAttempt | WithdrawAttempt | ForgetAttempt
 
 
 class ReplicationBarrier:
-    """Pass the effects for workers on in order, each after its commit is replicated. Nothing else waits."""
+    """Passes effects on to the workers in order, each after its commit is replicated."""
 
     def __init__(self, replicator: Replicator, deliver: Callable[[Sequence[Effect]], None]) -> None:
         self._replicator = replicator

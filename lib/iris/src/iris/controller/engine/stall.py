@@ -1,4 +1,4 @@
-"""A batch that the disk refused, and its waiting callers."""
+"""A batch whose commit the disk refused, and its waiting callers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
 
 Answer = tuple["asyncio.Future[object]", object]
-"""A caller that waits for a commit, and the answer after it."""
+"""A caller that waits for a commit, and its answer."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Stall:
     _pause_s: float = _FIRST_RETRY_S
 
     def next_pause_s(self) -> float:
-        """Return the growing delay in seconds until the next attempt."""
+        """Return the seconds until the next attempt, longer each time."""
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_RETRY_S)
         return pause_s
 
@@ -46,7 +46,7 @@ class Stall:
         )
 
     def give_up(self) -> None:
-        """Tell all waiting callers that it was not stored."""
+        """Fail all waiting callers: the batch was not stored."""
         if self.timer is not None:
             self.timer.cancel()
         for future, _ in self.answers:

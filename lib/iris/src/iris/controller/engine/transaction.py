@@ -1,4 +1,4 @@
-"""A running batch of the engine, in which decisions read and apply events."""
+"""A running batch of the engine, for decisions that read the view and apply events."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _CORDONS: Final = (WorkerCordoned, WorkerUncordoned)
 
 
 class Transaction:
-    """A running batch: apply events to the view, and collect changes and effects.
+    """A running batch: applies events to the view, and collects changes and effects.
 
     Args:
         view: The cluster. Events change it immediately.
@@ -32,12 +32,12 @@ class Transaction:
         self.batch = batch
 
     def apply(self, event: Event, caller: Caller = NOBODY, is_decision: bool = False) -> None:
-        """Reduce one event, apply its changes to the view and record it. Raise MarinError if it is refused.
+        """Reduce one event, apply its changes to the view and record it. Raise MarinError if the event is refused.
 
         Args:
             event: The event.
-            caller: Who asked for it.
-            is_decision: Whether the scheduler decided it.
+            caller: The caller who requested the event.
+            is_decision: Whether the event is the scheduler's decision.
         """
         outcome = reduce(self.view, event, self.now_ms)
         if not isinstance(event, _UNRECORDED):
@@ -55,13 +55,14 @@ class Transaction:
 
         Args:
             what: What happened.
-            caller: Who asked for it.
-            is_decision: Whether the scheduler decided it.
+            caller: The caller who requested the event.
+            is_decision: Whether the event is the scheduler's decision.
         """
         self.batch.changes.records.append(Record(self._turn, self.now_ms, what, caller, is_decision))
 
     def forget_job(self, job_id: JobId) -> bool:
-        """Remove a job's history, after its descendants'. Return False if it is in use, or changed in this batch."""
+        """Remove a job's history. Remove descendants first. Return False if the job is in use, or changed in this
+        batch."""
         view, changes = self.view, self.batch.changes
         busy = job_id in changes.jobs or job_id in view.children
         if busy or job_id not in view.jobs or not view.is_settled(job_id):

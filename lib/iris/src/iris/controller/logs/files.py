@@ -1,8 +1,8 @@
-"""One attempt's log on the controller's disk: several files, of which middle ones may be dropped.
+"""One attempt's log on the controller's disk: several files. Files in the middle may be dropped.
 
-Each file's name contains its start offset (`iris.controller.logs.names`). A gap between the end of one and the start of
-the next was dropped because the log exceeded its limit or the disk was full; readers see a note. An empty last file
-marks the length of the log. `iris.controller.logs.keeper` packs and moves finished files.
+Each file's name contains its start offset (`iris.controller.logs.names`). A gap between two files is dropped output,
+because the log exceeded its limit or the disk was full; readers see a note. An empty last file marks the length of the
+log. `iris.controller.logs.keeper` packs and moves finished files.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class LogLimits:
     """Limits of one attempt's log: the number of bytes to keep, and a check for disk space.
 
     Args:
-        spare: Makes room for a few bytes at any cost, for notes about lost bytes.
+        spare: Makes room for a few bytes at any cost, for notes about dropped bytes.
     """
 
     limit_bytes: int
@@ -53,9 +53,9 @@ class LogFiles:
     """The files of one log in order, each with its start and size.
 
     Args:
-        size: Length of the log, including dropped bytes. stored: Without them.
+        size: Length of the log, including dropped bytes. stored: Length without dropped bytes.
         complete: The known end of the readable part.
-        closed: Whether the last file is final: it is packed, or may be at any moment.
+        closed: Whether the last file is final and may be packed at any moment.
     """
 
     place: LogPlace
@@ -86,7 +86,7 @@ class LogFiles:
         return cls(place, files, files[-1][0] + files[-1][1] if files else 0, sum(sizes.values()), closed=closed)
 
     def append(self, data: memoryview, limits: LogLimits) -> None:
-        """Append data. Drop the excess: files in the middle first, otherwise `data` itself. Raise OSError."""
+        """Append data. Beyond the limit, drop files in the middle, or else `data` itself. Raise OSError."""
         count = len(data)
         while self.stored + count > limits.limit_bytes and self._drop_middle():
             pass
@@ -111,7 +111,7 @@ class LogFiles:
             self.stored += written
 
     def drop(self, count: int) -> None:
-        """Skip `count` bytes of the log. A note stands for them."""
+        """Skip `count` bytes of the log and add a note about them."""
         self.size += count
         # Where even an empty file cannot be made, the note is lost with a restart of the controller.
         with contextlib.suppress(OSError):
@@ -167,9 +167,7 @@ class LogFiles:
         return list(deque(self.read(start, since_ms), max_lines if max_lines > 0 else None))
 
     def tail_start(self, max_lines: int, since_ms: int) -> int:
-        """Return the offset from which there are at least that many records, or all that are not older than
-        `since_ms`.
-        """
+        """Return an offset with at least `max_lines` records after it, or all records since `since_ms`."""
         left = max_lines + 1  # one more than is wanted: the note of a hole behind it has its time
         for begin, run in reversed(self.runs()):
             if run:
@@ -189,7 +187,7 @@ class LogFiles:
         self.files.clear()
 
     def finished(self) -> list[tuple[int, int]]:
-        """Return offset and size of the final files."""
+        """Return offset and size of the finished files."""
         return [(start, size) for start, size in (self.files if self.closed else self.files[:-1]) if size]
 
     def runs(self) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -207,8 +205,8 @@ class LogFiles:
     def _of_run(
         self, begin: int, run: list[tuple[int, int]], part: tuple[int, int], time_ms: tuple[int, int], closed: bool
     ) -> Iterator[Span]:
-        """Yield the records of a part of a run, possibly including some of other times. A record ends there if it is
-        `closed`.
+        """Yield the records of a part of a run, possibly with records of other times. If `closed`, the part's end is a
+        record's end.
         """
         first, end = part[0] - begin, part[1] - begin
         if not run or first >= end:
@@ -223,7 +221,7 @@ class LogFiles:
                     yield span._replace(end=span.end + begin)
 
     def _end_of_run(self, run: list[tuple[int, int]], known: int = 0) -> int:
-        """Return where the last complete record of a run ends, relative to its start."""
+        """Return the end of the last complete record of a run, relative to the run's start."""
         if not run:
             return 0
         with closing(JoinedPieces(self.place, run)) as pieces:
@@ -241,7 +239,7 @@ class LogFiles:
         self.closed = False
 
     def _make_room(self, count: int, limits: LogLimits) -> bool:
-        """Return whether `count` bytes may be written. On a full disk, older output is dropped for the newest."""
+        """Return whether `count` bytes may be written. On a full disk, drop older output to make room."""
         return limits.has_room(count) or self._drop_middle() >= count
 
     def _drop_middle(self) -> int:
@@ -255,7 +253,7 @@ class LogFiles:
 
 
 def _is_note(data: memoryview) -> bool:
-    """Return whether the data is a single note, which may stand for much dropped output."""
+    """Return whether the data is a single note about dropped output."""
     if len(data) > _LONGEST_NOTE:
         return False
     try:
@@ -266,9 +264,9 @@ def _is_note(data: memoryview) -> bool:
 
 
 def shed(root: Path, wanted: int) -> int:
-    """Drop log files below `root`, longest first, until about `wanted` bytes are free. Return the freed bytes.
+    """Drop log files below `root`, longest logs first, until about `wanted` bytes are free. Return the freed bytes.
 
-    This is the last resort of a controller that could not even start otherwise. Each log's note says how much is gone.
+    The last resort of a controller that cannot start otherwise. Each log gets a note with the dropped size.
     """
     found = []
     for directory, _, names in os.walk(root):

@@ -1,4 +1,4 @@
-"""Logs and their jobs: what is accepted from workers, and which readers to wake."""
+"""Connects logs with their jobs: accepts data from workers, and wakes readers."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _AT_ONCE: Final = 200  # logs in one turn; 100,000 would hold up everybody for s
 
 
 class Subscription:
-    """Collect the grown logs of a scope until they are taken, and wake also for its jobs' changes."""
+    """Collects the grown logs of a scope for one reader. Changes of the scope's jobs also wake the reader."""
 
     def __init__(self, job_id: JobId, include_children: bool) -> None:
         self.job_id = job_id
@@ -32,7 +32,7 @@ class Subscription:
         self._wake = asyncio.Event()
 
     def mark(self, log: LogKey | None) -> None:
-        """Wake the reader. `log` has grown; None means that the job has changed."""
+        """Wake the reader, because `log` has grown, or (None) because the job has changed."""
         if log is not None:
             self._grown.add(log)
         self._wake.set()
@@ -44,7 +44,7 @@ class Subscription:
         return taken
 
     async def wait(self) -> None:
-        """Return when something is marked."""
+        """Wait until something is marked."""
         await self._wake.wait()
 
 
@@ -52,7 +52,7 @@ class LogHub:
     """The logs of the jobs in the view.
 
     Args:
-        searchers: Processes that read what the controller does not read itself.
+        searchers: Processes that search logs and read remote ones.
     """
 
     def __init__(self, view: ClusterView, store: LogStore, searchers: Searchers | None = None) -> None:
@@ -70,7 +70,7 @@ class LogHub:
     def append(self, attempt: AttemptId, offset: int, data: bytes, worker: WorkerId | None = None) -> int:
         """Store new data, and return the offset from which the worker should continue.
 
-        Data of an attempt that is unknown, forgotten or another worker's is dropped and counts as stored.
+        Data of an unknown or forgotten attempt, or of another worker's, is dropped and counts as stored.
 
         Args:
             attempt: The attempt.
@@ -122,7 +122,7 @@ class LogHub:
                 self.store.keep_result(key, pack_problem(f"the controller could not keep it: {reason}"))
 
     def result(self, task_id: TaskId, offset: int, most: int) -> tuple[bytes, int]:
-        """Return a part of the result of the task's last attempt, and its total size; 0 if it returned None.
+        """Return a part of the result of the task's last attempt, and the result's total size; 0 for None.
 
         Args:
             task_id: The task.
@@ -138,13 +138,13 @@ class LogHub:
         return self.store.exception((task.job_id, task.index, task.attempt))
 
     def keys(self, job_id: JobId) -> list[LogKey]:
-        """Return the logs of the current job of that name."""
+        """Return the logs of the current job with this name."""
         job = self.view.jobs.get(job_id)
         first = 0 if job is None else job.first_attempt
         return [key for key in self.store.keys(job_id) if key[2] >= first]
 
     def is_known(self, key: LogKey) -> bool:
-        """Return False if there is no such attempt: its job is removed, or of a later life, or its number is not yet
+        """Return whether the attempt exists: False if its job is removed or replaced, or its number is not yet
         assigned.
         """
         job = self.view.jobs.get(JobId(key[0]))
@@ -154,13 +154,14 @@ class LogHub:
         return task is None or key[2] <= task.attempt
 
     def descendants(self, job_id: JobId) -> list[JobId]:
-        """Return the jobs below `job_id` that have a log, ended or not."""
+        """Return the jobs below `job_id`, live or ended, that have a log."""
         # Looked for where they are: as many jobs as a controller remembers are not searched for a few children.
         stored = map(JobId, self.store.stored_jobs(job_id))
         return [other for other in stored if other != job_id and other in self.view.jobs]
 
     def is_complete(self, job_id: JobId, include_children: bool) -> bool:
-        """Return whether the logs are final: the job (with its descendants) has ended and left its workers."""
+        """Return whether the logs are final: the job (with its descendants) has ended and no worker has its attempts
+        any more."""
         job = self.view.jobs.get(job_id)
         if job is not None and not self.view.is_settled(job_id):
             return False
@@ -205,16 +206,16 @@ class LogHub:
                 self.store.remove(effect.job_id)
 
     def _settle(self, job_id: JobId, steps: Iterator[None]) -> None:
-        """Finish the logs of an ended job, some now and the others in later turns."""
+        """Finish the logs of an ended job, in steps over several turns of the loop."""
         # Forgotten since, or its name is used again: then its next end settles them.
         is_over = job_id not in self.view.jobs or not self.view.is_settled(job_id)
         if not is_over and sum(1 for _ in islice(steps, _AT_ONCE)) == _AT_ONCE:
             asyncio.get_running_loop().call_soon(self._settle, job_id, steps)
 
     def _remove_replaced(self, job_id: JobId) -> None:
-        """Remove the logs of an ended job whose name was reused, some now and the others in later turns.
+        """Remove the logs of an ended job whose name was reused, in steps over several turns of the loop.
 
-        They are hidden meanwhile. If the controller exits, the rest is removed with the job's history.
+        The logs are hidden meanwhile. If the controller exits, the rest is removed with the job's history.
         """
         job = self.view.jobs.get(job_id)
         # Already on its way, or forgotten with all of its logs since.
@@ -235,7 +236,7 @@ class LogHub:
         return task.job_id, task.index, number
 
     def _may_tell(self, attempt: AttemptId, worker: WorkerId | None) -> bool:
-        """Return False if an attempt is known to be another worker's."""
+        """Return whether this worker may report on an attempt: False if the attempt belongs to another worker."""
         task, number = self.view.find_attempt(attempt)
         if worker is None or task is None or task.attempt != number or task.worker_id in (None, worker):
             return True

@@ -1,8 +1,8 @@
-"""Pack finished pieces of logs and move them to the remote state, in a separate thread that nothing waits for.
+"""Packs finished pieces of logs and moves them to the remote state, in a background thread.
 
-A piece is complete in at least one form at all times: the next form is on disk (synced), or acknowledged by the remote
-storage, before the previous one is removed. Duplicates after a crash are removed at the next start. While the disk is
-full or the storage fails, pieces stay as they are, and the work is retried.
+A piece is complete in at least one form at all times: the keeper removes a form only after the next one is synced to
+disk or acknowledged by the remote storage. The next start removes duplicates after a crash. While the disk is full or
+the storage fails, pieces do not change, and the keeper retries.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Piece:
 
 
 class LogKeeper:
-    """Process the pieces of a store.
+    """Processes the pieces of a store.
 
     Args:
         remote: The destination of packed pieces; None keeps them.
@@ -69,7 +69,7 @@ class LogKeeper:
         self._thread.start()
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Stop. A piece being moved to an unresponsive storage is given up; its local form is complete."""
+        """Stop. Abandon a move to an unresponsive storage; the piece's local form is complete."""
         self._store.on_ripe = None
         self._closing.set()
         self._waiting.put(None)
@@ -106,7 +106,7 @@ class LogKeeper:
             self._late.append(piece)
 
     def tend(self, piece: Piece) -> None:
-        """Pack a piece, and move it if there is a destination. Raise OSError, and the storage's errors."""
+        """Pack a piece, and move it if there is a destination. Raise OSError or the storage's errors."""
         place = self._store.place(piece.key)
         _pack(place, piece)
         self._call_in_loop(lambda: self._store.tended(piece.key, piece.start, piece.size))
@@ -153,7 +153,7 @@ def _move(place: LogPlace, piece: Piece, remote: RemotePieces) -> None:
 
 
 def leftovers(root: Path) -> Iterator[Piece]:
-    """Return the finished pieces below a directory that may need packing or moving, and remove a crash's duplicates."""
+    """Return the finished pieces below a directory that may need packing or moving. Remove duplicates after a crash."""
     for directory, _, names in os.walk(root):
         logs: dict[tuple[int, int], list[LogFileName]] = {}
         for text in names:

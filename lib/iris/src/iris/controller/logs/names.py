@@ -1,15 +1,14 @@
 """Names of log files: the attempt, the range of the log, and the form.
 
-    ~<index>.<attempt>.log              from offset 0 on, as it came: records
-    ~<index>.<attempt>.<offset>.log     from that offset on
-    ~<index>.<attempt>.<offset>-<size>.zst     so many bytes from there on, packed (`iris.controller.logs.packed`)
-    ~<index>.<attempt>.<offset>-<size>.moved   the same, packed, in the remote state: the file says where
-    ~<index>.<attempt>.exception        the exception of the attempt's callable
-    ~<index>.<attempt>.result           what it returned
+    ~<index>.<attempt>.log from offset 0 on: records ~<index>.<attempt>.<offset>.log from that offset on
+    ~<index>.<attempt>.<offset>-<size>.zst that many bytes from that offset on, packed (`iris.controller.logs.packed`)
+    ~<index>.<attempt>.<offset>-<size>.moved the same in the remote state: the file contains the location
+    ~<index>.<attempt>.exception the exception of the attempt's callable ~<index>.<attempt>.result the return value of
+    the attempt's callable
 
 In the remote state a packed piece is `logs/<user>/<job>/~<index>.<attempt>.<offset>-<size>.zst-<salt>`.
 
-A piece passes from form to form, and the next form exists before the previous one is removed.
+A piece passes from form to form; the next form is complete before the previous one is removed.
 """
 
 import re

@@ -2,11 +2,11 @@
 
     "IrisLog1" | count: u32 | crc: u32 | count * (raw: u32 | packed: u32 | flags: u8 | first: u64 | last: u64) | blocks
 
-All little-endian; `crc` is of the table. Each block is one zstd frame with a checksum, of about 128 KiB of the log in
-its record format (`iris.rpc.logformat`). zstd and not zlib, by measurement on lines of a training run: at level 1 it
-packs better (4.8 to 3.8), five times as fast (816 MB/s), and unpacks four times as fast (2.2 GB/s).
+All little-endian; `crc` is the checksum of the table. Each block is one zstd frame with a checksum, of about 128 KiB of
+the log in its record format (`iris.rpc.logformat`). Measured on lines of a training run, zstd at level 1 packs better
+than zlib (4.8 to 3.8) and five times as fast (816 MB/s), and unpacks four times as fast (2.2 GB/s).
 
-A damaged block affects only itself. A damaged table affects the whole piece.
+A damaged block loses only that block. A damaged table loses the whole piece.
 """
 
 import struct
@@ -44,8 +44,8 @@ class Block:
         start: Its start offset in the unpacked piece. size: Its unpacked size.
         place: Its offset in the packed file. packed: Its packed size.
         whole: Whether it contains only whole records.
-        special: Whether its records include pieces of lines, or notes.
-        first_ms: The earliest time of its records, if it is whole. last_ms: The latest.
+        special: Whether its records include partial lines or notes.
+        first_ms: The earliest time of its records, if it is whole. last_ms: The latest time.
     """
 
     start: int
@@ -66,7 +66,7 @@ def pack(data: bytes) -> bytes:
     """Return the packed form of a piece of a log.
 
     Args:
-        data: Bytes of the record format. They may begin or end within a record, like those of a worker that is behind.
+        data: Bytes of the record format, which may begin or end within a record.
     """
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     rows, frames = [], []
@@ -79,7 +79,7 @@ def pack(data: bytes) -> bytes:
 
 
 def _cut(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Return the block boundaries with flags and times. Bytes that are not records are kept as they are."""
+    """Return the block boundaries with flags and times. Bytes that are not records are kept unchanged."""
     begin = 0
     for span in read_spans(lambda offset, count: data[offset : offset + count], 0, len(data), True, BLOCK_BYTES):
         if span.hole:

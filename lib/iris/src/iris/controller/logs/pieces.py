@@ -1,4 +1,4 @@
-"""The pieces of one log in any form: open, read as one, and remove."""
+"""Opens, joins and removes the pieces of one log in any form."""
 
 import contextlib
 import logging
@@ -19,18 +19,18 @@ from iris.rpc.logreading import read_spans
 logger = logging.getLogger(__name__)
 
 AHEAD: Final = 4
-"""Number of pieces of one log fetched ahead; with a latency of 50 ms, that is three times as fast."""
+"""Number of pieces of one log to prefetch; three times as fast at a latency of 50 ms."""
 
 Fetch = Callable[[str], bytes | None]
-"""Returns an object of the remote state by its name there; None if there is no such object. May block."""
+"""Returns a remote object by name; None if it does not exist. May block."""
 
 
 Expect = Callable[[Sequence[str]], None]
-"""Called with the names of objects of the remote state that will be fetched soon."""
+"""Called with the names of remote objects that will be fetched soon."""
 
 
 class PieceMovedError(Exception):
-    """The piece is in the remote state, and this reader does not fetch from there."""
+    """The piece is in the remote state, and this reader has no access to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LogPlace:
     """The location of one log's pieces.
 
     Args:
-        fetch: Reads moved pieces; None makes their reading raise PieceMovedError.
+        fetch: Reads moved pieces; None raises PieceMovedError instead.
         trash: The directory of notes about remote objects to remove.
         announce: Called with moved pieces that will be read soon; None for no calls.
     """
@@ -62,7 +62,7 @@ class LogPlace:
         return [name for name in found if name is not None]
 
     def expect(self, pieces: Sequence[tuple[int, int]]) -> None:
-        """Announce the moved ones among the pieces (offset and size), which will be opened soon in this order."""
+        """Announce the moved pieces among these (offset and size), which will be opened soon in this order."""
         if self.announce is None:
             return
         names = []
@@ -77,7 +77,7 @@ class LogPlace:
         self.remove_packed(start, size)
 
     def remove_packed(self, start: int, size: int) -> None:
-        """Remove its later forms."""
+        """Remove the packed and moved forms of a piece."""
         self.packed(start, size).unlink(missing_ok=True)
         moved = self.packed(start, size, MOVED)
         with contextlib.suppress(FileNotFoundError):
@@ -122,10 +122,10 @@ class RawPiece:
 
 
 class PackedReader:
-    """A packed piece. The block read last stays unpacked.
+    """A packed piece. Caches the last block.
 
     Args:
-        descriptor: Closed at the end, if given.
+        descriptor: A descriptor to close at the end, if any.
     """
 
     def __init__(self, read: Read, descriptor: int | None = None) -> None:
@@ -166,10 +166,10 @@ class PackedReader:
 
 
 class JoinedPieces:
-    """Consecutive pieces read as one. Pieces dropped meanwhile read as zeros, which are a gap.
+    """Consecutive pieces as one. Pieces dropped meanwhile read as zeros: a gap.
 
     Args:
-        run: Offset in the log and size of each piece. Reads are relative to the first one's offset.
+        run: Offset in the log and size of each piece. Reads are relative to the first piece's offset.
     """
 
     def __init__(self, place: LogPlace, run: Sequence[tuple[int, int]]) -> None:
@@ -180,7 +180,7 @@ class JoinedPieces:
         self._dropped: set[tuple[int, int]] = set()
 
     def was_dropped(self, begin: int, end: int) -> bool:
-        """Return whether the range overlaps pieces that were dropped after they were listed."""
+        """Return whether the range overlaps pieces that were dropped after the listing."""
         return any(first <= end and begin <= last for first, last in self._dropped)
 
     def read(self, offset: int, count: int) -> bytes:
@@ -202,8 +202,8 @@ class JoinedPieces:
     def spans(self, begin: int, end: int, since_ms: int, until_ms: int) -> Iterator[Span]:
         """Yield the records between two record boundaries, and notes for gaps.
 
-        Packed blocks are passed on whole. Blocks whose records are all of other times, according to their table, are
-        yielded without records and not read. Other spans may include some records of other times.
+        Packed blocks are yielded whole. A block with only records of other times, according to the table, is yielded
+        without records and not read. Other spans may include some records of other times.
 
         Args:
             begin: The offset of the first byte.
@@ -237,7 +237,7 @@ class JoinedPieces:
         self._open = None
 
     def _piece(self, number: int) -> RawPiece | PackedReader | None:
-        """Return the piece of that number, which stays open until another is requested; None if it was dropped."""
+        """Return the piece with this number; None if it was dropped. The piece stays open until the next request."""
         if self._open is None or self._open[0] != number:
             self.close()
             (start, size), *following = ((self._begin + at, size) for at, size in self._run[number:][: AHEAD + 1])

@@ -1,4 +1,4 @@
-"""Read and follow the logs of a job, a task, or a whole tree of jobs."""
+"""Reads and follows the logs of a job, a task, or a tree of jobs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 from rigging.clock import unix_ms
 
 Batch = list[tuple[LogKey, bytes]]
-"""Logs with some of their records."""
+"""Logs, each with some of its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class LogQuery:
 
     Args:
         index: One task of the job; None for all.
-        max_lines: 0 for all; otherwise the last ones, or the first ones with `from_start`.
-        choice: Which of their lines to include.
-        follow: Continue until the job (with its descendants, if included) has ended and everything was delivered, or
-            until the end of the requested time.
+        max_lines: Maximum number of lines, counted from the end, or from the start with `from_start`; 0 for all.
+        choice: The filter of lines.
+        follow: Continue until the job (with included descendants) has ended and all lines were delivered, or until the
+            end of the requested time.
     """
 
     job_id: JobId
@@ -47,8 +47,8 @@ class ReadLimits:
 
     Args:
         batch_bytes: The size at which a batch ends.
-        merged: Maximum number of logs merged by time. More logs are read in turn, each up to this size at a time.
-        late_ms: How long after the end of the requested time late lines may still arrive, for followers.
+        merged: Maximum number of logs to merge by time. More logs are read in turn, each up to `batch_bytes` at a time.
+        late_ms: How long followers wait for late lines after the end of the requested time.
     """
 
     batch_bytes: int = 256 * 1024
@@ -62,13 +62,13 @@ _LIMITS: Final = ReadLimits()
 async def read_logs(
     hub: LogHub, query: LogQuery, limits: ReadLimits = _LIMITS, now_ms: Callable[[], int] = unix_ms
 ) -> AsyncGenerator[Batch, None]:
-    """Yield the requested lines in batches, each once: each attempt's in order, merged by time.
+    """Yield the requested lines in batches, each line once: the attempts' lines in order, merged by time.
 
     Args:
         hub: The logs.
         query: The job or task, and the requested lines.
         limits: The sizes of batches.
-        now_ms: The clock for the end of the requested time.
+        now_ms: Returns the time (Unix ms), to detect the end of the requested time.
     """
     subscription = hub.subscribe(query.job_id, query.include_children)
     reached: dict[LogKey, int] = {}
@@ -100,7 +100,7 @@ async def _read_here(
     reached: dict[LogKey, int],
     first: FirstLines | None,
 ) -> AsyncGenerator[Batch, None]:
-    """Read what is on this disk; `reached` records the progress. Raise PieceMovedError."""
+    """Read local pieces; `reached` records the progress. Raise PieceMovedError."""
     sequence = _sequence(hub, query)
     done = hub.is_complete(query.job_id, query.include_children)
     keys = _all_keys(hub, query)
@@ -159,7 +159,7 @@ async def _read_elsewhere(
 async def _something_new(
     subscription: Subscription, query: LogQuery, limits: ReadLimits, now_ms: Callable[[], int]
 ) -> bool:
-    """Wait for new data. Return False if nothing later can be in the requested time."""
+    """Wait for new data. Return False if no later data can be in the requested time."""
     if not query.choice.until_ms:
         await subscription.wait()
         return True
@@ -174,7 +174,7 @@ async def _something_new(
 
 
 def _chosen(query: LogQuery, keys: Iterable[LogKey]) -> list[LogKey]:
-    """Return the logs that the query selects, in order. `index` is a task of the job itself."""
+    """Return the selected logs, in order. `index` selects a task of the job itself."""
 
     def is_chosen(key: LogKey) -> bool:
         is_of_task = query.index in (None, key[1]) or key[0] != query.job_id
@@ -208,7 +208,7 @@ def _passed(parts: Iterable[Part], reached: dict[LogKey, int]) -> Iterator[tuple
 async def _tails(
     hub: LogHub, keys: list[LogKey], query: LogQuery, limits: ReadLimits
 ) -> tuple[list[Line], dict[LogKey, int]]:
-    """Return the last lines of all logs, and where to continue in each."""
+    """Return the last lines of all logs, and the offset to continue from in each."""
     kept: list[Line] = []
     ends: dict[LogKey, int] = {}
     for number, key in enumerate(keys, 1):

@@ -1,9 +1,8 @@
-"""Pieces of logs in the remote state: write, fetch, and locate them after their notes are lost.
+"""Writes, fetches and removes pieces of logs in the remote state, and restores lost notes about them.
 
-Notes about their locations are beside the logs on the controller's disk. The objects' names contain everything that a
-note does, so one listing of the remote `logs/` is enough to restore missing notes. This happens once for a state
-directory, before the controller serves, so that a returning worker continues its attempt's log where the moved pieces
-end.
+Notes beside the logs on the controller's disk contain the locations. The objects' names contain the same information,
+so one listing of the remote `logs/` is enough to restore missing notes. The controller restores them once per state
+directory, before it serves, so that a returning worker continues its attempt's log at the end of the moved pieces.
 """
 
 import logging
@@ -20,21 +19,21 @@ logger = logging.getLogger(__name__)
 
 _MOST_KEPT: Final = 16
 _LISTED: Final = "logs-listed"
-"""Next to the directory of the logs: the remote state in which pieces were searched."""
+"""A file next to the logs' directory: the remote state whose pieces were already listed."""
 
 
 class RemotePieces:
-    """Objects below `logs/` of a remote state directory: any fsspec URL. Calls may take as long as the storage does."""
+    """Objects below `logs/` of a remote state directory (any fsspec URL). Calls block on the storage."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
 
     def put(self, name: str, data: bytes) -> None:
-        """Write an object completely. Raise the storage's errors."""
+        """Write an object atomically. Raise the storage's errors."""
         write_bytes_atomic(f"{self.url}/{name}", data, durable=True)
 
     def get(self, name: str) -> bytes | None:
-        """Return the content of an object; None if there is none. Raise the storage's errors."""
+        """Return the content of an object; None if it does not exist. Raise the storage's errors."""
         return read_bytes_or_none(f"{self.url}/{name}")
 
     def names(self) -> list[str]:
@@ -61,14 +60,14 @@ class RemotePieces:
 
 
 class ReadAhead:
-    """Fetch objects, announced ones in advance. Used by one thread.
+    """Fetches objects, announced ones in advance. Use it in one thread.
 
-    Announced objects beyond the limits are fetched when they are requested.
+    Announced objects beyond the limits are fetched on request.
 
     Args:
         fetch: Fetches an object by name, in several threads concurrently.
         width: Number of concurrent fetches.
-        most: Maximum number of objects fetched or being fetched that were not yet requested.
+        most: Maximum number of prefetched objects that were not yet requested.
     """
 
     def __init__(self, fetch: Fetch, width: int = AHEAD, most: int = _MOST_KEPT) -> None:
@@ -84,7 +83,7 @@ class ReadAhead:
                 self._coming[name] = self._threads.submit(self._fetch, name)
 
     def get(self, name: str) -> bytes | None:
-        """Return the content of an object, waiting for it; None if there is none. Raise the errors of `fetch`."""
+        """Wait for an object and return its content; None if it does not exist. Raise the errors of `fetch`."""
         coming = self._coming.pop(name, None)
         return self._fetch(name) if coming is None else coming.result()
 
@@ -103,14 +102,14 @@ class RemotePiece(NamedTuple):
 
 
 def recover_notes(store: LogStore, remote: RemotePieces, is_known: Callable[[LogKey], bool]) -> int:
-    """Write missing notes and return their number. Does nothing if this was already done.
+    """Write missing notes and return their number. Does nothing after the first success.
 
-    If the storage does not answer, that is logged and tried again at the next start.
+    If the storage does not answer, log a warning; the next start tries again.
 
     Args:
-        store: The logs, of which nothing has been read yet.
+        store: The logs, before their first use.
         remote: The storage of moved pieces.
-        is_known: Returns whether an attempt exists. Pieces of others stay without a note.
+        is_known: Returns whether an attempt exists. Pieces of unknown attempts get no note.
     """
     listed = store.root.with_name(_LISTED)
     try:
@@ -146,9 +145,10 @@ def parse_pieces(names: Iterable[str]) -> Iterator[RemotePiece]:
 
 
 def missing_pieces(pieces: Iterable[RemotePiece], here: Iterable[tuple[int, int]]) -> list[RemotePiece]:
-    """Return the pieces of one log of which no byte is here, without overlap and in order.
+    """Return the pieces of one log that are missing here completely, in order without overlap.
 
-    A piece may have been moved twice, and a restarted log is cut differently. Its bytes are the same.
+    Pieces may overlap, because a piece may be moved twice and a restarted log is cut differently; their bytes are
+    equal.
 
     Args:
         pieces: The pieces in the remote state.
@@ -165,7 +165,7 @@ def missing_pieces(pieces: Iterable[RemotePiece], here: Iterable[tuple[int, int]
 
 
 def _dropped(store: LogStore) -> set[str]:
-    """Return the names of objects that still have to be removed."""
+    """Return the names of objects that are not removed yet."""
     try:
         return {note.read_text() for note in store.trash.iterdir()}
     except FileNotFoundError:

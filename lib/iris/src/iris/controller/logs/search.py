@@ -1,7 +1,7 @@
-"""Find the requested lines of logs on disk, without looking at each line where possible.
+"""Finds the requested lines of logs on disk, if possible without examining each line.
 
-A packed block is skipped if none of its lines can match: it is of another time, or lacks a text that every match
-contains. In a span with that text, only the records around it are examined.
+A packed block is skipped if no line can match: all lines are of other times, or the block lacks a text that every match
+contains. In a block with that text, only the records around it are examined.
 """
 
 import heapq
@@ -25,7 +25,7 @@ Part = tuple[LogKey, Span]
 """Some records of one log."""
 
 MERGED: Final = 64
-"""Maximum number of logs merged by time; further ones come one after another."""
+"""Maximum number of logs to merge by time; more logs come one after another."""
 
 # What both engines take alike for bytes, as far as that is easily seen: `\s`, for one, has a character less in RE2.
 _DIFFERENT: Final = re.compile(r"[^\x00-\x7f]|\\[^dDwWnt\W]|\{,|\[\[?:|\[\^?\]")
@@ -37,7 +37,7 @@ def in_turns(sources: Sequence[Iterator[Part]], most: int = MERGED) -> Iterator[
 
 
 def _merged(sources: Sequence[Iterator[Part]]) -> Iterator[Part]:
-    """Merge parts, cutting them where a record of another log comes between."""
+    """Merge parts by time, splitting a part where another log's record comes between."""
     heap: list[tuple[int, int, LogKey, Span, int]] = []
     numbers: Iterable[int] = range(len(sources))
     while True:
@@ -65,14 +65,14 @@ def last_lines(logs: Iterable[Iterable[Line]], most: int) -> list[Line]:
 
 
 def encoded(lines: Iterable[Line]) -> Iterator[tuple[LogKey, bytes]]:
-    """Return lines as records, combining consecutive ones of one log."""
+    """Return lines as records, combining consecutive lines of one log."""
     for key, group in groupby(lines, itemgetter(0)):
         yield key, b"".join(encode_record(record) for _, record in group)
 
 
 @dataclass(slots=True)
 class FirstLines:
-    """Let a limited number of lines pass."""
+    """Passes a limited number of lines."""
 
     left: int
 
@@ -88,12 +88,12 @@ class FirstLines:
 
 @dataclass(slots=True)
 class Search:
-    """Search logs. A later round yields what has been added since.
+    """Searches logs. A later round yields only new lines.
 
     Args:
         since_ms: Unix ms. Earlier lines are skipped.
-        max_lines: The last lines of the first round and all that follow, or the first lines with `from_start`; 0 for
-            all.
+        max_lines: Maximum number of lines from the end of the first round, which new lines then follow; or of the first
+            lines with `from_start`. 0 for all.
     """
 
     store: LogStore
@@ -149,11 +149,11 @@ def _at_ms(line: Line) -> int:
 
 
 class LogSearch:
-    """Search one attempt's log.
+    """Searches one attempt's log.
 
     Args:
         since_ms: Unix ms. Earlier lines are skipped.
-        position: The start: a record's first byte.
+        position: The offset to start from: a record's first byte.
     """
 
     def __init__(self, choice: LineChoice, since_ms: int = 0, position: int = 0) -> None:
@@ -191,7 +191,7 @@ class LogSearch:
 
 
 def _find_in_blocks(pattern: str) -> Callable[[bytes, int], int]:
-    """Return the fastest function that finds where the pattern may match in a block, from an offset; -1 for nowhere."""
+    """Return the fastest function for `block_search`."""
     text = required_text(pattern)
     if text:
         return lambda data, begin: data.find(text, begin)
@@ -199,18 +199,16 @@ def _find_in_blocks(pattern: str) -> Callable[[bytes, int], int]:
 
 
 def block_search(pattern: str) -> Callable[[bytes, int], int] | None:
-    """Return a function of a block and a position that finds the next place that may match; -1 for nowhere.
+    """Return a function that finds the next possible match in a block from an offset; -1 for none.
 
-    Each match of `pattern` in a part of the block is at or after such a place. Candidates must be checked line by line.
-    RE2 is used where possible, because it reads a block six to thirteen times as fast as Python's own engine
-    (docs/performance.md).
+    Every match is at or after the returned offset. Check candidates line by line. Uses RE2 where possible, which is six
+    to thirteen times as fast as Python's own engine (docs/performance.md).
 
     Args:
         pattern: A valid Python regular expression.
 
     Returns:
-        The function; None if the expression may match differently in a block, so that each line must be checked
-        separately.
+        The function; None if the expression may match differently in a block: then check each line separately.
     """
     if not finds_in_blocks(pattern):
         return None

@@ -1,8 +1,8 @@
 """A process that searches logs for a controller: `python -m iris.controller.logs.search_process`.
 
-The author of a regular expression determines its cost, and the remote storage determines its latency. Neither may block
-the controller, so this process handles both. Input is lines of JSON: first a `Task`, then one line per round. Output is
-frames: the index of a log among the round's keys and the length of the data (4 bytes each), then its records.
+A costly regular expression or a slow remote storage must not block the controller, so this process handles both. Input
+is lines of JSON: first a `Task`, then one line per round. Output is frames: the index of a log among the round's keys
+and the length of the data (4 bytes each), then its records.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ def send(out: BinaryIO, number: int, data: bytes = b"") -> None:
 
 
 def serve(requests: Iterator[str], out: BinaryIO) -> None:
-    """Run a task round by round, until no more are requested."""
+    """Run a task, one round per request."""
     task = Task.from_json(next(requests))
     if not task.remote:
         _serve(task, LogStore(Path(task.root)), requests, out)

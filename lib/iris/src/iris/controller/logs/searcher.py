@@ -1,4 +1,4 @@
-"""Read logs through a separate process: for filtered lines, and for pieces in the remote state."""
+"""Reads filtered lines, and pieces in the remote state, through a separate process."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ _LONGEST_FRAME: Final = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class Searchers:
-    """The processes that read for callers.
+    """The processes that read logs for callers.
 
     Args:
         remote: The URL of the remote state; empty for none.
-        patience_s: A round without output for this long is given up.
+        patience_s: A round fails after this long without output.
     """
 
     root: str
@@ -34,7 +34,7 @@ class Searchers:
 
     @contextlib.asynccontextmanager
     async def begin(self, task: Task) -> "AsyncGenerator[Searcher]":
-        """Return a process for one caller, killed at the end. Raise Unavailable if too many are running."""
+        """Context manager: a process for one caller, killed at the end. Raises Unavailable if too many are running."""
         if self._running >= self.most:
             raise Unavailable(f"{self.most} readers of chosen log lines are at work already; try again")
         self._running += 1
@@ -49,7 +49,7 @@ class Searchers:
 
 
 class Searcher:
-    """One of those processes.
+    """One process that reads logs.
 
     Attributes:
         has_all: Whether all requested lines were delivered.
@@ -73,7 +73,7 @@ class Searcher:
             last: Whether no round follows.
 
         Raises:
-            InvalidRequest: It takes too long.
+            InvalidRequest: The search takes too long.
             Unavailable: The process failed, for example because the remote state does not answer.
         """
         assert self._process.stdin is not None  # both are pipes

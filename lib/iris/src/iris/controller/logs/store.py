@@ -1,7 +1,7 @@
-"""The controller's copies of task logs: one append-only file of records per attempt, and the readers waiting for more.
+"""The controller's copies of task logs: append-only records per attempt.
 
-An append survives the death of the controller (it is in the page cache when acknowledged), and the worker keeps its own
-copy until the end of the attempt is committed and its whole log is here.
+An acknowledged append is in the page cache, so it survives the death of the controller. The worker keeps its own copy
+until the end of the attempt is committed and the controller has its whole log.
 """
 
 import contextlib
@@ -32,10 +32,11 @@ logger = logging.getLogger(__name__)
 DEFAULT_LIMIT_BYTES: Final = 1024**3
 
 TRASH: Final = "logs-trash"
-"""Next to the directory of the logs: records of what to remove from the remote state."""
+"""A directory next to the logs' directory: notes about remote objects to remove."""
 
 _RESULTS_SINCE: Final = "results-since"
-"""Next to it, too: since when (Unix ms) it stores results. None is stored as nothing, and so is a lost result."""
+"""A file next to the logs' directory: since when (Unix ms) the store has results. A None result has no file, like a
+result from before."""
 
 LogKey = tuple[str, int, int]
 """Job id, task index, attempt number."""
@@ -47,7 +48,7 @@ class LogStore:
     Args:
         limit_bytes: The size limit of an attempt's log. Its beginning and its newest part are kept.
         has_room: Returns whether the disk has room for more bytes. spare: Makes room for a note at any cost.
-        fetch: Reads moved pieces from the remote state; None makes their reading raise PieceMovedError.
+        fetch: Reads moved pieces from the remote state; None raises PieceMovedError instead.
         announce: Called with remote objects that will be read soon.
     """
 
@@ -79,8 +80,8 @@ class LogStore:
     def append(self, key: LogKey, offset: int, data: bytes) -> int:
         """Append the new part of `data`, which starts at `offset` of the log, and return the accepted size.
 
-        Bytes that are already here are skipped. After a gap nothing is added: the returned size says where to continue.
-        Dropped bytes (limit or full disk) count as accepted, and a note marks them. Raise OSError.
+        Known bytes are skipped. After a gap nothing is added: the returned size is the offset to continue from. Dropped
+        bytes (limit or full disk) count as accepted, and a note marks them. Raise OSError.
 
         Args:
             key: Task and number of the attempt.
@@ -146,7 +147,7 @@ class LogStore:
             logger.warning("the exception of %s/%d is not kept: %s", key[0], key[1], error)
 
     def begin_results(self, now_ms: int) -> None:
-        """Record, in a directory without results, that they are kept from now on (Unix ms)."""
+        """Record in a new directory that results are stored from now on (Unix ms)."""
         note = self.root.parent / _RESULTS_SINCE
         try:
             self.results_since_ms = int(note.read_text())
@@ -160,7 +161,7 @@ class LogStore:
         self._beside_log(key, result_file_name).write_bytes(data)
 
     def keep_result_file(self, key: LogKey, file: Path) -> None:
-        """Store the content of a file like `keep_result`. The file itself may be removed. Raise OSError."""
+        """Store the content of a file like `keep_result`, by a link or a copy. Raise OSError."""
         target = self._beside_log(key, result_file_name)
         target.unlink(missing_ok=True)
         try:
@@ -186,7 +187,7 @@ class LogStore:
             return b"", 0
 
     def _beside_log(self, key: LogKey, name: Callable[[int, int], str]) -> Path:
-        """Return the path of a file beside the attempt's log, recording that it exists from now on."""
+        """Return the path of a new file beside the attempt's log, and record that the file exists."""
         directory = self.directory(key[0])
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.size(key):
@@ -203,9 +204,9 @@ class LogStore:
             return b""
 
     def remove_below(self, job_id: str, first_attempt: int, most: int) -> bool:
-        """Remove up to `most` logs of attempts with lower numbers. Return whether there may be more.
+        """Remove up to `most` logs of attempts with lower numbers. Return whether more may remain.
 
-        They belong to an ended job whose name was reused.
+        These logs belong to an ended job whose name was reused.
         """
         lower = ((job_id, *item) for item in self._found(job_id) if item[1] < first_attempt)
         chosen = list(islice(lower, most))
@@ -232,15 +233,13 @@ class LogStore:
                 directory = directory.parent
 
     def stored_jobs(self, above: str = "") -> Iterator[str]:
-        """Return the ids of the jobs that have a log here: all, or `above` and its descendants. Reads that
-        directory.
-        """
+        """Return the ids of the jobs with a log: all, or `above` and its descendants. Reads the directory."""
         for directory, _, files in os.walk(self.directory(above) if above else self.root):
             if any(name.startswith(FILE_MARK) for name in files):
                 yield "/" + Path(directory).relative_to(self.root).as_posix()
 
     def release(self, job_id: str) -> None:
-        """Drop cached data about an ended job. It is read again on request."""
+        """Drop cached data about an ended job; a later request reads it again."""
         for index, attempt in self._listed.pop(job_id, ()):
             self._logs.pop((job_id, index, attempt), None)
 
@@ -266,7 +265,7 @@ class LogStore:
         return LogPlace(self.directory(key[0]), key[1], key[2], self._fetch, self.trash, self._announce)
 
     def settling(self, job_id: str) -> Iterator[None]:
-        """Pack the last pieces of an ended job's logs if that is worthwhile, and drop cached data.
+        """Pack the last pieces of an ended job's logs if they are large enough, and drop cached data.
 
         Each step handles one log. Cached data is dropped after the last.
         """
@@ -281,7 +280,7 @@ class LogStore:
         self.release(job_id)
 
     def tended(self, key: LogKey, start: int, size: int) -> None:
-        """Record that a piece was packed or moved. If it was dropped meanwhile, remove its new form, too.
+        """Record that a piece was packed or moved. If the piece was dropped meanwhile, remove its new form, too.
 
         Args:
             key: The log.

@@ -1,4 +1,4 @@
-"""Pending notices: one name each, from the job's submission until its delivery."""
+"""Pending notices, by name, from the job's submission until the delivery."""
 
 import contextlib
 import logging
@@ -15,7 +15,7 @@ _LOST: Final = "a notice is only kept in memory, and is lost with this controlle
 
 
 class Debts(Protocol):
-    """The names of pending deliveries. Used in one event loop; a full disk never makes it raise."""
+    """The names of pending deliveries. Use it in one event loop. It never raises on a full disk."""
 
     def names(self) -> set[str]:
         """Return all pending names."""
@@ -35,7 +35,7 @@ class Debts(Protocol):
 
 
 class FileDebts:
-    """A small file for each, which costs less than a commit.
+    """Pending deliveries as small files, which cost less than a commit.
 
     Args:
         directory: The directory of the files, created on first use.
@@ -74,14 +74,14 @@ class NoticeStore(Protocol):
 
 
 class StoredDebts:
-    """Rows of the database, which are replicated with all other commits.
+    """Pending deliveries as rows of the database, which are replicated like all commits.
 
     All changes in one turn of the event loop are one commit.
 
     Args:
         store: The store of the rows.
         soon: Calls a function in the next turn of the event loop.
-        files: Files of releases that only had these, or of a time without a remote state.
+        files: Pending deliveries in files, from an earlier release or a time without a remote state.
     """
 
     def __init__(self, store: NoticeStore, soon: Callable[[Callable[[], None]], object], files: FileDebts) -> None:

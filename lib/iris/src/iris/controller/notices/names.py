@@ -1,6 +1,4 @@
-"""Addresses of hosts, as far as they resolve quickly. They serve the check at submission; the delivery resolves
-again.
-"""
+"""Addresses of hosts that resolve quickly, for the check at submission. The delivery resolves again."""
 
 import asyncio
 import ipaddress
@@ -18,19 +16,19 @@ _MOST_KEPT: Final = 1000
 
 
 async def system_lookup(host: str) -> list[str]:
-    """Ask this machine's resolver."""
+    """Return the addresses from this machine's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(item[4][0]) for item in found]
 
 
 class HostAddresses:
-    """Resolve hosts and cache the answers, because many jobs name one host. Used in one event loop.
+    """Resolves hosts and caches the answers, because many jobs name one host. Use it in one event loop.
 
     Args:
         lookup: The resolver.
-        timeout_s: Timeout of an answer.
+        timeout_s: Timeout for an answer.
         kept_s: How long answers and failures are cached.
-        now: Monotonic seconds.
+        now: Returns monotonic seconds.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class HostAddresses:
         self._kept: dict[str, tuple[float, list[IpAddress]]] = {}
 
     async def of(self, host: str) -> list[IpAddress]:
-        """Return the addresses of a host; [] if they are not known in time, or it has none."""
+        """Return the addresses of a host; [] if it has none or they do not resolve in time."""
         until, addresses = self._kept.get(host, (0.0, []))
         if self._now() < until:
             return addresses

@@ -1,7 +1,7 @@
-"""Deliver notices of jobs' ends at least once, across restarts of the controller.
+"""Delivers notices of jobs' ends at least once, across restarts of the controller.
 
-Each notice is recorded (`debts`) from the job's submission to its delivery, so that no end is lost between its commit
-and the request. A webhook for the whole cluster receives the ends of root jobs; child jobs are details of those.
+Each notice is recorded (`debts`) from the job's submission to the delivery, so that no end is lost between its commit
+and the request. A webhook for the whole cluster receives only the ends of root jobs.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 8
 _NOWHERE: Final = ipaddress.ip_address("0.0.0.0")
-"""An address that is allowed only by a rule that ignores addresses."""
+"""An address that only a rule for all addresses allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeRules:
-    """How and to whom notices are delivered.
+    """The receivers of notices, and the timing of deliveries.
 
     Args:
-        url: Receives every root job's end; empty for none.
+        url: The webhook that receives every root job's end; empty for none.
         allow: Allowed hosts, patterns of hosts and networks (see `iris.domain.webhooks.refusal`).
         is_private: Whether only this machine's user can submit.
         timeout_s: Timeout of one attempt. retry_s: First and longest delay between attempts. give_up_s: Total time
@@ -56,7 +56,7 @@ class Notifier:
     Args:
         debts: The pending notices.
         secret: The secret for message signatures.
-        clock_ms: Unix ms.
+        clock_ms: Returns Unix ms.
     """
 
     def __init__(
@@ -79,12 +79,9 @@ class Notifier:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def check(self, url: str) -> None:
-        """Refuse an address that is invalid or never allowed here, as far as is known now.
+        """Refuse an address that is invalid or not allowed. Raises InvalidRequest.
 
-        The resolved name is checked again at delivery. A name that does not resolve in time is accepted.
-
-        Raises:
-            InvalidRequest: It is invalid, or refused.
+        The delivery checks the resolved name again. A name that does not resolve in time is accepted.
         """
         webhook = parse_webhook(url)
         if not self._refusal(webhook, _NOWHERE):
@@ -99,7 +96,7 @@ class Notifier:
                 raise InvalidRequest(reason)
 
     def restore(self) -> None:
-        """Load the previous controller's pending notices."""
+        """Load the pending notices of the previous controller."""
         owed = self._debts.names()
         for job in self._view.jobs.values():
             for url in self._urls(job):
@@ -187,7 +184,5 @@ class Notifier:
 
 
 def _name(job: Job, url: str, rules: NoticeRules) -> str:
-    """Return the name of a notice and its deliveries: stable across restarts, and different for another job of the same
-    name.
-    """
+    """Return the name of a notice: stable across restarts, and different for another job with the same name."""
     return f"{job.sequence}-{job.submitted_at_ms}-{'cluster' if url == rules.url else 'job'}"

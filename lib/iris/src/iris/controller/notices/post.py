@@ -1,4 +1,4 @@
-"""One POST to a webhook: to exactly the checked address, within a total timeout, without redirects."""
+"""Sends one POST to a webhook: only to the checked address, within a total timeout, without redirects."""
 
 import asyncio
 import base64
@@ -16,11 +16,11 @@ _LONGEST_STATUS_LINE: Final = 4096
 
 
 class PostRefusedError(Exception):
-    """It was refused, here or by the receiver, and a retry would not help."""
+    """The notice was refused, here or by the receiver; a retry would not help."""
 
 
 class PostFailedError(Exception):
-    """It was not delivered, and a retry may help."""
+    """The notice was not delivered; a retry may help."""
 
 
 async def post(
@@ -32,15 +32,15 @@ async def post(
     refusal: Callable[[IpAddress], str],
     trust: ssl.SSLContext | None = None,
 ) -> None:
-    """Send `body` and return when the receiver has answered 2xx.
+    """Send `body` and return after a 2xx answer.
 
     Args:
         webhook: The destination.
         body: The body.
         headers: Additional headers.
         timeout_s: Total timeout, from name resolution to the answer.
-        refusal: Returns why an address is not allowed; empty if it is.
-        trust: Trust for https; None for the system's authorities.
+        refusal: Returns why an address is not allowed; empty if it is allowed.
+        trust: The trusted authorities for https; None for the system's.
 
     Raises:
         PostRefusedError: The address is not allowed, or the answer is a redirect or another 3xx or 4xx.

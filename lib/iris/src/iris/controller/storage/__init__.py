@@ -1,4 +1,4 @@
-"""Blobs, query processes, and the disk space that all files share.
+"""Blobs, query processes, and disk space.
 
-The controller's files other than logs and the database belong here.
+The controller's files, except logs and the database, belong here.
 """

@@ -1,7 +1,7 @@
 """The controller's blobs: immutable byte strings named by their SHA-256, one file each.
 
-A blob is written under a temporary name, verified and renamed, so a file with a digest's name is complete. Later damage
-is detected when it is read, and at the first use of every process; a damaged blob is removed and requested again.
+A blob is written under a temporary name, verified and renamed, so a file named by a digest is complete. Later damage is
+detected at each read, and at the first use by a process. A damaged blob is removed and requested again.
 """
 
 import contextlib
@@ -46,13 +46,13 @@ class BlobStore:
         self._used_at: dict[str, float] = {}
         self._verified: set[str] = set()
         self.removals = 0
-        """Incremented when blobs are removed: what was complete must be checked again."""
+        """Incremented when blobs are removed, which makes earlier checks for completeness stale."""
 
     def path(self, digest: str) -> Path:
         return self._root / digest[:2] / check_digest(digest)
 
     def has(self, digest: str) -> bool:
-        """Return whether the blob is here. If so it stays for `ControllerConfig.blob_grace_s`."""
+        """Return whether the blob is stored. If so it stays for `ControllerConfig.blob_grace_s`."""
         now = time.time()
         if self._used_at.get(digest, 0) > now - _TOUCH_EVERY_S:
             return True
@@ -65,11 +65,11 @@ class BlobStore:
         return True
 
     def is_verified(self, digest: str) -> bool:
-        """Return whether the blob is here and this process has verified it, without reading a file."""
+        """Return whether the blob is stored and this process has verified it, without reading the file."""
         return digest in self._verified and self.has(digest)
 
     def verify(self, digest: str) -> bool:
-        """Return whether the blob is here and intact. A damaged one is removed. It is read once per process."""
+        """Return whether the blob is stored and intact; remove a damaged one. Reads the file once per process."""
         if not self.has(digest):
             return False
         if digest not in self._verified:
@@ -81,11 +81,11 @@ class BlobStore:
         return True
 
     def unsound(self, digests: Iterable[str]) -> list[str]:
-        """Return the `digests` that are missing or damaged, in order without duplicates. May read all of them."""
+        """Return the `digests` of missing or damaged blobs, in order without duplicates. May read all of them."""
         return [digest for digest in dict.fromkeys(digests) if not self.verify(digest)]
 
     def missing(self, digests: Iterable[str]) -> list[str]:
-        """Return the `digests` that are not here, in order without duplicates."""
+        """Return the `digests` of missing blobs, in order without duplicates."""
         return [digest for digest in dict.fromkeys(digests) if not self.has(digest)]
 
     def unused_since(self, before: float) -> Iterator[str]:
@@ -96,7 +96,7 @@ class BlobStore:
                     yield entry.name
 
     def remove_unused(self, digest: str, before: float) -> bool:
-        """Remove a blob unless it was used since `before`. Return whether it is gone."""
+        """Remove a blob unless it was used since `before`. Return whether the blob is gone."""
         try:
             if self.path(digest).stat().st_mtime >= before:
                 return False
@@ -114,7 +114,8 @@ class BlobStore:
         return digest
 
     def read(self, digest: str) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield (offset, at most 1 MiB, whether it is the last) of a blob. Raise NotFound, also for a damaged one."""
+        """Yield a blob in chunks of at most 1 MiB: (offset, data, is last). Raise NotFound, also if the blob is
+        damaged."""
         try:
             file = self.path(digest).open("rb")
         except FileNotFoundError:
@@ -149,7 +150,7 @@ class BlobStore:
             raise NotFound(f"the controller has no blob {digest}") from None
 
     def accept(self, temporary: Path, digest: str) -> None:
-        """Give a complete, verified file its name. Used by Upload."""
+        """Rename a complete, verified file to its digest, for `Upload`."""
         target = self.path(digest)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary.rename(target)
@@ -163,11 +164,11 @@ class BlobStore:
         return descriptor, Path(name)
 
     def has_room(self, count: int) -> bool:
-        """Return whether `count` more bytes may be stored now."""
+        """Return whether there is room for `count` more bytes."""
         return self._has_room(count)
 
     def no_room(self) -> BudgetExceeded:
-        """Return the error for a sender whose bytes do not fit."""
+        """Return the error for an upload that does not fit on the disk."""
         return BudgetExceeded(
             f"there is no room for more files on the controller's disk ({self._root}); free some there"
         )
@@ -188,7 +189,7 @@ class BlobStore:
 
 
 class Upload:
-    """The blobs that one caller sends in chunks. Leaving the context drops unfinished ones."""
+    """The blobs that one caller sends in chunks. Leaving the context drops unfinished blobs."""
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
@@ -196,7 +197,7 @@ class Upload:
         self.stored = 0
 
     def add(self, digest: str, offset: int, data: bytes, last: bool) -> None:
-        """Add one chunk. Chunks of a blob come in order.
+        """Add one chunk. Chunks of a blob must come in order.
 
         Raise InvalidRequest for a gap or a wrong digest, BudgetExceeded if the disk is full.
 
@@ -204,7 +205,7 @@ class Upload:
             digest: The SHA-256 of the whole blob.
             offset: The offset of the chunk in the blob.
             data: The chunk.
-            last: Whether it is the last chunk, after which the blob is verified and stored.
+            last: Whether it is the blob's last chunk.
         """
         if not self._store.has_room(len(data)):
             raise self._store.no_room()

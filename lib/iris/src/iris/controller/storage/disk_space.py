@@ -1,9 +1,8 @@
-"""Disk space for the database: a reserve that nothing else may use, and who stops before it is touched.
+"""Reserves disk space for the database, and refuses other writes before the disk is full.
 
-The controller's disk fills in this order. Logs and blobs stop when one and a half of `margin` is free beside the
-reserve file, and new jobs are refused below `margin`. The database continues into that margin; when it is used up, the
-reserve file (of the same size) is released for it. A controller that starts on a full disk first releases the reserve,
-so it can always open its database.
+Logs and blobs stop when less than 1.5 times `margin` is free beside the reserve file. New jobs are refused below
+`margin`. The database uses that margin, too; then the controller releases the reserve file (of the same size) for the
+database. A controller that starts on a full disk first releases the reserve, so it can always open its database.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ logger = logging.getLogger(__name__)
 RESERVE_NAME: Final = "reserve"
 DEFAULT_RESERVE_BYTES: Final = 64 * 1024 * 1024
 _SHARE: Final = 10
-"""At most a tenth of a small file system is reserved."""
+"""Maximum share of a small file system to reserve: a tenth."""
 _SPARED_BYTES: Final = 16 * 1024
 _LOOK_EVERY_S: Final = 0.25
 _ENOUGH_TO_START: Final = 1024 * 1024
@@ -50,13 +49,13 @@ def reserve_size(wanted: int, total: int) -> int:
 
 
 def is_low(free: int, margin: int, held: bool, was_low: bool) -> bool:
-    """Return whether new jobs, logs and blobs must wait. That ends at a quarter above the margin.
+    """Return whether new jobs, logs and blobs must wait: below the margin, and then until a quarter above it.
 
     Args:
         free: Free bytes.
-        margin: Bytes below which work has to wait.
+        margin: Free bytes below which work must wait.
         held: The size of the held reserve file in bytes.
-        was_low: Whether it was low at the last check.
+        was_low: The result of the last check.
     """
     return not held or free < (margin + margin // 4 if was_low else margin)
 
@@ -65,8 +64,8 @@ class DiskSpace:
     """The space on one file system, and its reserve file.
 
     Args:
-        root: The state directory. wanted: Bytes to reserve; 0 reserves and refuses nothing.
-        look: Returns the space. clock: Seconds, for the interval of checks.
+        root: The state directory. wanted: Bytes to reserve; 0 reserves nothing and never refuses.
+        look: Returns the space. clock: Returns seconds, for the interval between checks.
     """
 
     def __init__(
@@ -88,10 +87,10 @@ class DiskSpace:
         self._is_low = False
 
     def give_way(self, shed: Callable[[int], object]) -> None:
-        """Make room for the database before it is opened, as far as possible.
+        """Make room for the database, if possible. Call this before opening it.
 
         Args:
-            shed: Frees about that many bytes if there is no reserve left.
+            shed: Frees about this many bytes if there is no reserve left.
         """
         if not self._wanted or not self._root.is_dir():
             return
@@ -105,7 +104,7 @@ class DiskSpace:
             shed(missing)
 
     def release(self) -> bool:
-        """Release the reserve for the database. Return whether there was one."""
+        """Release the reserve for the database. Return whether there was a reserve."""
         held, self._held = self._file.exists(), False
         if held:
             with contextlib.suppress(OSError):
@@ -117,7 +116,7 @@ class DiskSpace:
         return held
 
     def spare(self) -> bool:
-        """Take a few blocks from the reserve, for notes about lost bytes. Half of it stays."""
+        """Release a few blocks of the reserve, for notes about dropped bytes; keep at least half."""
         size = self._size() - _SPARED_BYTES
         if not self._wanted or size < self._margin // 2:
             return False
@@ -149,7 +148,7 @@ class DiskSpace:
 
     @property
     def low(self) -> str:
-        """Return why new jobs are refused now; empty if they are not."""
+        """Return why new jobs are refused now; empty if they are accepted."""
         if self._wanted:
             self.tend()
         return self._reason() if self._is_low else ""

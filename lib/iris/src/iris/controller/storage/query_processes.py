@@ -1,4 +1,4 @@
-"""Queries of operators, answered in separate processes: one query per user at a time."""
+"""Answers operators' queries in separate processes, one query per user at a time."""
 
 import asyncio
 import contextlib
@@ -32,14 +32,14 @@ _IDLE_S: Final = 60.0
 
 @dataclass(slots=True)
 class QueryProcesses:
-    """The processes that answer queries. One is kept for a minute after its last query, because starting one takes
-    longer than most queries.
+    """The processes that answer queries. One stays for a minute after its last query, because a start takes longer than
+    most queries.
 
     Args:
         state_dir: The controller's state directory.
         time_limit_s: Timeout of a query.
-        turn_s: How long it may wait for its turn.
-        at_once: Number of users' queries answered concurrently: more would take the cores from the scheduler.
+        turn_s: Maximum time of a query in the queue.
+        at_once: Maximum number of concurrent queries; more would slow down the scheduler.
     """
 
     state_dir: Path
@@ -58,13 +58,13 @@ class QueryProcesses:
         """Return the answer to a query, a serialized `QueryResponse`.
 
         Args:
-            user: The asking user.
+            user: The user of the query.
             sql: One SELECT statement.
             max_rows: As in `iris.store.query.run_query`.
             reader: As in `iris.store.query.run_query`.
 
         Raises:
-            BudgetExceeded: It takes too long or too much memory, or the user's turn does not come.
+            BudgetExceeded: The query takes too long or too much memory, or waits too long in the queue.
             MarinError: Raised by `run_query`.
         """
         asked = {
@@ -90,7 +90,7 @@ class QueryProcesses:
         return data
 
     async def close(self) -> None:
-        """End the kept process."""
+        """End the remaining process."""
         process = self._take_kept()
         if process is not None:
             await end_helper(process)

@@ -1,4 +1,4 @@
 """Periodic work: retention, usage accounts, exit when idle.
 
-Each decides by a pure rule and acts through the engine.
+Each decides with a pure rule and acts through the engine.
 """

@@ -1,11 +1,11 @@
-"""The controller's exit when the cluster is idle."""
+"""Ends the controller when the cluster is idle."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class IdleWatch:
-    """Call `on_idle` once after `idle_s` seconds (0: never) without a live job or a client's call.
+    """Calls `on_idle` once after `idle_s` seconds (0: never) without a live job or a client's call.
 
     Args:
         idle_s: Seconds; 0 for never.

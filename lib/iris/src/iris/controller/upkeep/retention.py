@@ -1,6 +1,6 @@
-"""Retention of ended jobs with their logs, of lost workers, and of blobs that no job names.
+"""Removes old ended jobs with their logs, lost workers, and blobs without a job.
 
-The policy is in ControllerConfig. The selection is pure; the rounds carry it out in small steps between other work.
+The policy is in ControllerConfig. The selection is pure; rounds remove the selected data in small steps.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _STEP: Final = 200  # jobs, workers or blobs removed at a time
 
 
 def forgettable(jobs: Iterable[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
-    """Return the ended jobs that the policy no longer keeps, oldest end first, ignoring their descendants.
+    """Return the ended jobs to remove under the policy, oldest end first, without regard to their descendants.
 
     Args:
         jobs: All jobs.
@@ -65,7 +65,7 @@ def _end(job: Job) -> tuple[int, int]:
 
 
 def with_descendants(chosen: Sequence[JobId], names: Iterable[JobId]) -> Iterator[JobId]:
-    """Yield each chosen job after its descendants. `names` are all jobs."""
+    """Yield each chosen job after its descendants. `names` contains all jobs."""
     below: dict[JobId, list[JobId]] = {job_id: [] for job_id in chosen}
     for name in names:
         above = parent_of(name)
@@ -82,13 +82,13 @@ def with_descendants(chosen: Sequence[JobId], names: Iterable[JobId]) -> Iterato
 
 
 class Retention:
-    """Remove old data, round after round, until cancelled.
+    """Removes old data, round after round, until cancelled.
 
     Args:
         config: The retention periods.
         engine: Removes jobs and workers.
-        logs: The logs of removed jobs are removed here.
-        blobs: Unused blobs are removed here.
+        logs: The store of the logs.
+        blobs: The store of the blobs.
         forget: Removes a part of the events from before a time, or beyond a number (`Store.forget_events`).
         choose: Chooses the jobs to remove.
     """
@@ -114,7 +114,7 @@ class Retention:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Run one round immediately, then one every ten minutes. Blobs and stray logs are handled four times a day."""
+        """Run a round immediately, then every ten minutes. Remove blobs and stray logs four times a day."""
         blobs_due = 0.0
         while True:
             try:
@@ -130,7 +130,7 @@ class Retention:
             await sleep(ROUND_EVERY_S)
 
     async def forget_jobs(self) -> int:
-        """Remove the jobs that the policy does not keep, and return their number."""
+        """Remove expired jobs, and return their number."""
         # Records never change, so another thread may look at them; with a million of them that takes seconds.
         jobs = list(self._engine.view.jobs.values())
         now_ms = unix_ms()
@@ -146,7 +146,7 @@ class Retention:
         return count
 
     async def _remove_many_logs(self, job_id: JobId, chosen_at_ms: int) -> None:
-        """Remove the logs of a job in small steps if removing them at once would take a second."""
+        """Remove the logs of a job in small steps if there are very many."""
         view = self._engine.view
         job = view.jobs.get(job_id)
         if job is None or job.finished_at_ms >= chosen_at_ms or job_id in view.children or not view.is_settled(job_id):
@@ -172,7 +172,7 @@ class Retention:
         return total
 
     async def forget_workers(self) -> int:
-        """Remove workers that were not seen for as long as jobs are kept, and return their number."""
+        """Remove workers not seen for as long as jobs are kept, and return their number."""
         before = (time.time() - self._config.history_max_age_s) * 1000
         gone = [
             worker.worker_id
@@ -182,7 +182,7 @@ class Retention:
         return await self._engine.decide(lambda transaction: sum(map(transaction.forget_worker, gone))) if gone else 0
 
     async def remove_stray_logs(self) -> int:
-        """Remove logs of unknown jobs, which a crash may have left, and return the number of jobs."""
+        """Remove logs of unknown jobs, left after a crash, and return the number of jobs."""
         stored = await asyncio.to_thread(lambda: list(self._logs.stored_jobs()))
         strays = [job_id for job_id in stored if JobId(job_id) not in self._engine.view.jobs]
         for job_id in strays:
@@ -193,7 +193,7 @@ class Retention:
         return len(strays)
 
     async def remove_blobs(self) -> int:
-        """Remove blobs that no job names and that were not used lately, and return their number."""
+        """Remove blobs without a job that were not used lately, and return their number."""
         before = time.time() - self._config.blob_grace_s
         unused = await asyncio.to_thread(lambda: list(self._blobs.unused_since(before)))
         if not unused:

@@ -1,4 +1,4 @@
-"""Keep users' accounts across a restart: otherwise a user who had the whole cluster yesterday would start afresh."""
+"""Saves users' usage accounts, so that fairness among users survives a restart."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ logger = logging.getLogger(__name__)
 
 EVERY_S: Final = 60.0
 _NEGLIGIBLE: Final = 1000.0
-"""Less than a core for a second is ignored."""
+"""Smallest change to save: one core for a second."""
 
 
 class UsageStore(Protocol):
-    """Stores the accounts while no controller runs."""
+    """Stores the accounts."""
 
     def save_usage(self, accounts: list[UserUse]) -> None: ...
 
@@ -25,12 +25,12 @@ class UsageStore(Protocol):
 
 
 class UsageKeeper:
-    """Save the ledger once a minute and at the end. It runs in the engine's loop, where the store is written.
+    """Saves the ledger once a minute and at the end, in the engine's loop, which writes the store.
 
     Args:
-        ledger: What attempts have used.
+        ledger: The users' accounts.
         store: The store.
-        clock_ms: Unix time in milliseconds.
+        clock_ms: Returns Unix time in milliseconds.
     """
 
     def __init__(self, ledger: UsageLedger, store: UsageStore, clock_ms: Callable[[], int]) -> None:
@@ -40,7 +40,7 @@ class UsageKeeper:
         self._saved: dict[str, float] = {}
 
     def restore(self) -> None:
-        """Load the saved accounts into the ledger. What a user holds now counts from the time of saving."""
+        """Load the saved accounts into the ledger. Current allocations count from the time of the last save."""
         saved = {item.user: item for item in self._store.load_usage()}
         now_ms = self._clock_ms()
         for user in {*saved, *self._ledger.users()}:
@@ -69,7 +69,7 @@ class UsageKeeper:
             self.save_or_tell()
 
     def save_or_tell(self) -> None:
-        """Save. A failure is only logged, because nothing but fairness depends on it."""
+        """Save the accounts. Only log a failure, because only fairness depends on them."""
         try:
             self.save()
         except Unavailable:

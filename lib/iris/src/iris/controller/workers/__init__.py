@@ -1,4 +1,4 @@
-"""Sessions of workers, and the orders that wait for them.
+"""Sessions of workers, and their pending orders.
 
-`iris.core` decides the orders; `services` converts messages.
+`iris.core` determines the orders; `services` converts messages.
 """

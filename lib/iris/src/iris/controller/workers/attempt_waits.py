@@ -1,4 +1,4 @@
-"""Workers' reasons why attempts have not started there yet, for people. Kept only in memory."""
+"""Readable reasons of workers why attempts have not started yet. Kept only in memory."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +13,7 @@ _MOST: Final = 10_000
 
 @dataclass(slots=True)
 class AttemptWaits:
-    """Remember them until the worker says otherwise, or the attempt can no longer start.
+    """Keeps each reason until the worker changes it or the attempt can no longer start.
 
     Args:
         view: The cluster.
@@ -23,14 +23,14 @@ class AttemptWaits:
     _words: dict[AttemptId, str] = field(default_factory=dict)
 
     def note(self, attempt: AttemptId, words: str) -> None:
-        """Remember what an attempt waits for; "" for nothing."""
+        """Record why an attempt waits; "" if it does not wait."""
         if not words:
             self._words.pop(attempt, None)
         elif len(self._words) < _MOST:
             self._words[attempt] = words[:_LONGEST]
 
     def of_attempt(self, attempt: AttemptId) -> str:
-        """Return what an attempt waits for; "" if nothing is known."""
+        """Return why an attempt waits; "" if no reason is known."""
         words = self._words.get(attempt, "")
         if not words:
             return ""
@@ -44,7 +44,7 @@ class AttemptWaits:
         return ""
 
     def of_job(self, job_id: JobId) -> str:
-        """Return what the first waiting attempt of a job waits for."""
+        """Return why the first waiting attempt of a job waits."""
         if not self._words:
             return ""
         prefix = f"{job_id}/"

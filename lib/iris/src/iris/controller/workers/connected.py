@@ -15,13 +15,13 @@ FAR_CLOCK_MS: Final = 5000
 
 
 def is_far(skew_ms: int, error_ms: int) -> bool:
-    """Return whether a host's clock is off by enough to mention, beyond the measurement error."""
+    """Return whether a host's clock differs by enough to mention, beyond the measurement error."""
     return abs(skew_ms) - error_ms > FAR_CLOCK_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An observation as received: the event, and the final length of the attempt's log (0 while it runs)."""
+    """A received observation: the event, and the final length of the attempt's log (0 while it runs)."""
 
     event: AttemptObserved
     log_size: int
@@ -29,14 +29,14 @@ class Report:
 
 @dataclass(slots=True)
 class WorkerHost:
-    """A connected worker's host, for people.
+    """A connected worker's host, for display.
 
     Args:
         address: The address of its connection; "unix" for the controller's own machine.
         version: Its release; empty if unknown.
-        skew: Its clock minus the controller's and the maximum error of that, in ms; None before a measurement.
-        rival: The address of another host that asked for its session and was refused; empty for none.
-        rival_ms: When that was, by the sessions' clock.
+        skew: Its clock minus the controller's, and the maximum error, in ms; None before a measurement.
+        rival: The address of another host that tried to connect as this worker and was refused; empty for none.
+        rival_ms: The time of the refusal, on the sessions' clock.
     """
 
     address: str = ""
@@ -66,8 +66,8 @@ class ConnectedWorker:
 
     Args:
         worker_id: The worker.
-        instance_id: Its life, which changes when it restarts.
-        host: Its host, for people.
+        instance_id: Identifies one run of its guardian.
+        host: Its host, for display.
         place: As in `rivals.Life`.
     """
 

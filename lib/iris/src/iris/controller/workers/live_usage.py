@@ -1,6 +1,4 @@
-"""The resource use of running attempts, reported by their workers every few seconds; in memory, and saved
-periodically.
-"""
+"""The resource use of running attempts, reported every few seconds. Kept in memory and saved periodically."""
 
 import asyncio
 import logging
@@ -17,14 +15,14 @@ from rigging.errors import MarinError
 logger = logging.getLogger(__name__)
 
 SAVE_EVERY_S: Final = 30.0
-"""Interval of saves, and so the maximum loss of usage when controller and worker are lost together."""
+"""Interval between saves: the usage that is lost if controller and worker are lost together."""
 
 
 class LiveUsage:
-    """The latest report of every running attempt. The use of ended attempts is stored with their end.
+    """The latest report of every running attempt. The usage of ended attempts is stored with their end.
 
     Args:
-        engine: Writes what is saved, and has the view.
+        engine: Writes the saved reports, and has the view.
         stored: Reads the stored use of a job's attempts.
     """
 
@@ -35,7 +33,7 @@ class LiveUsage:
         self._unsaved: dict[AttemptId, AttemptUse] = {}
 
     def note(self, name: AttemptId, worker_id: WorkerId, usage: Usage) -> None:
-        """Record a worker's report about an attempt. Reports about other workers' attempts are ignored.
+        """Record a worker's report about an attempt; ignore reports about other workers' attempts.
 
         Args:
             name: The attempt.
@@ -79,7 +77,7 @@ class LiveUsage:
         return used
 
     def save(self, transaction: Transaction) -> None:
-        """Save new reports of running attempts with the next commit. Those of ended ones are already stored."""
+        """Save new reports of running attempts with the next commit. Reports of ended attempts are already stored."""
         bookings = transaction.view.bookings
         unsaved, self._unsaved = self._unsaved, {}
         self._known = {name: use for name, use in self._known.items() if name in bookings}

@@ -1,4 +1,4 @@
-"""Orders waiting for one worker, merged: the worker's attempts bound their size, however slowly it reads."""
+"""The pending orders for one worker, merged, so that the worker's attempts bound their size however slowly it reads."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ COMPANY_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """The session ends after this. With `exit` the worker stops its attempts and exits."""
+    """The last order of a session. With `exit` the worker stops its attempts and exits."""
 
     reason: str
     exit: bool
@@ -19,13 +19,13 @@ class Farewell:
 
 @dataclass(slots=True)
 class Outgoing:
-    """Everything pending for a worker.
+    """All pending orders for a worker.
 
     Args:
-        start: (task index, attempt number) by job, and whether it is prefilled. stop: Reason by attempt.
-        withdraw: Attempts to hand back, unless they have begun.
+        start: (task index, attempt number) by job, and whether the attempt is prefilled. stop: Reason by attempt.
+        withdraw: Attempts to hand back, unless they have started.
         log_acks: Stored bytes of each log that grew.
-        beat_ack: The highest heartbeat received since the last answer; 0 for none.
+        beat_ack: The highest heartbeat since the last answer; 0 for none.
     """
 
     start: dict[JobId, dict[tuple[int, int], bool]] = field(default_factory=dict)
@@ -46,10 +46,10 @@ class Outgoing:
 
 
 class WorkerOrders:
-    """Merge the engine's orders for one worker until the writer of its session takes them.
+    """Merges the engine's orders for one worker until the session's writer takes them.
 
     Args:
-        company_s: How long news of ended attempts wait for other orders.
+        company_s: How long acknowledgements of ended attempts wait for other orders.
     """
 
     def __init__(self, company_s: float = COMPANY_S) -> None:
@@ -113,9 +113,9 @@ class WorkerOrders:
             self._wake.set()
 
     async def take(self, timeout_s: float) -> Outgoing | None:
-        """Return everything pending as soon as there is something; None after `timeout_s`, or when closed.
+        """Wait for pending orders and return them; None after `timeout_s`, or when closed.
 
-        Acknowledgements of ended attempts wait a moment for other orders.
+        Acknowledgements of ended attempts wait up to `company_s` for other orders.
         """
         if not self._wake.is_set():
             try:

@@ -1,4 +1,4 @@
-"""The controller's sessions with workers: who is connected, what to send, who is lost."""
+"""The controller's sessions with workers: connections, orders to send, lost workers."""
 
 import asyncio
 import logging
@@ -35,19 +35,19 @@ _FOR_WORKERS: Final = (StartAttempt, StopAttempt, WithdrawAttempt, ForgetAttempt
 
 STOP_REASON_UNKNOWN: Final = "the controller does not know this attempt"
 RIVAL_SHOWN_MS: Final = 60_000
-"""How long a refused copy of a worker is shown."""
+"""How long to show a refused copy of a worker."""
 _LOOKS: Final = 8
-"""Number of checks within the time after which a worker is late."""
+"""Number of checks per lateness period of a worker."""
 
 
 class Sessions:
-    """All sessions. Send effects to workers, process their reports, and declare silent workers lost.
+    """All sessions. Sends effects to workers, processes their reports, and declares silent workers lost.
 
     Args:
-        rules: What silence of a worker means. It counts from the controller's start.
+        rules: The rules for silent workers. Silence counts from the controller's start.
         log_wait_s: How long an end waits for the rest of its log.
         on_worker: Called with the id of each connecting worker after the commit.
-        confirm: Awaited before a new session receives anything, because commits must be replicated first.
+        confirm: Awaited before a new session sends orders, because commits must be replicated first.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Sessions:
         self._all_closed.set()
 
     def start(self) -> None:
-        """Give the workers of the controller's last run time to reconnect."""
+        """Start the reconnect timeout of the previous controller's workers."""
         for worker_id in self._engine.view.workers:
             self._contacts.begin(worker_id, self._now_ms())
         self._look()
@@ -85,17 +85,15 @@ class Sessions:
         return self._contacts.is_present(worker_id)
 
     def silent_ms(self, worker_id: WorkerId) -> int:
-        """Return how long a worker was not heard."""
+        """Return the ms since a worker's last message."""
         return self._contacts.silent_ms(worker_id, self._now_ms())
 
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec) -> int:
-        """Return the ms until an exclusive attempt on a silent worker is known to have ended."""
+        """Return the ms until an exclusive attempt on a silent worker must have ended."""
         return self._contacts.fenced_in_ms(worker_id, spec, self._now_ms())
 
     def partition(self) -> str:
-        """Return in words that the controller may be cut off from its workers, and the consequences; empty
-        otherwise.
-        """
+        """Return a message with the consequences if the controller may be cut off from its workers; else empty."""
         suspicion = self._contacts.suspicion
         if suspicion is None:
             return ""
@@ -109,11 +107,11 @@ class Sessions:
     # ---- a session's life ----
 
     async def open(self, greeting: Greeting) -> ConnectedWorker:
-        """Open a session, replacing an older one of the same worker. Return once that is committed.
+        """Open a session, replacing the worker's older one. Return after the commit.
 
         Raises:
             Unavailable: The controller is shutting down.
-            Conflict: Another host uses the name and is heard.
+            Conflict: Another host is connected with this name.
         """
         if self._leaving:
             raise Unavailable(f"the controller is leaving: {self._leaving}")
@@ -139,7 +137,7 @@ class Sessions:
         return session
 
     def _refuse_rival(self, holder: ConnectedWorker, newcomer: ConnectedWorker) -> None:
-        """Raise and record Conflict if the newcomer is a copy of a worker that is heard."""
+        """Raise and record Conflict if the new worker is a copy of a connected one."""
         if may_succeed(holder.life, newcomer.life, self.silent_ms(holder.worker_id)):
             return
         now_ms, name = self._now_ms(), holder.worker_id
@@ -154,7 +152,8 @@ class Sessions:
         )
 
     def rival_of(self, worker_id: WorkerId) -> str:
-        """Return the address of another host that asked for this worker's session within a minute; empty for none."""
+        """Return the address of another host that tried to connect as this worker within the last minute; empty for
+        none."""
         host = self.host_of(worker_id)
         recent = host is not None and self._now_ms() - host.rival_ms <= RIVAL_SHOWN_MS
         return host.rival if host is not None and recent else ""
@@ -171,7 +170,7 @@ class Sessions:
         self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
 
     def heard(self, session: ConnectedWorker, beat: int = 0) -> None:
-        """Record any message as a sign of life. A heartbeat (0: none) is acknowledged immediately."""
+        """Record the time of a worker's message. Acknowledge a heartbeat (0: none) immediately."""
         if self._open.get(session.worker_id) is not session:
             return
         if self._contacts.heard(session.worker_id, self._now_ms()):
@@ -180,10 +179,10 @@ class Sessions:
             session.orders.acknowledge_beat(beat)
 
     def note_skew(self, session: ConnectedWorker, skew_ms: int, error_ms: int) -> None:
-        """Record a worker's measured clock difference. A large one is logged once.
+        """Record a worker's measured clock difference. Log a large difference once.
 
         Args:
-            session: The worker's.
+            session: The worker's session.
             skew_ms: Milliseconds by which its clock is ahead.
             error_ms: Maximum error in milliseconds.
         """
@@ -209,19 +208,20 @@ class Sessions:
             self._engine.post(WorkerResized(session.worker_id, session.instance_id, capacity))
 
     def note_trouble(self, session: ConnectedWorker, trouble: str) -> None:
-        """Record why the worker cannot start anything now; "" if it can again."""
+        """Record why the worker cannot start attempts now; "" if it can again."""
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
 
     def begin_leaving(self, session: ConnectedWorker) -> None:
-        """Record that the worker ends its attempts and leaves: it reports their ends, and gets nothing new."""
+        """Record that the worker shuts down: it ends and reports its attempts, and gets no new ones."""
         if not session.is_leaving and self._open.get(session.worker_id) is session:
             session.is_leaving = True
             self._contacts.left(session.worker_id)
             self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
 
     async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
-        """End all sessions; with `exit` the workers stop and exit. Return when all are over, or at the timeout.
+        """End all sessions; with `exit` the workers stop and exit. Return when all sessions have ended, or at the
+        timeout.
 
         Args:
             reason: The message for the workers.
@@ -238,9 +238,10 @@ class Sessions:
             logger.warning("%d workers did not end their session in %g s", len(self._open), timeout_s)
 
     def expel(self, worker_id: WorkerId, reason: str) -> bool:
-        """End a worker's session now and ignore its further messages. Return whether there was one.
+        """End a worker's session now and ignore its further messages. Return whether the worker was connected.
 
-        It is told to stop its attempts and exit. They are retried elsewhere once it counts as lost.
+        The worker is asked to stop its attempts and exit. The attempts are retried elsewhere once the worker counts as
+        lost.
         """
         session = self._open.get(worker_id)
         if session is None:
@@ -283,7 +284,7 @@ class Sessions:
     # ---- up: observations and logs ----
 
     def report(self, session: ConnectedWorker, report: Report) -> None:
-        """Process a worker's observation of an attempt. Its end counts once its whole log is here."""
+        """Process a worker's observation of an attempt. An end counts once the controller has the whole log."""
         if session.superseded:
             return
         if self._lacks_log(report):

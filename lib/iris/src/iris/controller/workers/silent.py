@@ -11,7 +11,7 @@ from iris.domain.states import TaskState
 
 
 def silent_attempts(view: ClusterView, sessions: Sessions, job_id: JobId) -> Iterator[SilentAttempt]:
-    """Return a job's silent attempts in task order. Of attempts given up, only those that may still run.
+    """Return a job's silent attempts in task order, including lost ones only if they may still run.
 
     Args:
         view: The cluster.
