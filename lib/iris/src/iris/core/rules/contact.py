@@ -1,6 +1,6 @@
-"""The last contact with each worker, and the events of its silence: late, lost, and attempts ended by their fence.
+"""Tracks the last contact with each worker, and yields the events of its silence: late, lost, attempts ended by fences.
 
-All times are milliseconds of one clock that is never set, e.g. CLOCK_MONOTONIC, passed as `now_ms`.
+All times are milliseconds of one monotonic clock, passed as `now_ms`.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from iris.domain.job_spec import JobSpec
 from iris.domain.resources import SLICE_ATTRIBUTE
 
 _READS_SHARE: Final = 5
-"""After a pause of its own the controller has read its pending messages within this part of `late_after_ms`."""
+"""Share of `late_after_ms` within which the controller, after a pause, has read its pending messages."""
 _CLOCK_ERROR: Final = 1000
-"""Two hosts' clocks may drift apart by one part in this many."""
+"""Maximum drift between two hosts' clocks: one part in this many."""
 
 
 class Silence(IntEnum):
@@ -34,11 +34,11 @@ class ContactRules:
     """Times after which a silent worker is late or lost.
 
     Args:
-        late_after_ms: A worker that was not heard for this long gets nothing new.
-        lost_after_ms: After this time its attempts are given up, except those that wait for their host.
+        late_after_ms: After this silence a worker gets no new attempts.
+        lost_after_ms: After this silence a worker's attempts count as lost, except those that wait for their host.
         fence_margin_ms: Time beyond an attempt's fence for its host to kill it.
         partition_patience_ms: How long workers that fell silent together with too many others
-            (`iris.core.rules.partition`) are not declared lost, unless one of them is heard.
+            (`iris.core.rules.partition`) are not declared lost, unless one of them reconnects.
     """
 
     late_after_ms: int
@@ -47,7 +47,7 @@ class ContactRules:
     partition_patience_ms: int = 300_000
 
     def fenced_after_ms(self, spec: JobSpec) -> int:
-        """Return the silence after which no attempt of an exclusive job lives on its host."""
+        """Return the silence after which no attempt of an exclusive job is alive on its host."""
         return spec.fence_after_ms + spec.fence_after_ms // _CLOCK_ERROR + self.fence_margin_ms
 
 
@@ -56,8 +56,9 @@ class _Contact:
     """The last message from a worker.
 
     Args:
-        paused_ms: How long the controller itself was paused since then. first_pause_ms: The start of the first pause.
-        resumed_ms: When it last resumed.
+        paused_ms: How long the controller itself was paused since the message. first_pause_ms: The start of the first
+            pause.
+        resumed_ms: When the controller last resumed.
     """
 
     heard_ms: int
@@ -81,8 +82,8 @@ class _Contact:
     def silent_ms(self, now_ms: int, late_after_ms: int) -> int:
         """Return how long the worker has been silent.
 
-        Pauses of the controller count once it has run for `late_after_ms` since the first of them: by then it would
-        have read what the worker sent meanwhile.
+        Pauses of the controller count as silence only after it has run for `late_after_ms` since the first pause. By
+        then it has read all messages of the worker from the meantime.
         """
         silent_ms = now_ms - self.heard_ms
         if not self.paused_ms:
@@ -104,7 +105,7 @@ class Contacts:
         """Why silent workers are not lost at present: the controller itself may be disconnected."""
 
     def begin(self, worker_id: WorkerId, now_ms: int) -> None:
-        """Start a session; or the controller, for which all known workers count as heard."""
+        """Record the start of a session. At the controller's start, call this for all known workers."""
         self._known[worker_id] = _Contact(now_ms)
         self._given_up -= {worker_id}
 
@@ -122,23 +123,23 @@ class Contacts:
         return True
 
     def left(self, worker_id: WorkerId) -> None:
-        """Record that the worker said goodbye, so that its silence means nothing."""
+        """Record that the worker said goodbye, so that its silence has no consequences."""
         contact = self._known.get(worker_id)
         if contact is not None:
             contact.has_left = True
 
     def is_present(self, worker_id: WorkerId) -> bool:
-        """Return whether the worker is heard, or may still reconnect before it is lost."""
+        """Return whether the worker is connected, or may still reconnect before it is lost."""
         contact = self._known.get(worker_id)
         return contact is not None and contact.silence is not Silence.LOST
 
     def silent_ms(self, worker_id: WorkerId, now_ms: int) -> int:
-        """Return how long the worker was not heard; a lower bound if that is unknown."""
+        """Return how long the worker has been silent; a lower bound if that is unknown."""
         contact = self._known.get(worker_id)
         return contact.silent_ms(now_ms, self._rules.late_after_ms) if contact is not None else 0
 
     def fenced_in_ms(self, worker_id: WorkerId, spec: JobSpec, now_ms: int) -> int:
-        """Return the ms, at least 1, until an exclusive attempt on a silent worker is known to have ended.
+        """Return the ms, at least 1, until an exclusive attempt on a silent worker must have ended.
 
         Args:
             worker_id: The silent worker.
@@ -150,8 +151,8 @@ class Contacts:
     def look(self, view: ClusterView, now_ms: int) -> list[Event]:
         """Return the due events. Each stage of a worker's silence occurs once.
 
-        Time in which the controller itself was paused (stopped, suspended) does not count as silence at first: messages
-        sent meanwhile have not been read yet.
+        At first, time in which the controller itself was paused (stopped, suspended) does not count as silence, because
+        the messages of that time are still unread.
         """
         if now_ms - self._looked_ms > self._rules.late_after_ms:
             for contact in self._known.values():

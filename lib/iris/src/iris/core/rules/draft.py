@@ -1,4 +1,4 @@
-"""The workspace of one reduction: reads through to the view, collects changes, and never modifies the view."""
+"""The draft of one reduction: reads through to the view, collects changes, and never modifies the view."""
 
 from collections.abc import Iterator
 
@@ -83,10 +83,9 @@ class Draft:
                 self._changes.endpoints[endpoint_id] = None
 
     def stop_attempt(self, task: Task, reason: str) -> None:
-        """Ask the worker to end a live task's attempt, which holds its resources until that is reported.
+        """Ask the worker to end a live task's attempt, which keeps its resources until the worker reports its end.
 
-        An attempt that a late worker never acknowledged holds nothing until that worker is heard, so its successor need
-        not wait.
+        An attempt that a late worker never acknowledged keeps no resources, so its successor need not wait.
         """
         worker_id, name = task.worker_id, task.attempt_id
         assert worker_id is not None, f"{name} is {task.state.word} on no worker"
@@ -106,11 +105,11 @@ class Draft:
         return self.view.workers[worker_id] if worker is None else worker
 
     def give_up(self, name: AttemptId, lost: LostAttempt) -> None:
-        """Remember an attempt that may still run on an unreachable worker."""
+        """Record a lost attempt, which may still run on an unreachable worker."""
         self._changes.lost[name] = lost
 
     def give_up_wanted(self, name: AttemptId, worker_id: WorkerId, is_charged: bool) -> None:
-        """Give up a live attempt on an unreachable worker. It may become current again
+        """Declare a live attempt on an unreachable worker lost. It may become current again
         (`iris.core.rules.return_rules`).
 
         Args:
@@ -128,12 +127,12 @@ class Draft:
         self._changes.lost.update(dict.fromkeys([*self.view.lost_on(worker_id), *given_up]))
 
     def track_stray(self, name: AttemptId, job_id: JobId, worker_id: WorkerId) -> None:
-        """Hold the resources of an attempt that runs, or may run, although it was considered lost.
+        """Reserve the resources of an attempt that was lost but runs, or may run.
 
         Args:
             name: The attempt.
             job_id: Its job.
-            worker_id: The worker that reported it, or may run it.
+            worker_id: The worker that reported the attempt, or may run it.
         """
         lost = self.view.lost.get(name)
         if lost is not None and not lost.may_return:
@@ -143,16 +142,17 @@ class Draft:
         self._unsettled[job_id] = None
 
     def release(self, name: AttemptId, job_id: JobId) -> None:
-        """Release a stopping attempt that has ended, or whose worker is gone."""
+        """Release the resources of a stopping attempt that has ended, or whose worker is gone."""
         self._changes.stopping[name] = None
         self._unsettled[job_id] = None
 
     def release_worker(self, worker_id: WorkerId, is_gone: bool) -> None:
-        """Stop waiting for that worker: release everything that was stopping there, including by this draft.
+        """Release all attempts that are stopping on a worker, including those that this draft stops.
 
         Args:
             worker_id: The worker.
-            is_gone: Whether nothing runs there. Otherwise, what waits for its host stays, and the rest is given up.
+            is_gone: Whether the host is gone with all attempts. Otherwise, attempts that wait for their host stay, and
+                the others are recorded as lost.
         """
         ending = {
             booking.attempt_id: LostAttempt(booking.job_id, worker_id, booking.resources)
@@ -199,13 +199,14 @@ class Draft:
 
 
 def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: int = 0, error: str = "") -> Job:
-    """Return a live job in another state. Spelled out like `with_counts`, because each job takes two such steps.
+    """Return a live job in another state. Written without `replace`, like `with_counts`, because it runs twice for
+    every job.
 
     Args:
         job: The job.
         state: Its new state.
-        started_at_ms: Unix time in milliseconds; 0: not yet.
-        finished_at_ms: Unix time in milliseconds; 0: not yet.
+        started_at_ms: Unix time in milliseconds; 0 if not yet.
+        finished_at_ms: Unix time in milliseconds; 0 if not yet.
         error: Its error; empty for none.
     """
     return Job(
@@ -223,7 +224,7 @@ def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: in
 
 
 def with_counts(job: Job, counts: tuple[int, ...]) -> Job:
-    """Return the job with other counts. Spelled out because it runs for every step of every task."""
+    """Return the job with other counts. Written without `replace`, because it runs for every change of every task."""
     return Job(
         job.spec,
         job.state,

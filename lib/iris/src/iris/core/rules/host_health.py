@@ -1,4 +1,4 @@
-"""Hosts that repeatedly ruin attempts get no new ones."""
+"""Cordons hosts on which attempts repeatedly fail because of the host."""
 
 from dataclasses import replace
 from typing import Final
@@ -14,14 +14,14 @@ _SUSPICIOUS: Final = frozenset({FailureKind.DEVICE, FailureKind.WORKER})
 
 
 def judge_host(draft: Draft, event: AttemptObserved, was_running: bool) -> None:
-    """Count an attempt's end against its host, or in its favour. Cordon it after MAX_STRIKES in a row.
+    """Count an attempt's end for or against its host. Cordon the host after MAX_STRIKES in a row.
 
-    Device errors, and failed starts reported by the worker, count against it.
+    Device errors and failed starts count against the host.
 
     Args:
         draft: Receives the worker's changed record.
         event: The attempt's end.
-        was_running: Whether the attempt was running: then the host can start commands, whatever ended it.
+        was_running: Whether the attempt was running, which proves that the host can start commands.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is None:

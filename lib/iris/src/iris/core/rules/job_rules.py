@@ -17,7 +17,7 @@ from rigging.errors import AlreadyExists, BudgetExceeded, Conflict, Denied, NotF
 
 
 def submit(draft: Draft, event: JobSubmitted) -> None:
-    """Create the job and its tasks. A known key changes nothing: `view.job_of_key` has the job.
+    """Create the job and its tasks. A known key changes nothing; `view.job_of_key` has the job.
 
     Raises:
         AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
@@ -61,7 +61,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
 
 
 def _with_place_of_parent(draft: Draft, spec: JobSpec) -> JobSpec:
-    """Return the spec with its parent's region and zone if it names none: data and peers are there."""
+    """Return the spec with its parent's region and zone if it names none, because data and peers are there."""
     parent_id = parent_of(spec.job_id)
     if parent_id is None:
         return spec
@@ -84,7 +84,8 @@ def check_band(view: ClusterView, spec: JobSpec) -> None:
 
 
 def check_pending_jobs(view: ClusterView, spec: JobSpec) -> None:
-    """Raise BudgetExceeded if the user has all allowed pending jobs. One that is to be replaced does not count."""
+    """Raise BudgetExceeded if the user has the maximum number of pending jobs. A job that will be replaced does not
+    count."""
     limit, user = view.jobs_per_user.max_pending, user_of(spec.job_id)
     if not limit or parent_of(spec.job_id) is not None:
         return
@@ -111,7 +112,7 @@ def check_parent(view: ClusterView, spec: JobSpec) -> None:
 
 
 def reserved_beside(view: ClusterView, spec: JobSpec) -> int:
-    """Return the number of tasks of the job's live siblings that hold like parts of one reservation."""
+    """Return the number of tasks of the job's live siblings that hold equal parts of the same reservation."""
     parent_id = parent_of(spec.job_id)
     siblings = [view.jobs[name].spec for name in view.children.get(parent_id, ())] if parent_id is not None else []
     return sum(
@@ -133,7 +134,7 @@ def stop(draft: Draft, event: StopRequested) -> None:
 
 
 def time_out(draft: Draft, event: TimedOut) -> None:
-    """End the job whose time limit expired, unless it no longer applies."""
+    """End the job whose time limit expired, unless the limit no longer applies."""
     job = draft.view.jobs.get(event.job_id)
     if job is None or job.state.is_terminal:
         return
@@ -180,7 +181,7 @@ def follow_task(draft: Draft, task: Task, verdict: Verdict) -> None:
 
 
 def take_back_returned(draft: Draft) -> None:
-    """Make attempts that were heard of again current for every waiting task, where possible by now."""
+    """Make returned attempts current for every waiting task of the job, where possible."""
     for task in return_rules.returned_tasks(draft):
         if (back := return_rules.take_back(draft, task)) is not None:
             follow_task(draft, *back)
@@ -232,7 +233,7 @@ def end_job(
         job: The live job.
         state: The terminal state.
         error: Its error text.
-        decider: The task whose end decided the job's, if one did.
+        decider: The task that decided the job's end, if any.
         keep_children: Whether its descendants continue.
     """
     ending = [(job, state, error, decider)]
@@ -260,9 +261,9 @@ def end_job(
 
 
 def _times(draft: Draft, job: Job, state: JobState, decider: Task | None) -> tuple[int, int]:
-    """Return when a job that ends now started (0: never) and ended, by the times of its tasks.
+    """Return when a job that ends now started (0: never) and ended, according to its tasks.
 
-    An external decision (a stop, a limit) ends it now.
+    A job that a stop or a limit ends, ends now.
     """
     tasks = list(draft.tasks_of(job.job_id)) if state is JobState.SUCCEEDED else [] if decider is None else [decider]
     began = job.started_at_ms or min((task.started_at_ms for task in tasks if task.started_at_ms), default=0)
@@ -282,7 +283,7 @@ def _end_tasks(draft: Draft, job_id: JobId, state: JobState, reason: str) -> Non
 def restart_with(draft: Draft, member: Task) -> None:
     """After one member of a gang must be retried, restart all others, including finished ones.
 
-    Only the member at fault is charged. The next round's rendezvous needs every member.
+    Every member must take part in the next rendezvous. Only the failed member's retry counts.
     """
     why = _why(draft, member)
     for task in list(draft.tasks_of(member.job_id)):
@@ -294,7 +295,7 @@ def restart_with(draft: Draft, member: Task) -> None:
 
 
 def _why(draft: Draft, member: Task) -> str:
-    """Return the fault of a member, e.g. "task 0 lost worker w7: slice s2 preempted"."""
+    """Return why a member must be retried, e.g. "task 0 lost worker w7: slice s2 preempted"."""
     before = draft.view.tasks[member.job_id][member.index]
     what = member.causes[-1].split(": ", 1)[-1] if member.causes else "unknown"
     if member.failures > before.failures:

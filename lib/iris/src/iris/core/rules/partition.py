@@ -1,4 +1,4 @@
-"""Whether the controller should suspect that it is cut off itself, because too many hosts fell silent together."""
+"""Decides whether the controller itself may be cut off, because too many hosts fell silent together."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from iris.domain.ids import WorkerId
 
 FEWEST_HOSTS: Final = 3
 TOGETHER_MS: Final = 30_000
-"""Hosts whose last messages are within this time of each other fell silent together."""
+"""Hosts whose last messages are at most this far apart fell silent together."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSilence:
-    """What is known about one host.
+    """The silence of one host.
 
     Args:
-        group: Hosts that fail together, such as those of one slice, count as one.
-        heard_ms: When it was last heard.
-        is_silent: Whether it is late by now.
+        group: The group of hosts that fail together, such as a slice; a group counts as one host.
+        heard_ms: When its last message arrived.
+        is_silent: Whether it is late.
     """
 
     worker_id: WorkerId
@@ -32,7 +32,7 @@ class Suspicion:
     """The controller may be cut off from these hosts.
 
     Args:
-        since_ms: When the suspicion began.
+        since_ms: When the suspicion started.
         hosts: The silent hosts.
         known: The total number of hosts.
     """
@@ -43,10 +43,10 @@ class Suspicion:
 
 
 def silent_together(hosts: Iterable[HostSilence]) -> frozenset[WorkerId]:
-    """Return the hosts that fell silent together, if they are so many that the controller is the likelier cause.
+    """Return the hosts that fell silent together, if they are too many for independent failures; else none.
 
     Args:
-        hosts: All hosts that did not say goodbye and are not drained. At least half of at least three groups must be
+        hosts: All hosts that did not say goodbye and are not drained. At least half of three or more groups must be
             silent.
     """
     groups: dict[str, list[HostSilence]] = {}

@@ -10,11 +10,11 @@ from iris.domain.states import TaskState
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The instructions from comparing a worker's inventory with the view.
+    """The result of comparing a worker's inventory with the view.
 
     Args:
-        events: To be reduced and applied in this order, before anything is assigned.
-        to_start: The worker's attempts that it never received, or need not hold back any more. to_stop: Attempts to
+        events: Events to reduce and apply in this order, before any assignment.
+        to_start: The worker's attempts that it never received, or that may start without waiting. to_stop: Attempts to
             end.
         to_forget: Ended attempts known to the controller.
     """
@@ -28,13 +28,13 @@ class Reconciliation:
 def reconcile(
     view: ClusterView, worker_id: WorkerId, new_instance: bool, inventory: list[AttemptObserved]
 ) -> Reconciliation:
-    """Compare a worker's inventory with the view's. Reduce WorkerConnected first.
+    """Compare a worker's inventory with the view. Reduce WorkerConnected first.
 
     Args:
         view: Never modified.
         worker_id: The worker.
-        new_instance: Whether the worker's process is another than the last connected one. Then what an attempt did
-            before is unknown, so a missing one is retried under a new number even if its start was never confirmed.
+        new_instance: Whether this is another instance than the last connected one. Then a missing attempt may have run,
+            so it is retried under a new number even if its start was never confirmed.
         inventory: The last observation of every attempt that the worker knows.
     """
     result = Reconciliation()
@@ -66,9 +66,7 @@ def _has_original(view: ClusterView, job_id: JobId) -> bool:
 
 
 def _need_not_wait(view: ClusterView, observation: AttemptObserved) -> bool:
-    """Return whether an attempt waits on the worker although its turn has come, because the worker did not hear
-    of it.
-    """
+    """Return whether an attempt waits on the worker although it may start, because the worker missed the message."""
     booking = view.bookings.get(observation.attempt_id)
     if observation.state is not TaskState.ASSIGNED or booking is None or booking.prefilled or booking.stopping:
         return False

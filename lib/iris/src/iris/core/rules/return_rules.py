@@ -1,8 +1,9 @@
-"""Attempts that were given up and are heard of again. Each becomes current again, unless a successor has begun.
+"""Rules for returned attempts: lost attempts whose workers reconnect. They become current again, unless a successor has
+started.
 
-An unreachable host may continue its work. When it is heard, the successor's worker is asked to hand the successor back
-if it has not begun. A successor that has begun stays, unless the original succeeded before. The successor's number is
-never reused. A gang is restored as a whole, when all attempts of one round are heard of.
+An unreachable host may continue its work. When its worker reconnects, the controller asks the successor's worker to
+hand the successor back. A successor that has started stays, unless the original had already succeeded. The successor's
+number is never reused. A gang is restored as a whole, when all attempts of one round have returned.
 """
 
 from collections.abc import Iterator
@@ -18,12 +19,13 @@ from iris.domain.job_spec import is_gang
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 
 _GOES_ON: Final = frozenset({TaskState.RUNNING, TaskState.SUCCEEDED})
-"""States of attempts that get their task back. A failed one may have failed because of its missing cluster."""
+"""States of returned attempts that may become current again. FAILED is not one: the attempt may have failed because its
+cluster was missing."""
 _NOT_BEGUN: Final = frozenset({TaskState.ASSIGNED, TaskState.BUILDING})
 
 
 def hear(draft: Draft, event: AttemptObserved) -> tuple[Task, Verdict] | None:
-    """Process a report of an attempt that was given up. Return None if it has no claim on its task."""
+    """Process a report of a lost attempt. Return None if the attempt can no longer become current."""
     name = event.attempt_id
     lost = draft.view.lost.get(name)
     if lost is None or not lost.may_return or lost.worker_id != event.worker_id or event.state not in _GOES_ON:
@@ -59,7 +61,7 @@ def hear(draft: Draft, event: AttemptObserved) -> tuple[Task, Verdict] | None:
 
 
 def take_back(draft: Draft, task: Task) -> tuple[Task, Verdict] | None:
-    """Make the attempt that was heard of again current for a waiting task and its gang. Return None if there is none.
+    """Make a returned attempt current for a waiting task and its gang. Return None if there is none.
 
     Returns:
         The new task, and the consequence for its job.
@@ -88,7 +90,7 @@ def take_back(draft: Draft, task: Task) -> tuple[Task, Verdict] | None:
 
 
 def returned_tasks(draft: Draft) -> Iterator[Task]:
-    """Yield the waiting tasks of which an attempt was heard of again."""
+    """Yield the waiting tasks with a returned attempt."""
     for name in list(draft.view.returned):
         found, _ = draft.view.find_attempt(name)
         if found is not None:
@@ -111,9 +113,9 @@ def _is_on_its_way_out(draft: Draft, task: Task) -> bool:
 
 
 def follow(draft: Draft, task: Task) -> None:
-    """Process news of a task's current attempt: if it has begun or ended, stop earlier attempts that were heard of.
+    """Process a report of a task's current attempt: if it has started or ended, stop the task's returned attempts.
 
-    Otherwise ask for it again, because the first request may be lost with a session.
+    Otherwise repeat the request to hand it back, because the first may be lost with a session.
     """
     index = None if is_gang(draft.job(task.job_id).spec) else task.index
     if task.state not in _NOT_BEGUN:
@@ -124,7 +126,7 @@ def follow(draft: Draft, task: Task) -> None:
 
 
 def let_go(draft: Draft, job_id: JobId, why: str, index: int | None = None) -> None:
-    """Stop a job's attempts, or one task's, that were heard of again."""
+    """Stop the returned attempts of a job, or of one task."""
     for name in _claims(draft, job_id, index) if draft.view.returned else ():
         draft.changes.returned[name] = None
         draft.effects.append(StopAttempt(name, draft.view.lost[name].worker_id, why))
@@ -136,7 +138,7 @@ def _claims(draft: Draft, job_id: JobId, index: int | None) -> list[AttemptId]:
 
 
 def _outrun(draft: Draft, task: Task, number: int, event: AttemptObserved) -> tuple[Task, Verdict]:
-    """Handle an original that succeeded while its successor runs: its success counts, and the successor is stopped."""
+    """Handle an original that succeeded while its successor runs: accept its success, and stop the successor."""
     name = event.attempt_id
     draft.stop_attempt(task, f"the earlier attempt {name} has succeeded")
     draft.changes.endpoints.update(dict.fromkeys(draft.view.endpoints.of_attempt(task.attempt_id)))
@@ -190,7 +192,7 @@ def _settle(draft: Draft, name: AttemptId, job_id: JobId) -> None:
 
 
 def _is_round_lost(draft: Draft, members: list[Task], number: int) -> bool:
-    """Return whether every attempt of one round of a gang was given up, and none was told to stop."""
+    """Return whether every attempt of one round of a gang was lost, and none had been stopped."""
     names = (attempt_id(member.task_id, number) for member in members)
     found = (draft.view.lost.get(name) for name in names)
     return all(lost is not None and lost.may_return for lost in found)

@@ -1,19 +1,19 @@
-"""Which of two workers with the same name is genuine, and what is known about the other."""
+"""Decides which of two workers with the same name may connect."""
 
 from dataclasses import dataclass
 from typing import Final
 
 HEARD_MS: Final = 5000
-"""A worker that was heard within this time keeps its name."""
+"""A worker whose last message is at most this old keeps its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One life of a worker, which distinguishes two of the same name.
+    """One life of a worker, to distinguish two workers with the same name.
 
     Args:
-        instance_id: Its guardian's id. The guardian's attempts count.
-        place: Its host's boot and its work directory, which one process at a time can use; empty if unknown.
+        instance_id: Its guardian's id.
+        place: Its host's boot and its work directory; empty if unknown.
     """
 
     instance_id: str
@@ -21,15 +21,15 @@ class Life:
 
 
 def may_succeed(holder: Life, newcomer: Life, silent_ms: int) -> bool:
-    """Return whether a newcomer takes over the session of the worker that holds it.
+    """Return whether a newcomer may replace the connected worker.
 
-    The same guardian, or the same work directory in the same boot, means one host whose earlier process is gone. Any
-    other newcomer is a copy while the holder is heard; after a reboot it is not.
+    The same guardian, or the same work directory in the same boot, means one host whose earlier process has exited. Any
+    other newcomer is a copy while the connected worker still sends messages.
 
     Args:
         holder: The worker with the open session.
-        newcomer: The worker that asks for it.
-        silent_ms: How long the holder was not heard.
+        newcomer: The worker that opens another.
+        silent_ms: How long the holder has been silent.
     """
     same_place = bool(newcomer.place) and newcomer.place == holder.place
     return newcomer.instance_id == holder.instance_id or same_place or silent_ms >= HEARD_MS

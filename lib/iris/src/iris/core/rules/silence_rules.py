@@ -1,4 +1,4 @@
-"""Rules for workers that are not heard: late, lost, or known to be gone."""
+"""Rules for silent workers: late, lost, or gone."""
 
 from dataclasses import replace
 
@@ -16,9 +16,9 @@ from rigging.errors import Conflict, NotFound
 
 
 def be_late(draft: Draft, event: WorkerLate) -> None:
-    """Assign nothing more to the worker. What it never acknowledged goes elsewhere, without a charge.
+    """Assign nothing more to the worker. Its unacknowledged attempts are retried elsewhere; these retries do not count.
 
-    What waits for its host stays, because the start may have arrived.
+    Attempts that wait for their host stay, because the start may have arrived.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is None or worker.is_late:
@@ -40,10 +40,10 @@ def be_late(draft: Draft, event: WorkerLate) -> None:
 
 
 def be_heard(draft: Draft, event: WorkerHeard) -> None:
-    """Use the worker again. What was given up there holds its resources until the worker reports its fate.
+    """Use the worker again. Its lost attempts keep their resources until the worker reports their state.
 
-    It is asked to hand that back. In the open session it sees any earlier start before this request, and answers: what
-    is assigned now must not start beside it. Without a session there is nothing to wait for; `reconcile` asks later.
+    In an open session, ask the worker to hand lost attempts back. It receives any earlier start before this request, so
+    new attempts do not start beside lost ones. Without a session, `reconcile` asks later.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is None or not worker.is_late:
@@ -58,10 +58,10 @@ def be_heard(draft: Draft, event: WorkerHeard) -> None:
 
 
 def lose_worker(draft: Draft, event: WorkerLost) -> None:
-    """Give up the worker's attempts: live ones are retried or end, and stopping ones are no longer waited for.
+    """Declare the worker's attempts lost: retry or end live ones, and stop waiting for stopping ones.
 
-    What waits for its host is unchanged. What is given up may still run, and is remembered because it may become
-    current again.
+    Attempts that wait for their host are unchanged. Lost attempts may still run, and are recorded because they may
+    become current again.
 
     Raises:
         NotFound: The worker does not exist.
@@ -77,10 +77,10 @@ def lose_worker(draft: Draft, event: WorkerLost) -> None:
 
 
 def be_gone(draft: Draft, event: WorkerGone) -> None:
-    """Treat every attempt on the worker as gone, including those given up or waiting for their host.
+    """Treat every attempt on the worker as gone, including lost ones and those that wait for their host.
 
     Raises:
-        NotFound: The worker does not exist. Conflict: It is connected.
+        NotFound: The worker does not exist. Conflict: The worker is connected.
     """
     worker = _known(draft, event.worker_id)
     if worker.connected:
@@ -96,7 +96,7 @@ def be_gone(draft: Draft, event: WorkerGone) -> None:
 def fence(draft: Draft, event: AttemptFenced) -> None:
     """Record that the host has ended the attempt. An attempt that has already ended is unchanged.
 
-    A frozen worker may still have its start pending. It must find the stop before it is heard again.
+    The start may still be pending for a frozen worker, which must receive the stop before it counts as connected.
     """
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is None:

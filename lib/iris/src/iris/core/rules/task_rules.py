@@ -1,4 +1,4 @@
-"""Rules for one task when an attempt of it is reported or lost."""
+"""Rules for one task when an attempt is assigned, reported or lost."""
 
 from dataclasses import replace
 from enum import Enum
@@ -38,7 +38,7 @@ class Verdict(Enum):
 
 
 def assign(draft: Draft, event: Assigned) -> Task:
-    """Give a pending task its next attempt on a worker, and start it.
+    """Assign a pending task's next attempt to a worker, and start it.
 
     Raises:
         NotFound: The task or worker does not exist. Conflict: The worker is not connected or has too little capacity.
@@ -88,7 +88,7 @@ def assign(draft: Draft, event: Assigned) -> Task:
 
 
 def begin(draft: Draft, event: Begun) -> None:
-    """Start a prefilled attempt. One that has begun or ended is unchanged."""
+    """Start a prefilled attempt. A started or ended attempt is unchanged."""
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is not None and booking.prefilled and not booking.stopping:
         draft.changes.prefilled[event.attempt_id] = False
@@ -99,7 +99,7 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
     """Process a worker's report. Stale, repeated and out-of-order reports change nothing.
 
     Raises:
-        InvalidRequest: The reported state is not one that a worker can observe.
+        InvalidRequest: A worker cannot report this state.
     """
     task, number = draft.view.find_attempt(event.attempt_id)
     current = (
@@ -117,12 +117,12 @@ def observe(draft: Draft, event: AttemptObserved) -> tuple[Task | None, Verdict]
 
 
 def note_usage(draft: Draft, event: AttemptObserved, began_at_ms: int = 0) -> None:
-    """Store an attempt's resource use, if its worker reports it.
+    """Store an attempt's resource use, if the report contains it.
 
     Args:
         draft: Receives the changes.
         event: The report.
-        began_at_ms: When it began to run (Unix time); 0 for the report's value.
+        began_at_ms: When the attempt started to run (Unix ms); 0 for the report's value.
     """
     if event.usage is not None:
         began = began_at_ms or event.started_at_ms
@@ -134,7 +134,7 @@ def take_in(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ver
     """Process a report about a task's live attempt.
 
     Raises:
-        InvalidRequest: The reported state is not one that a worker can observe.
+        InvalidRequest: A worker cannot report this state.
     """
     state = event.state
     if state is TaskState.BUILDING or state is TaskState.RUNNING:
@@ -210,12 +210,12 @@ def _advance(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ve
 
 
 def _past(at_ms: int, now_ms: int) -> int:
-    """Return the time of a past event; now if it is unknown (0) or in the future."""
+    """Return the time of a past event; now if the time is unknown (0) or in the future."""
     return min(at_ms or now_ms, now_ms)
 
 
 def succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
-    """End a task by the success of one of its attempts, whose number is in `task`."""
+    """End a task with the success of its attempt `task.attempt`."""
     finished = max(_past(event.at_ms, draft.now_ms), task.started_at_ms)
     new = Task(
         task.task_id,
@@ -240,7 +240,7 @@ def succeed(draft: Draft, task: Task, event: AttemptObserved) -> Task:
 
 
 def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdict]:
-    """End an attempt that failed by the user's fault. Retry while `max_retries_failure` allows.
+    """End an attempt that failed because of the user's code. Retry the task within `max_retries_failure`.
 
     Args:
         draft: Receives the changes.
@@ -276,13 +276,13 @@ def fail(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Verdic
 
 
 def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tuple[Task, Verdict]:
-    """End an attempt that was lost with or by its worker. Retry while `max_retries_preemption` allows.
+    """End an attempt that its worker lost, or that was lost with it. Retry the task within `max_retries_preemption`.
 
     Args:
         draft: Receives the changes.
         task: The task with its live attempt.
         reason: Added to the task's causes.
-        is_charged: False if it may not have begun, so that the loss costs no retry.
+        is_charged: Whether the loss counts as a retry; False if the attempt may not have started.
     """
     preemptions = task.preemptions + is_charged
     causes = _with_cause(task, reason)
@@ -301,13 +301,13 @@ def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> tupl
 
 
 def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task, Verdict]:
-    """Preempt a live attempt: stop it, and retry the task while `max_retries_preemption` allows.
+    """Preempt a live attempt: stop it, and retry the task within `max_retries_preemption`.
 
     Args:
         draft: Receives the changes.
         task: The task with its live attempt.
         reason: Added to the task's causes.
-        is_charged: Whether the preemption costs a retry.
+        is_charged: Whether the preemption counts as a retry.
     """
     preemptions = task.preemptions + is_charged
     causes = _with_cause(task, reason)
@@ -323,7 +323,7 @@ def evict(draft: Draft, task: Task, reason: str, is_charged: bool) -> tuple[Task
 
 
 def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
-    """End a task that has not ended. Its state changes immediately, and its attempt, if any, is told to stop.
+    """End a live or pending task. Change its state immediately, and stop its attempt, if any.
 
     Args:
         draft: Receives the changes.
@@ -359,13 +359,13 @@ def kill(draft: Draft, task: Task, state: TaskState, reason: str) -> None:
 
 
 def requeue(draft: Draft, task: Task, reason: str, retry_at_ms: int = 0) -> None:
-    """Restart a member of a gang without charging it. A live attempt is told to stop.
+    """Restart a member of a gang without counting a retry. Stop a live attempt.
 
     Args:
         draft: Receives the changes.
         task: A member of a gang.
         reason: Added to the task's causes.
-        retry_at_ms: When the member at fault may start again (Unix ms).
+        retry_at_ms: When the failed member may start again (Unix ms).
     """
     waits = waits_for_host(draft.job(task.job_id).spec)
     if task.worker_id and task.state is TaskState.RUNNING and not waits and draft.worker(task.worker_id).is_late:
@@ -415,7 +415,7 @@ _WORDS = {
 
 
 def describe_end(event: AttemptObserved) -> str:
-    """Return why an attempt ended, in the worker's words or from its exit code and signal."""
+    """Return why an attempt ended: the worker's message, or its exit code or signal."""
     if event.error:
         return event.error
     if event.failure_kind in _WORDS:

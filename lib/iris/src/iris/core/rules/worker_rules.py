@@ -40,15 +40,15 @@ def connect(draft: Draft, event: WorkerConnected) -> None:
 
 
 def resize(draft: Draft, event: WorkerResized) -> None:
-    """Record the worker's new capacity. Running attempts stay. A message of an older instance changes nothing."""
+    """Record the worker's new capacity. Running attempts continue. Ignore a message of an older instance."""
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.instance_id == event.instance_id and worker.capacity != event.capacity:
         draft.changes.workers[event.worker_id] = replace(worker, capacity=event.capacity)
 
 
 def be_troubled(draft: Draft, event: WorkerTroubled) -> None:
-    """Assign nothing to the worker while it is in trouble. Its attempts stay. An older instance is treated as in
-    `resize`.
+    """Record why the worker cannot start attempts ("" if it can), and assign nothing to it meanwhile. Its attempts
+    continue. Ignore a message of an older instance.
     """
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.instance_id == event.instance_id and worker.trouble != event.trouble:
@@ -56,7 +56,7 @@ def be_troubled(draft: Draft, event: WorkerTroubled) -> None:
 
 
 def disconnect(draft: Draft, event: WorkerDisconnected) -> None:
-    """Assign nothing new there, and leave running attempts alone. An older instance's farewell changes nothing."""
+    """Assign nothing new to the worker. Running attempts continue. Ignore an older instance's goodbye."""
     worker = draft.view.workers.get(event.worker_id)
     if worker is not None and worker.connected and worker.instance_id == event.instance_id:
         seen = worker.last_seen_at_ms if worker.is_late else draft.now_ms
@@ -65,7 +65,7 @@ def disconnect(draft: Draft, event: WorkerDisconnected) -> None:
 
 
 def miss(draft: Draft, event: AttemptMissing) -> None:
-    """Handle an attempt that should be on its worker and is not."""
+    """Handle an attempt that is missing on its worker."""
     booking = draft.view.bookings.get(event.attempt_id)
     if event.attempt_id in draft.view.lost:
         draft.changes.lost[event.attempt_id] = None
@@ -78,9 +78,9 @@ def miss(draft: Draft, event: AttemptMissing) -> None:
 
 
 def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
-    """Charge the loss of a live attempt to the worker. An attempt that this event has already ended is unchanged.
+    """Retry a live attempt that its worker lost. An attempt that this event has already ended is unchanged.
 
-    A prefilled one that is not known to have begun is retried without a charge.
+    For a prefilled attempt without a reported start, the retry does not count.
 
     Args:
         draft: Receives the changes.
@@ -98,17 +98,18 @@ def lose_attempt(draft: Draft, name: AttemptId, reason: str) -> None:
 
 
 def preempt(draft: Draft, event: Preempted) -> None:
-    """Send a live attempt and its gang back to pending. It is told to stop, and holds its resources until it has.
+    """Stop a live attempt and its gang, and make their tasks pending. The attempts keep their resources until they have
+    ended.
 
-    One that has already ended is unchanged: its resources are free.
+    An attempt that has already ended is unchanged.
     """
     _send_away(draft, event.attempt_id, event.reason, is_charged=True)
 
 
 def cordon(draft: Draft, event: WorkerCordoned) -> None:
-    """Assign nothing more to the worker. Draining also moves its live attempts elsewhere, without a charge.
+    """Assign nothing more to the worker. Draining also retries its live attempts elsewhere; these retries do not count.
 
-    Prefilled attempts that are not known to have begun always go elsewhere.
+    Prefilled attempts without a reported start always move elsewhere.
 
     Raises:
         NotFound: The worker does not exist. InvalidRequest: There is no reason.
@@ -129,7 +130,7 @@ def cordon(draft: Draft, event: WorkerCordoned) -> None:
 
 
 def uncordon(draft: Draft, event: WorkerUncordoned) -> None:
-    """Use the worker again, with a clean record.
+    """Use the worker again, and reset its strikes.
 
     Raises:
         NotFound: The worker does not exist.
@@ -161,7 +162,7 @@ def _send_away(draft: Draft, name: AttemptId, reason: str, is_charged: bool) -> 
 
 
 def lend(draft: Draft, event: LendCpu) -> None:
-    """Count the waits during which a live attempt lends its CPUs. Several may be open at once."""
+    """Count the concurrent waits during which a live attempt lends its CPUs."""
     booking = draft.view.bookings.get(event.attempt_id)
     if booking is None or booking.stopping:
         return

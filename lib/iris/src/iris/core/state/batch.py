@@ -1,11 +1,11 @@
-"""Combine many outcomes: one commit, then all effects in order."""
+"""Combines many outcomes into one commit and one list of effects."""
 
 from iris.core.state.changes import Changes, Reduction
 from iris.domain.effects import Effect
 
 
 class Batch:
-    """Merge outcomes that were reduced and applied in sequence. The last record of an entity wins.
+    """Merges outcomes that were reduced and applied in sequence. The last record of an entity wins.
 
     Merged `changes` are for the store. The view has already applied each outcome separately.
     """

@@ -8,10 +8,10 @@ PlacementKey = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
 
 
 class Demand:
-    """The resources and constraints of one task. Equal requests share one object, so it compares by identity.
+    """The resources and constraints of one task. Equal requests share one object and compare by identity.
 
     Attributes:
-        wish: Constraints, and kind and variants of the device: everything that determines the eligible workers.
+        wish: Constraints, and kind and variants of the device, which determine the eligible workers.
         weight: See `iris.domain.resources.weight`.
     """
 
@@ -31,11 +31,11 @@ Kind = tuple[str, Demand]
 
 
 class Booking:
-    """The resources that one attempt holds on its worker, while it lives and while it is stopping.
+    """The resources of one live or stopping attempt on its worker.
 
     Attributes:
-        prefilled: Whether it was prefilled and is not known to have begun: then it holds nothing. was_prefilled:
-            Whether it once was; its worker may report it before the end that made room for it.
+        prefilled: Whether it is prefilled without a reported start: then it holds nothing. was_prefilled: Whether it
+        ever was; its worker may report its start before the end that made room.
         kind: User and demand. Attempts of one kind may replace each other.
         reserves: Whether its accelerators are for the other jobs of its tree.
     """
@@ -74,7 +74,7 @@ class Booking:
 
     @property
     def cpu_millis(self) -> int:
-        """Return the CPUs that the attempt holds now: none while it lends or has not begun."""
+        """Return the CPUs that the attempt holds now: none while it lends them or has not started."""
         return 0 if self.waits or self.prefilled else self.resources.cpu_millis
 
     @property

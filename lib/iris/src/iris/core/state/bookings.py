@@ -1,4 +1,4 @@
-"""Every booking, and the sums over them: loads of workers, stopping attempts, use of users."""
+"""All bookings and their sums: loads of workers, stopping attempts, usage of users."""
 
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ class BookingTable(dict[AttemptId, Booking]):
     Attributes:
         loads: The sums by worker. prefilled_on: Workers with prefilled attempts.
         stopping_counts, held_counts: See ClusterView.
-        reserving: For each tree with reservations, their attempts by worker.
+        reserving: For each tree with reservations, the attempts that hold them, by worker.
     """
 
     __slots__ = ("_usage", "held_counts", "loads", "prefilled_on", "reserving", "stopping_counts")
@@ -43,7 +43,7 @@ class BookingTable(dict[AttemptId, Booking]):
         return booking
 
     def begin(self, booking: Booking, at_ms: int) -> None:
-        """Record that the attempt has begun. Idempotent."""
+        """Record that the attempt has started. Idempotent."""
         if booking.prefilled:
             load = self.loads[booking.worker_id]
             load.begin(booking)
@@ -51,7 +51,7 @@ class BookingTable(dict[AttemptId, Booking]):
             self._usage.shift(booking.user, booking.weight, at_ms)
 
     def release(self, name: AttemptId, at_ms: int) -> None:
-        """Release what an attempt holds."""
+        """Release an attempt's resources."""
         booking = self.pop(name)
         load = self.loads[booking.worker_id]
         load.remove(booking)
@@ -88,7 +88,7 @@ class BookingTable(dict[AttemptId, Booking]):
 
 
 def count(counts: dict[Key, int], key: Key, step: int) -> None:
-    """Change a count, where absent means 0.
+    """Change a count; an absent count is 0.
 
     Args:
         counts: The counts, which are modified.

@@ -19,21 +19,19 @@ class Changes:
     memory.
 
     Args:
-        replaced: Jobs whose stored tasks must be deleted before `tasks` is written, because an ended job's name was
-            reused.
+        replaced: Jobs with a reused name, whose stored tasks must be deleted before `tasks` is written.
         stopping: Attempts that start stopping (a record) or have stopped (None).
-        lost: Attempts given up (a record) that may still run, or that no longer do (None).
-        returned: The last report of attempts in `lost` whose worker is back, until it is decided which attempt
-            continues; None once decided.
+        lost: Lost attempts that may still run (a record), or no longer run (None).
+        returned: The last report of attempts in `lost` whose worker has reconnected, until the decision which attempt
+            continues; None after the decision.
         due: Tasks whose retry delay is over.
         lending: The number of waits during which an attempt lends its CPUs; 0 takes them back.
-        prefilled: Attempts that are prefilled (True), or known to begin after all (False).
+        prefilled: Attempts that are prefilled (True), or that start after all (False).
         endpoints: Endpoints to write (a record) or remove (None).
-        usage: What attempts have used; stored, and not in the view.
-        budgets: Budgets by user. at_ms: The time of the event, from which use of the cluster is counted.
-        records: What happened, in order, for the history.
-        forgotten_jobs, forgotten_workers: Removed with everything stored about them, before anything is written,
-            because a name may have been reused. No event does this: the caller that sets them has updated the view.
+        usage: The usage of attempts; stored, but not in the view.
+        budgets: Budgets by user. at_ms: The time of the event, for the usage accounts.
+        records: The events, in order, for the history. forgotten_jobs, forgotten_workers: Deleted from the store before
+            any write, because a name may have been reused. No event sets these fields; their caller updates the view.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -71,10 +69,10 @@ class Changes:
             jobs: New or changed jobs.
             tasks: New or changed tasks.
             workers: New or changed workers.
-            budgets: Of users.
+            budgets: Budgets of users.
             endpoints: Endpoints to write.
             stopping: Stopping attempts, by id.
-            lost: Attempts given up, by id.
+            lost: Lost attempts, by id.
         """
         return cls(
             jobs={job.spec.job_id: job for job in jobs},
@@ -109,7 +107,7 @@ class Changes:
 
 @dataclass(slots=True)
 class Reduction:
-    """Changes and effects of one event. Effects are due only after the changes are applied and committed."""
+    """Changes and effects of one event. Carry out effects only after the changes are applied and committed."""
 
     changes: Changes
     effects: tuple[Effect, ...] = ()

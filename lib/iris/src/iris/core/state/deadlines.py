@@ -1,4 +1,4 @@
-"""The next timeout of all jobs, maintained as jobs change, without scans."""
+"""Tracks the next timeout of all jobs, without scans."""
 
 import heapq
 
@@ -19,12 +19,12 @@ class Deadlines:
         self._current: dict[JobId, _Entry] = {}
 
     def track(self, old: Job | None, new: Job, was_assigned: bool) -> None:
-        """Follow a job from `old` to `new`.
+        """Record a job's change from `old` to `new`.
 
         Args:
             old: The job before; None if it was unknown.
             new: The job now.
-            was_assigned: With `old` None: whether some task has had an attempt, so that there is no scheduling timeout.
+            was_assigned: With `old` None: whether any task has had an attempt, which ends the scheduling timeout.
         """
         wanted = self._wanted(old, new, was_assigned)
         if wanted == self._current.get(new.spec.job_id):
@@ -57,7 +57,7 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[tuple[JobId, TimeoutKind]]:
-        """Return the deadlines at or before `now_ms`, earliest first, examining only those."""
+        """Return the deadlines at or before `now_ms`, earliest first, without a scan."""
         found: list[_Entry] = []
         nodes = [0]
         while nodes:

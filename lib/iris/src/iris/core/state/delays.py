@@ -1,4 +1,4 @@
-"""Tasks that wait for their retry after a failure, by due time."""
+"""Tracks tasks that wait for their retry after a failure, by due time."""
 
 import heapq
 
@@ -39,7 +39,7 @@ class Delays(dict[TaskId, int]):
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[TaskId]:
-        """Return the tasks whose delay is over, earliest first, examining only those."""
+        """Return the tasks whose delay is over, earliest first, without a scan."""
         found: list[tuple[int, TaskId]] = []
         nodes = [0]
         while nodes:

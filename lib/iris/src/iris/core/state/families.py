@@ -1,4 +1,4 @@
-"""The jobs below each job, and the root jobs of each user: live children, and counts by state."""
+"""The descendants of each job and the root jobs of each user: live children, and counts by state."""
 
 from iris.core.state.bookings import count
 from iris.domain.ids import JobId, parent_of, user_of
@@ -27,7 +27,7 @@ class Families:
         return self._counts.get(f"/{user}", _NONE)
 
     def move(self, job_id: JobId, before: JobState | None, after: JobState | None) -> None:
-        """Record a job's change of state. None: it did not exist before, or does not exist any more."""
+        """Record a job's change of state; None for a job that did not exist before, or is removed."""
         if before is after:
             return
         parent = parent_of(job_id)

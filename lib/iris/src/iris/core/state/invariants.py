@@ -14,7 +14,7 @@ from iris.domain.states import JobState, TaskState
 
 
 def check(view: ClusterView) -> None:
-    """Check everything that must hold between events.
+    """Check the invariants between events.
 
     Raises:
         InvariantViolation: Some invariants are violated. The error lists all of them.

@@ -8,15 +8,15 @@ from iris.domain.resources import Device, Resources
 class WorkerLoad:
     """Sums over the bookings of one worker.
 
-    While there are prefilled attempts, lent CPUs count as taken: one of them may start when an attempt that lends ends.
-    For the same reason nothing is prefilled where an attempt has lent.
+    While there are prefilled attempts, lent CPUs count as taken, because a prefilled attempt may start when the lender
+    ends. For the same reason nothing is prefilled where an attempt has lent CPUs.
 
     Attributes:
-        prefilled: Bookings that have not begun, in order. running: The number of each kind that have begun and are
-            wanted.
+        prefilled: Bookings that have not started, in order. running: The number of started, wanted attempts of each
+        kind.
         lenders: The number of bookings that have lent CPUs.
-        reserved: Accelerators of each tree that has a reservation here. gang_attempts: Without those of reservations,
-            which use nothing.
+        reserved: Accelerators of each tree that has a reservation here. gang_attempts: Attempts of gangs, except
+        reservations, which use nothing.
     """
 
     __slots__ = (
@@ -39,7 +39,7 @@ class WorkerLoad:
         self.reserved: dict[str, TreeDevices] = {}
 
     def add(self, booking: Booking) -> None:
-        """Take the booking's resources."""
+        """Add a booking."""
         self.bookings[booking.attempt_id] = booking
         if booking.is_gang and not booking.reserves:
             self.gang_attempts[booking.job_id] = self.gang_attempts.get(booking.job_id, 0) + 1
@@ -53,7 +53,7 @@ class WorkerLoad:
             self._shift(booking, 1)
 
     def remove(self, booking: Booking) -> None:
-        """Release the booking's resources."""
+        """Remove a booking."""
         del self.bookings[booking.attempt_id]
         if booking.is_gang and not booking.reserves:
             left = self.gang_attempts[booking.job_id] - 1
@@ -71,7 +71,7 @@ class WorkerLoad:
             self._shift(booking, -1)
 
     def begin(self, booking: Booking) -> None:
-        """Record that a prefilled attempt has begun."""
+        """Record that a prefilled attempt has started."""
         del self.prefilled[booking.attempt_id]
         booking.prefilled = False
         if not booking.stopping:
@@ -98,13 +98,13 @@ class WorkerLoad:
         self.lent_millis -= booking.cpu_millis - before
 
     def note_lent(self, booking: Booking) -> None:
-        """Record that its CPUs are, or may be, in use by others."""
+        """Record that others use, or may use, the booking's CPUs."""
         self.lenders += not booking.has_lent
         booking.has_lent = True
 
     @property
     def taken_cpu_millis(self) -> int:
-        """Return the CPUs that must not be given to anything new."""
+        """Return the CPUs that are not available for new attempts."""
         return self.cpu_millis + self.lent_millis if self.prefilled else self.cpu_millis
 
     def _count_kind(self, kind: Kind | None, step: int) -> None:
@@ -157,17 +157,17 @@ class WorkerLoad:
             self.reserved[tree_of(booking.job_id)].stopping += device.count
 
     def lent_devices(self, job_id: JobId) -> int:
-        """Return the accelerators held for the tree of that job and not in use by it."""
+        """Return the unused accelerators that reservations hold for a job's tree."""
         known = self.reserved.get(tree_of(job_id)) if self.reserved else None
         return known.lent if known is not None else 0
 
     def has_room(self, need: Resources, capacity: Resources, lent_devices: int = 0) -> bool:
-        """Return whether a request fits beside the bookings: `need.fits(free)` without computing the amounts.
+        """Return whether a request fits beside the bookings, like `need.fits(free)` but faster.
 
         Args:
             need: The request of one task.
             capacity: The worker's capacity.
-            lent_devices: Accelerators that count as free for it (see `lent_devices`).
+            lent_devices: Accelerators that count as free for the request (see `lent_devices`).
         """
         if need.cpu_millis and need.cpu_millis > capacity.cpu_millis - self.taken_cpu_millis:
             return False
@@ -190,11 +190,11 @@ class WorkerLoad:
 
 
 class TreeDevices:
-    """Accelerators of one tree of jobs on one worker. Jobs of the tree use what its reservation holds.
+    """Accelerators of one tree of jobs on one worker. The tree's jobs use the accelerators of its reservation.
 
     Attributes:
-        held: The number that reservations hold. stopping: How many of these end soon. used: The number used by other
-            jobs.
+        held: The number that reservations hold. stopping: How many of these end soon. used: The number that the tree's
+        other jobs use.
     """
 
     __slots__ = ("held", "stopping", "used")
@@ -206,12 +206,12 @@ class TreeDevices:
 
     @property
     def taken(self) -> int:
-        """Return the accelerators that jobs of other trees cannot have."""
+        """Return the accelerators that are not available to other trees."""
         return max(self.held, self.used)
 
     @property
     def lent(self) -> int:
-        """Return the held accelerators that further jobs of the tree may have."""
+        """Return the held accelerators that are available to further jobs of the tree."""
         return max(0, self.held - self.stopping - self.used)
 
     def shift(self, booking: Booking, count: int) -> None:

@@ -1,7 +1,7 @@
-"""Prefilling in the controller's state: which tasks may be prefilled, and how long those of a kind run.
+"""Prefilling in the controller's state: the tasks that may be prefilled, and the expected run time of each kind.
 
-A prefilled attempt is assigned to a full worker: it holds nothing until it begins there (`Booking.prefilled`).
-`iris.sched.prefill` decides how many a worker gets, and the worker's `iris.worker.attempts.prefill` which one begins.
+A prefilled attempt is assigned to a full worker, and holds nothing until it starts (`Booking.prefilled`).
+`iris.sched.prefill` decides how many a worker gets; the worker's `iris.worker.attempts.prefill` decides which starts.
 """
 
 from typing import Final
@@ -16,19 +16,19 @@ from rigging.errors import Conflict
 
 _KINDS_KEPT: Final = 1000
 _SLOW_MS: Final = 1000.0
-"""Expected run time of the next attempt after one was handed back: a dozen short runs correct it."""
+"""Expected run time after an attempt was handed back; a dozen short runs correct it."""
 _UP: Final = 0.5
 _DOWN: Final = 0.1
 
 
 def may_be_prefilled(spec: JobSpec) -> bool:
-    """Return whether the job's tasks may be prefilled: nothing about them depends on their exact start."""
+    """Return whether the job's tasks may be prefilled: they do not depend on the exact time of their start."""
     plain = spec.resources.accelerator is None and not spec.ports and not is_gang(spec)
     return plain and not spec.exclusive and not spec.scheduling_timeout_ms
 
 
 def check_prefill(event: Assigned, spec: JobSpec, load: WorkerLoad) -> None:
-    """Raise Conflict if the task must not be prefilled on that worker."""
+    """Raise Conflict if the task must not be prefilled on this worker."""
     why = ""
     if not may_be_prefilled(spec):
         why = f"{spec.job_id} is no job of plain tasks"
@@ -39,8 +39,8 @@ def check_prefill(event: Assigned, spec: JobSpec, load: WorkerLoad) -> None:
 
 
 class RunTimes:
-    """The expected run time of each kind of attempt, from recent ends. It rises immediately and falls slowly. Not
-    stored.
+    """The expected run time of each kind of attempt, from recent ends. It rises immediately and falls slowly, and is
+    not stored.
     """
 
     __slots__ = ("_expected",)
@@ -49,7 +49,7 @@ class RunTimes:
         self._expected: dict[Kind, float] = {}
 
     def note(self, task: Task, booking: Booking) -> None:
-        """Record an attempt's end, given the resulting task. Only ends by themselves show how long attempts run."""
+        """Record an attempt's end, given the resulting task. Only attempts that end by themselves show the run time."""
         if booking.kind is None:
             return
         if task.state is TaskState.SUCCEEDED or task.state is TaskState.FAILED:
@@ -66,11 +66,11 @@ class RunTimes:
             self._expected[kind] = known + (ran_ms - known) * (_UP if ran_ms > known else _DOWN)
 
     def note_slow(self, kind: Kind) -> None:
-        """Record that a prefilled attempt did not start in time: those before it took longer than expected."""
+        """Record that a prefilled attempt did not start in time, because earlier attempts took longer than expected."""
         self._keep(kind, max(_SLOW_MS, self._expected.get(kind, 0.0)))
 
     def expected_ms(self, kind: Kind) -> float | None:
-        """Return the expected run time of an attempt of the kind; None if none has ended lately."""
+        """Return the expected run time of a kind; None without recent ends."""
         return self._expected.get(kind)
 
     def _keep(self, kind: Kind, expected_ms: float) -> None:

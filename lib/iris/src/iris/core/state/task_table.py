@@ -1,4 +1,4 @@
-"""The tasks of jobs: in memory while a job lives, in the archive when it has ended and memory is short."""
+"""The tasks of jobs: in memory while a job lives, later in the archive."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -14,14 +14,14 @@ SHELF_TASKS: Final = 50_000
 
 
 class TaskTable(dict[JobId, list[Task]]):
-    """Each known job's tasks, in order of index. Those of ended jobs are fetched from the archive on request.
+    """Each known job's tasks, in order of index. Tasks of ended jobs are loaded from the archive on request.
 
-    `items` and `values` show only what is in memory, which includes every job that has not ended.
+    `items` and `values` show only tasks in memory, which include those of all live jobs.
 
     Args:
-        jobs: The existing jobs. Only their tasks are requested from the archive.
+        jobs: The existing jobs.
         archive: None keeps everything in memory.
-        shelf_tasks: Number of ended jobs' tasks that `trim` leaves in memory.
+        shelf_tasks: Number of ended jobs' tasks that `trim` keeps in memory.
     """
 
     __slots__ = ("_archive", "_jobs", "_shelf", "_shelf_size", "_shelf_tasks")
@@ -58,12 +58,12 @@ class TaskTable(dict[JobId, list[Task]]):
             return default
 
     def evict(self, job_id: JobId) -> None:
-        """Let `trim` drop the tasks of a job that has ended and has nothing left on any worker."""
+        """Let `trim` drop the tasks of a settled job."""
         if self._archive is not None and job_id in self and job_id not in self._shelf:
             self._put_on_shelf(job_id, len(self[job_id]))
 
     def trim(self) -> None:
-        """Drop the tasks evicted longest ago. Call it only when everything in the view is committed."""
+        """Drop the tasks evicted longest ago. Call this only when all changes in the view are committed."""
         while self._shelf_size > self._shelf_tasks:
             job_id, size = self._shelf.popitem(last=False)
             self._shelf_size -= size

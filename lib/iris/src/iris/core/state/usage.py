@@ -1,4 +1,4 @@
-"""The recent use of the cluster by each user: held weight, summed over time, with a half-life."""
+"""Each user's recent usage of the cluster: held weight, integrated over time, with a half-life."""
 
 from math import log
 from typing import Final
@@ -9,10 +9,9 @@ _DECAY_PER_MS: Final = log(2) / HALF_LIFE_MS
 
 
 class UsageLedger:
-    """The decayed use of every user, updated as attempts begin and end. Reading it does not depend on the number of
-    attempts.
+    """The decayed usage of every user, updated as attempts start and end.
 
-    With held weight r, use v follows dv/dt = r - v * ln(2) / HALF_LIFE_MS. Its unit is weight times ms.
+    With held weight r, the usage v follows dv/dt = r - v * ln(2) / HALF_LIFE_MS. Its unit is weight times ms.
     """
 
     __slots__ = ("_accounts",)
@@ -25,7 +24,7 @@ class UsageLedger:
 
         Args:
             user: The user.
-            weight: The change of the held weight; negative if less is held.
+            weight: The change of the held weight, which may be negative.
             at_ms: The time of the change in Unix ms.
         """
         _, held, before = self._accounts.get(user, (0.0, 0.0, at_ms))
@@ -35,7 +34,7 @@ class UsageLedger:
         self._accounts[user] = (self.use(user, at_ms), held_now if held_now > 1e-6 else 0.0, at_ms)
 
     def use(self, user: str, now_ms: int) -> float:
-        """Return the user's decayed use at `now_ms`."""
+        """Return the user's decayed usage at `now_ms`."""
         account = self._accounts.get(user)
         if account is None:
             return 0.0
@@ -44,16 +43,16 @@ class UsageLedger:
         return use * left + held / _DECAY_PER_MS * (1 - left)
 
     def held(self, user: str) -> float:
-        """Return the weight that the user holds now."""
+        """Return the user's held weight now."""
         account = self._accounts.get(user)
         return 0.0 if account is None else account[1]
 
     def restore(self, user: str, use: float, at_ms: int) -> None:
-        """Set the user's known use at `at_ms`, e.g. before a restart. What is held stays.
+        """Set the user's usage at `at_ms`, e.g. before a restart. The held weight does not change.
 
         Args:
             user: The user.
-            use: The user's use at `at_ms`.
+            use: The usage at `at_ms`.
             at_ms: Unix ms.
         """
         self._accounts[user] = (use, self.held(user), at_ms)

@@ -1,4 +1,4 @@
-"""The in-memory state of the cluster, and the indexes that keep every decision cheap."""
+"""The in-memory state of the cluster, with the indexes for fast decisions."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -41,22 +41,24 @@ class ClusterView:
 
     The attributes are read-only:
         jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
-        live_jobs: Jobs that have not ended, oldest first. families: Who is below whom. children: See there.
+        live_jobs: Jobs that have not ended, oldest first. families: Descendants of jobs. children: See `Families`.
         job_of_key: Job of each idempotency key.
-        queue: (band, sequence, job id) of every job with pending tasks, in the order in which they are served.
-        pending: Of each job in `queue`, its pending tasks as negated indexes in ascending order: the last is next.
+        queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
+        pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
         waiting_gangs: Jobs in `queue` that are gangs.
-        waiting_demands, waiting_users: How many jobs in `queue` ask for each demand, and belong to each user.
-        bookings: What each live or stopping attempt holds. loads: The same summed, by worker.
-        stopping_counts: How many attempts of a job are on their way out, for jobs that have any.
-        held_counts: The same without attempts that were thought gone; no task of such a job may start until they are.
-        deadlines: Limits of jobs that will run out.
-        delays: Pending tasks that are not in `pending` yet, as they have failed.
-        prefilled_on: Workers that have attempts which were prefilled and are not known to have begun.
-        run_times: How long attempts have run lately.
-        lost: Attempts that were given up and may still run. endpoints: Where live attempts answer.
-        returned: What was said of those in `lost` that were heard of since, until it is decided whether they go on.
-        usage: What each user has had lately. budgets: What each user may have; not all users have one.
+        waiting_demands, waiting_users: The number of jobs in `queue` by demand, and by user.
+        bookings: The resources of each live or stopping attempt. loads: Their sums by worker.
+        stopping_counts: The number of stopping attempts of each job that has any.
+        held_counts: Like `stopping_counts`, without attempts that were considered lost. While a job has any, its tasks
+        must not start.
+        deadlines: Future time limits of jobs.
+        delays: Tasks that wait for a retry and are not in `pending` yet.
+        prefilled_on: Workers with prefilled attempts.
+        run_times: The expected run times of attempts.
+        lost: Lost attempts that may still run. endpoints: Addresses of live attempts.
+        returned: The last reports of attempts in `lost` whose worker has reconnected, until the decision whether they
+        continue.
+        usage: Each user's recent usage. budgets: Users' budgets, if any.
         jobs_per_user: Limits from the configuration, not stored.
     """
 
@@ -95,10 +97,10 @@ class ClusterView:
     # ---- reading ----
 
     def job(self, job_id: JobId) -> Job:
-        """Return the job with that id.
+        """Return the job with this id.
 
         Raises:
-            NotFound: It does not exist.
+            NotFound: The job does not exist.
         """
         job = self.jobs.get(job_id)
         if job is None:
@@ -106,10 +108,10 @@ class ClusterView:
         return job
 
     def task(self, task_id: TaskId) -> Task:
-        """Return the task with that id.
+        """Return the task with this id.
 
         Raises:
-            NotFound: It does not exist. InvalidRequest: It is not a task id.
+            NotFound: The task does not exist. InvalidRequest: The text is not a task id.
         """
         job_id, index = parse_task_id(task_id)
         tasks: list[Task] | None = self.tasks.get(job_id)
@@ -143,7 +145,7 @@ class ClusterView:
         return iter(()) if load is None else iter(load.bookings.values())
 
     def is_settled(self, job_id: JobId) -> bool:
-        """Return whether the job has ended and no worker has an attempt of it."""
+        """Return whether the job has ended and no worker has its attempts any more."""
         return self.jobs[job_id].state.is_terminal and job_id not in self.stopping_counts
 
     # ---- changing ----
@@ -160,17 +162,17 @@ class ClusterView:
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
         lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:
-        """Return the view of stored records, given in any order. Tasks report again which of them lend.
+        """Return the view of stored records, in any order. Lent CPUs are not stored; tasks report them again.
 
         Args:
             jobs: All jobs.
-            tasks: The tasks of all jobs or, with an archive, of those that have not ended.
+            tasks: The tasks of all jobs or, with an archive, of live jobs.
             workers: All workers.
             archive: Contains the tasks of ended jobs.
-            budgets: Of users.
-            endpoints: Of live attempts.
+            budgets: Budgets of users.
+            endpoints: Endpoints of live attempts.
             stopping: Stopping attempts, by id.
-            lost: Attempts given up that may still run, by id.
+            lost: Lost attempts that may still run, by id.
         """
         view = cls(archive)
         jobs = sorted(jobs, key=lambda job: job.sequence)
@@ -238,7 +240,7 @@ class ClusterView:
                 self.bookings.begin(self.bookings[name], changes.at_ms)
 
     def forget_job(self, job_id: JobId) -> None:
-        """Remove a settled job, after its descendants."""
+        """Remove a settled job. Remove its descendants first."""
         for name in self.lost_of(job_id):
             del self.lost[name]
             self.returned.pop(name, None)
@@ -259,11 +261,11 @@ class ClusterView:
         del self.loads[worker_id]
 
     def lost_on(self, worker_id: WorkerId) -> list[AttemptId]:
-        """Return the attempts that were given up on a worker."""
+        """Return the lost attempts of a worker."""
         return [name for name, lost in self.lost.items() if lost.worker_id == worker_id]
 
     def lost_of(self, job_id: JobId) -> list[AttemptId]:
-        """Return the attempts of a job that were given up."""
+        """Return the lost attempts of a job."""
         return [name for name, lost in self.lost.items() if lost.job_id == job_id]
 
     def _open_job(self, known: Job | None, job: Job) -> list[Task]:
