@@ -56,7 +56,7 @@ def test_failures_are_told_together_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_ids_must_be_apart_and_below_the_root(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="two sweep targets are called 'a'"):
+    with pytest.raises(InvalidRequest, match="two sweep targets have the id 'a'"):
         run_sweep(str(tmp_path), [SweepTarget("a", 1), SweepTarget("a", 2)], print)
     with pytest.raises(InvalidRequest, match=r"sweep target '\.\./a' has"):
         run_sweep(str(tmp_path), [SweepTarget("../a", 1)], print)

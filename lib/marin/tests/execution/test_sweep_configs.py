@@ -74,7 +74,7 @@ def test_targets_without_a_record_are_noted_once(tmp_path: Path, caplog: pytest.
     for number in range(2):
         (tmp_path / f"t{number}" / ".target_config").unlink()
     assert sweep(tmp_path, 3, 4) == []
-    assert caplog.text.count("2 target(s) have no config recorded") == 1
+    assert caplog.text.count("2 target(s) without a recorded config") == 1
 
 
 def test_a_target_that_failed_may_be_tried_with_another_config(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_outputs_of_older_executors_count(tmp_path: Path, capsys: pytest.Capture
     words = ["paths", write(tmp_path, 0.1), "--against", str(bucket)]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "no output of this name is there yet" in out
+    assert "no output of this name exists yet" in out
     raw = Path(next(word for word in out.split() if word.startswith(f"{bucket}/raw-")))
     raw.mkdir(parents=True)
     for status, told in (("SUCCESS", "1 found, 2 new\n"), ("FAILED", "1 unfinished, 2 new\n")):

@@ -1,4 +1,4 @@
-"""A step without a config: a name, plain attributes that identify its output, and a function of the output path.
+"""A step without a config: a name, plain attributes that identify the output, and a function of the output path.
 
 data = StepSpec(name="data", hash_attrs={"n": 100}, fn=write_numbers)
 stats = StepSpec(name="stats", deps=[data], fn=lambda output_path: summarise(data.output_path, output_path))
@@ -39,7 +39,7 @@ class StepSpecConfig:
 
     Attributes:
         attrs: The spec's `hash_attrs`, versioned.
-        deps: Its deps as executor steps. In the instantiated config: their output paths.
+        deps: Its deps as executor steps; in the instantiated config, their output paths.
     """
 
     attrs: Any
@@ -49,7 +49,7 @@ class StepSpecConfig:
 class StepSpecFunction:
     """The function of an executor step made from a spec: calls the spec's function with the output path.
 
-    It is pickled without the spec, which may hold a large graph.
+    Pickling omits the spec, which may refer to a large graph.
     """
 
     def __init__(self, spec: StepSpec | None, fn: Callable[[str], Any], output_path: str) -> None:
@@ -71,7 +71,7 @@ class ExecutorStepFunction:
         step: The step; None inside a job, which only needs `fn`.
         fn: The step's function.
         config: The step's config with all paths filled in.
-        budget_gb: GB that it may copy from other regions; None for the budget in force where it runs.
+        budget_gb: GB that it may copy from other regions; None for the budget of its process.
     """
 
     def __init__(
@@ -181,8 +181,8 @@ class StepSpec:
         return [dep.name_with_hash for dep in self.deps]
 
     def as_executor_step(self) -> ExecutorStep[Any]:
-        """Return the equivalent step for an `Executor`. Every call returns the same object; its output path is the
-        spec's.
+        """Return the equivalent step for an `Executor`. Every call returns the same object, with the spec's output
+        path.
 
         Its version holds `hash_attrs` as `attrs` and the deps as `deps.[i]`. For a spec made by
         `resolve_executor_step`, return the original step.
@@ -234,15 +234,15 @@ def resolve_executor_step(
         config: Its instantiated config, such as `executor.configs[step]`.
         output_path: The step's output path, such as `executor.output_paths[step]`.
         deps: The specs of the step's dependencies.
-        dag_tpu_regions: The regions where its job may run, unless its resources or its paths decide that.
+        dag_tpu_regions: The regions where its job may run, unless its resources or paths determine the region.
         forced_region: The region where its job must run.
         mirror_budget_gb: GB that its function may copy between regions; None for the budget that remains in this
             process.
 
     Returns:
         A spec with this output path that calls the step's function with `config`. Its `as_executor_step()` returns
-        `step`. Its `fn` is a `RemoteCallable` if the step's function is. If the step was made from a spec with this
-        output path, that spec.
+        `step`. Its `fn` is a `RemoteCallable` if the step's function is. For a step made from a spec with this output
+        path, return that spec.
 
     Raises:
         InvalidRequest: The job is not allowed to run in `forced_region`.
@@ -281,8 +281,8 @@ def _placed(
     config: Any,
     output_path: str,
 ) -> ResourceConfig:
-    """Return `resources` with the forced regions, or else with the allowed regions where nothing else decides where the
-    job runs.
+    """Return `resources` with the forced regions, or else with the allowed regions unless resources or paths determine
+    the region.
     """
     if forced is not None:
         stated = None if resources.regions is None else [region.lower() for region in resources.regions]

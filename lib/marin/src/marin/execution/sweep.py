@@ -36,7 +36,7 @@ class SweepTarget(Generic[ConfigT]):
     """One point of a sweep.
 
     Attributes:
-        target_id: Identifies the target in the sweep, and names its directory below the sweep's root.
+        target_id: The target's unique id, and the name of its directory below the sweep's root.
         config: The argument for the sweep's function.
     """
 
@@ -53,7 +53,7 @@ class _Claim(enum.Enum):
 def claim_and_run(
     sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: Callable[[SweepTarget[ConfigT]], Any]
 ) -> None:
-    """Run all targets together with other workers and return when every target is done. Start any number of workers.
+    """Run all targets together with other workers, and return when every target is done. Start any number of workers.
 
     The lease in `{sweep_root}/{target_id}` claims a target, so one worker at a time runs it. Targets that another
     worker is running come last: this worker waits for them, and runs them itself if that worker failed or died.
@@ -80,7 +80,7 @@ def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: 
 
     The lease in `{sweep_root}/{target_id}` claims a target, so one worker at a time runs it. If that worker dies, the
     target is free again after the lease times out. Targets that failed before are tried again. Return when no target is
-    left for this worker; others may still be running theirs.
+    left for this worker; other workers may still be running.
 
     Args:
         sweep_root: The directory of statuses and leases. Every worker uses the same one.
@@ -123,7 +123,7 @@ def _to_run(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[Sw
         paths = {target.target_id: os.path.join(sweep_root, target.target_id) for target in checked}
         check_targets(paths, {target.target_id: target.config for target in checked})
         return checked
-    logger.warning("sweep %s: its %d target(s) do not run, because steps are only explained", sweep_root, len(checked))
+    logger.warning("sweep %s: its %d target(s) are skipped, because steps are only explained", sweep_root, len(checked))
     return []
 
 
@@ -133,7 +133,7 @@ def _checked(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]]) -> list[S
         check_relative_name(target.target_id, "sweep target")
         check_path_length(target.target_id, os.path.join(sweep_root, target.target_id), "sweep target")
         if target.target_id in by_id:
-            raise InvalidRequest(f"two sweep targets are called {target.target_id!r}; ids must be unique")
+            raise InvalidRequest(f"two sweep targets have the id {target.target_id!r}; ids must be unique")
         by_id[target.target_id] = target
     return list(by_id.values())
 

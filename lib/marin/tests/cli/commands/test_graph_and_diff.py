@@ -91,10 +91,12 @@ def test_runs_of_equal_steps_have_each_its_own_code(storage: RecordedStorage, ma
     )
     assert marin("show", third).out.count("commit       no git checkout\n") == 1
     shown = marin("show", first)
-    assert "commit       c0ffee (main, with changes that are not committed)\n" in shown.out
+    assert "commit       c0ffee (main, with uncommitted changes)\n" in shown.out
     assert "\n  lib/f.py  89 characters\n  new.py  6 characters\n" in shown.out
     made = marin("show", step["output_path"])
-    assert f"made by   {first}\ncommit    c0ffee (main, with changes" in made.out, "not the later ones, which used it"
+    assert f"made by   {first}\ncommit    c0ffee (main, with uncommitted" in made.out, (
+        "not the later ones, which used it"
+    )
     assert marin("show", first, "--json").json["code_texts"]["untracked"] == {"new.py": "n = 1\n"}
 
 

@@ -398,7 +398,7 @@ class Holder:
 )
 def test_what_is_bound_to_a_steps_function(bound: Callable[[Any], Any], placeholder: Any) -> None:
     executor = Executor("/p", "/p/experiments")
-    with pytest.raises(InvalidRequest, match=r"step 'n': its function .* at .* give it in the step's config"):
+    with pytest.raises(InvalidRequest, match=r"step 'n': its function .* at .* pass it in the step's config"):
         executor.compute_version(ExecutorStep("n", bound(placeholder), None))
     executor.compute_version(ExecutorStep("n", bound(1), None))
 

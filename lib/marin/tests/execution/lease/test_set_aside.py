@@ -100,7 +100,7 @@ def test_an_output_is_replaced_only_by_a_success(root: str) -> None:
     executor = Executor(root, f"{root}/experiments")
     explained = explain_steps(executor, [above], force=["numbers"])
     assert [str(item.action) for item in explained] == ["run", "run"]
-    assert explained[0].reason == "its output is there, and --force makes it again"
+    assert explained[0].reason == "its output exists, and --force makes it again"
     with pytest.raises(NoSuchStep, match="did you mean numbers"):
         executor.run([step], force=["Numbers"])
 

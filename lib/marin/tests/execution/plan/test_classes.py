@@ -145,10 +145,10 @@ def test_one_value_written_in_two_ways_is_noted_and_not_refused(
 ) -> None:
     caplog.set_level(logging.INFO)
     executor(tmp_path).run([step(first), step(second)], strict=True)
-    assert caplog.text.count("written in two ways: optimizer") == 1
+    assert caplog.text.count("different spellings of values: optimizer") == 1
     caplog.clear()
     executor(tmp_path).run([step(second)], strict=True)
-    assert caplog.text.count("written in two ways: optimizer") == 1
+    assert caplog.text.count("different spellings of values: optimizer") == 1
 
 
 def test_records_without_classes_are_noted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

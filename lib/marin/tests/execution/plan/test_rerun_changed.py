@@ -97,7 +97,7 @@ def test_values_alone_are_no_changed_code(make_executor: MakeExecutor) -> None:
 
 @pytest.mark.parametrize("tag", ["", "a/b", "..", "v1.forced", "a b", "ä"])
 def test_a_tag_is_a_part_of_a_name(tag: str, make_executor: MakeExecutor) -> None:
-    with pytest.raises(InvalidRequest, match=r"rerun_changed=.*: a tag has letters, digits, '-' and '_' only"):
+    with pytest.raises(InvalidRequest, match=r"rerun_changed=.*: use only letters, digits, '-' and '_'"):
         make_executor().run([], rerun_changed=tag)
 
 
@@ -112,7 +112,7 @@ def test_steps_that_cannot_move_are_refused(make_executor: MakeExecutor, monkeyp
     change(monkeypatch, 3)
     with pytest.raises(InvalidRequest, match=r"step 'spec' was made from a StepSpec, .* --force spec"):
         make_executor().run([spec(executor.prefix)], rerun_changed="fix")
-    with pytest.raises(Conflict, match=r"step 'taken' has the output path .*@fix already; choose another tag"):
+    with pytest.raises(Conflict, match=r"step 'taken' already has the output path .*@fix; choose another tag"):
         make_executor().run([first, taken], rerun_changed="fix")
     with pytest.raises(InvalidRequest, match="dry_run reads no storage"):
         make_executor().run([first], rerun_changed="fix", dry_run=True)

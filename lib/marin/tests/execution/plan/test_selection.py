@@ -45,7 +45,7 @@ def test_a_pattern_that_matches_nothing_is_told_with_the_nearest(pattern: str, h
         matching_steps(STEPS, [pattern], "--step")
     text = str(refused.value)
     assert text.startswith(f"--step={[pattern]}: no step has such a name{hint}")
-    assert text.endswith("there are: Eval, raw/a, raw/b, train")
+    assert text.endswith("steps are: Eval, raw/a, raw/b, train")
 
 
 @pytest.mark.parametrize(("count", "rest"), [(0, "none"), (30, "s29"), (31, " and 1 more")])

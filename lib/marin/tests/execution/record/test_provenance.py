@@ -69,7 +69,7 @@ def test_unversioned_values(make_step: MakeStep, make_executor: MakeExecutor, ca
     assert {event["status"]: event["differences"] for event in ended} == {"succeeded": [], "cached": ["y.K: 10 -> 99"]}
     [explanation] = explain_steps(make_executor(), [second])
     assert explanation.lines()[1:] == [
-        "          its output is there, made with other unversioned values or code",
+        "          its output exists, made with other unversioned values or code",
         f"          differs from {explanation.path} in",
         "            y.K: 10 -> 99",
     ]
@@ -78,7 +78,7 @@ def test_unversioned_values(make_step: MakeStep, make_executor: MakeExecutor, ca
 def test_strict_refuses_before_anything_runs(make_step: MakeStep, make_executor: MakeExecutor) -> None:
     make_executor().run([make_step("a", versioned(1), 10)])
     ran: list[Any] = []
-    with pytest.raises(Conflict, match=r"1 output\(s\)(.|\n)*y: 10 -> 99(.|\n)*Version what counts"):
+    with pytest.raises(Conflict, match=r"1 output\(s\)(.|\n)*y: 10 -> 99(.|\n)*Make relevant values versioned"):
         make_executor().run([make_step("a", versioned(1), 99), make_step("fresh", fn=ran.append)], strict=True)
     assert ran == []
     make_executor().run([make_step("a", versioned(1), override_output_path="pinned")])

@@ -66,7 +66,7 @@ def test_q_or_the_end_of_input(monkeypatch: pytest.MonkeyPatch, screen: io.Strin
 def test_a_debugger_needs_somebody_who_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     for stdin in (io.StringIO(), None):
         monkeypatch.setattr(sys, "stdin", stdin)
-        with pytest.raises(NoDebugger, match="no terminal"):
+        with pytest.raises(NoDebugger, match="not a terminal"):
             check_debugger()
 
 

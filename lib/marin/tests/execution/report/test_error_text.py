@@ -30,7 +30,7 @@ def test_the_frames_of_the_executor_are_left_out() -> None:
     text = own_traceback(error_through_the_executor())
     assert "selection.py" not in text
     assert "in failing" in text
-    assert text.splitlines()[-2:] == ["ValueError: bad", "(1 frames of the executor left out; -v shows them)"]
+    assert text.splitlines()[-2:] == ["ValueError: bad", "(1 frames of the executor omitted; -v shows them)"]
     with pytest.raises(ValueError, match="bad") as raised:
         failing()
     plain = own_traceback(raised.value)
@@ -43,7 +43,7 @@ def test_errors_that_lead_back_to_each_other_are_told_once() -> None:
     cause.__cause__ = cause.__context__ = error
     text = own_traceback(error)
     assert (text.count("ValueError: bad"), text.count("ValueError: cause")) == (1, 1)
-    assert "1 frames of the executor left out" in text
+    assert "1 frames of the executor omitted" in text
 
 
 JOBS_FRAMES = """Traceback (most recent call last):
@@ -79,7 +79,7 @@ ValueError: bad
 def test_of_an_error_in_a_job_the_frames_there_are_told_once(text: str, told: str, left_out: int) -> None:
     error = ValueError("bad")
     error.__cause__ = RemoteTraceback(text)
-    note = f"({left_out} frames of the executor left out; -v shows them)" if left_out else ""
+    note = f"({left_out} frames of the executor omitted; -v shows them)" if left_out else ""
     assert own_traceback(error) == (told + note).rstrip("\n")
     failed = JobFailed("job /u/j failed")
     failed.__cause__ = error
@@ -95,7 +95,7 @@ def test_the_failure_of_a_job_is_told_in_its_own_words() -> None:
     failed.__cause__ = ValueError("hello")
     assert own_traceback(failed) == (
         "fray.errors.JobFailed: job /u/j failed: task 0 failed: Odd: hello\n"
-        "(1 frames of the executor left out; -v shows them)"
+        "(1 frames of the executor omitted; -v shows them)"
     )
     assert "check_steps" in own_traceback(failed.with_traceback(waiting)), "somebody else has waited for it"
 
@@ -116,7 +116,7 @@ def test_a_message_with_a_jobs_frames_has_none_of_the_executor(message: str, mon
     head = message.removesuffix(JOBS_FRAMES.partition("\n")[2])
     assert own_traceback(failed) == (
         f"fray.errors.JobFailed: {head}  File \"{cell}\", line 2, in f\n    raise ValueError('bad')\nValueError: bad\n"
-        "(2 frames of the executor left out; -v shows them)"
+        "(2 frames of the executor omitted; -v shows them)"
     )
 
 

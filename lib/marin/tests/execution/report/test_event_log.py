@@ -81,7 +81,7 @@ def test_a_failed_upload_is_made_up_for_and_one_at_the_end_is_reported_once(capl
     for event in EVENTS:
         log.on_event(event)
     assert bucket.written[-1].count(b"\n") == 6, "nothing is missing at the end"
-    assert "could not be written, trying again: no answer" in caplog.text
+    assert "could not be written, retrying: no answer" in caplog.text
     assert "cannot be written" not in caplog.text
     caplog.clear()
     bucket.failures = 1000

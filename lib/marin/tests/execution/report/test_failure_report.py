@@ -73,9 +73,9 @@ def test_failures_by_one_error_are_told_once_and_no_other_error_is_hidden_behind
     for number, text in enumerate(("late", "early", "odd", "odd")):
         report.add(f"t{number}", f"/p/t{number}", raised(text))
     text = report.text()
-    assert text.startswith("11 step(s) failed by 4 different errors, the first by each in full:\n\nstep s0 failed: ")
+    assert text.startswith("11 step(s) failed with 4 different errors, the first of each in full:\n\nstep s0 failed: ")
     assert text.count("Traceback") == 2
-    same = ["  the same error: s1 -> /p/1", "  the same error: s2 -> /p/2", "  and 4 more by the same error"]
+    same = ["  the same error: s1 -> /p/1", "  the same error: s2 -> /p/2", "  and 4 more with the same error"]
     assert "\n".join(["", *same, "", "step t0 failed: ValueError: late"]) in text
     assert text.splitlines()[-2:] == [
         "step t1 failed: ValueError: early -> /p/t1",
@@ -178,8 +178,8 @@ def test_a_summary_says_how_each_step_ended_and_a_long_one_is_cut_but_for_failur
         (StepEnd.FAILED, "bad  FAILED after 1.50s (E: x)  /p/bad"),
         (
             None,
-            "and 2 more that lost their lease, 1 more that were not run, 1 more that ran, "
-            "5 whose output was there already",
+            "and 2 more that lost their lease, 1 more that were skipped, 1 more that ran, "
+            "5 whose output already existed",
         ),
     ]
     assert summary_lines([]) == []

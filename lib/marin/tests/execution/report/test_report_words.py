@@ -74,7 +74,7 @@ SAID: list[tuple[RunEvent, str | None, str | None]] = [
         "WARNING", "step d: already done -> /p/d (made with other values or code: k: 1 -> 2; j); " + WHAT_TO_TYPE,
     ),
     (RunEnded(0, 2.345), "INFO", "run: 2 done, 2 cached, 0 failed, in 2.3 s"),
-    (RunStarted(0, None), "INFO", "run: steps as they come"),
+    (RunStarted(0, None), "INFO", "run: steps from a stream"),
     (ended("e", StepEnd.FAILED, error="bad"), "ERROR", "step e: failed -> /p/e: bad"),
     (ended("f", StepEnd.FAILED, error="bad", log="/l"), "ERROR", "step f: failed -> /p/f: bad (log: /l)"),
     (
@@ -83,7 +83,7 @@ SAID: list[tuple[RunEvent, str | None, str | None]] = [
     ),
     (
         ended("h", StepEnd.LOST, error="x"),
-        "ERROR", "step h: lost its lease, so its work does not count -> /p/h: x",
+        "ERROR", "step h: lost its lease, so its output does not count -> /p/h: x",
     ),
     (
         RunEnded(0, 1, error="KeyboardInterrupt"),

@@ -116,7 +116,7 @@ def test_processes_are_killed(ending: Ending, options: dict[str, Any], waited: l
 
 def test_what_goes_on_is_named_while_its_lease_is_held(ending: Ending, caplog: pytest.LogCaptureFixture) -> None:
     ending(Lease("a"), Lease("b", held=False), ended=False)
-    assert "the function of step a still runs: nobody else gets /p/a before it ends" in caplog.text
+    assert "the function of step a still runs: no other run can make /p/a before it ends" in caplog.text
     assert "step b" not in caplog.text
     caplog.clear()
     ending(Lease("a"))

@@ -44,7 +44,7 @@ def test_a_step_that_fails_on_a_full_disk_says_which(tmp_path: Path) -> None:
     [result] = run_tasks([StepTask("a", str(tmp_path / "out"), frozenset(), fill)], {})
     [note] = result.error.__notes__
     assert note.startswith(f"the disk of {tmp_path}/out is full: ")
-    assert note.endswith(" are free; make room, and run it again")
+    assert note.endswith(" are free; free some space, and run it again")
 
 
 def test_a_step_without_a_function_is_done_after_its_inputs(make_step: MakeStep, make_executor: MakeExecutor) -> None:

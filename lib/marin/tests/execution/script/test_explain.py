@@ -57,12 +57,12 @@ def test_statuses_other_than_success(make_step: MakeStep, make_executor: MakeExe
 
     Path(found.path, ".executor_status").unlink()
     found = explain(bad)["bad"]
-    assert (found.reason, found.nearest) == ("no output of this name is there yet", None), "its own path is none"
+    assert (found.reason, found.nearest) == ("no output of this name exists yet", None), "its own path is none"
 
     step = make_step("n")
     path = explain(step)["n"].path
     StatusFile(path).write_status(STATUS_RUNNING)
-    assert explain(step)["n"].reason == "a run that was at work on it ended without finishing it"
+    assert explain(step)["n"].reason == "a run that was making its output ended without finishing it"
     holder = StatusFile(path, "another-machine")
     assert holder.try_acquire_lock()
     assert explain(step)["n"].action is PlannedAction.WAIT
@@ -72,7 +72,7 @@ def test_a_pinned_path_of_another_version(make_step: MakeStep, make_executor: Ma
     make_executor().run([make_step("n", versioned(1), override_output_path="pinned")])
     [found] = explain(make_step("n", versioned(2), override_output_path="pinned")).values()
     assert found.action is PlannedAction.CACHED
-    assert found.reason == "the output at its pinned path is there, but another version made it"
+    assert found.reason == "the output at its pinned path exists, but another version made it"
     assert found.differences == [Difference("x", "1", "2")]
 
 
@@ -81,7 +81,7 @@ def test_only_some_steps(make_step: MakeStep, explain: Explain) -> None:
     b = make_step("b", a)
     assert set(explain(b, other, run_only=["^b$"])) == {"a", "b"}
     assert set(explain(b, other, show="^b$")) == {"b"}
-    with pytest.raises(InvalidRequest, match="no step has such a name; there are: a, b, other"):
+    with pytest.raises(InvalidRequest, match="no step has such a name; steps are: a, b, other"):
         explain(b, other, show="nothing")
 
 
@@ -106,7 +106,7 @@ def test_outputs_of_an_object_store(make_step: MakeStep, explain: Explain) -> No
 
 
 def test_why_a_step_would_run_in_lines() -> None:
-    plain = Explanation("a", "/p/a", PlannedAction.CACHED, "its output is there")
+    plain = Explanation("a", "/p/a", PlannedAction.CACHED, "its output exists")
     run = Explanation("b", "/p/b", PlannedAction.RUN, "why", "/p/b-1", [Difference("k", "1", "2")])
     other = Explanation("c", "/p/c", PlannedAction.CACHED, "but", "/p/c", [Difference("j", None, "2")])
     same = Explanation("d", "/p/d", PlannedAction.WAIT, "why", "/p/d-1", [])
@@ -181,5 +181,5 @@ def test_a_pinned_path_is_no_new_version(make_step: MakeStep, make_executor: Mak
     assert found.action is PlannedAction.RUN
     assert found.reason == f"its output path is pinned; {made} has the same version"
     other = explain(make_step("a", versioned(2), override_output_path="pinned/a"))["a"]
-    assert other.reason == "no output of this version is there yet"
+    assert other.reason == "no output of this version exists yet"
     assert other.differences == [Difference("x", "1", "2")]

@@ -56,8 +56,8 @@ def test_options(words: list[str], config: ExecutorMainConfig) -> None:
         (["--run_only", "a("], "--run_only: 'a(' is not a regular expression: missing )"),
         (["--force", "a("], "--force: 'a(' is not a regular expression: missing )"),
         (["--explain", "--step", "*"], "--step: '*' is not a regular expression: nothing to repeat"),
-        (["--step", "stats"], "--step stats goes with --explain only; --run_only says which steps to run"),
-        (["--rerun-changed=a/b"], "--rerun-changed='a/b': a tag has letters, digits, '-' and '_' only"),
+        (["--step", "stats"], "--step stats works only with --explain; use --run_only to choose steps to run"),
+        (["--rerun-changed=a/b"], "--rerun-changed='a/b': use only letters, digits, '-' and '_'"),
         (["--rerun_changed=a", "--dry_run"], "--rerun-changed=a: dry_run reads no storage"),
         (["--dryrun"], "unrecognized arguments: --dryrun; did you mean --dry_run?"),
         (["--config_path", "/nowhere.yaml"], "--config_path: cannot read it: [Errno 2] No such file or directory"),
@@ -94,7 +94,7 @@ def test_a_name_that_no_step_has_is_a_usage_error_and_raised_to_a_program(
     with pytest.raises(SystemExit) as caught:
         executor_main(steps=steps)
     assert caught.value.code == 2
-    assert "no step has such a name; did you mean stats?; there are: other, stats" in capsys.readouterr().err
+    assert "no step has such a name; did you mean stats?; steps are: other, stats" in capsys.readouterr().err
     with pytest.raises(InvalidRequest, match="nowhere"):
         executor_main(ExecutorMainConfig(prefix=prefix, run_only=["nowhere"]), steps)
     assert not os.path.exists(prefix)
@@ -284,7 +284,7 @@ def test_a_debugger_that_nobody_could_answer_is_refused_before_anything_runs(tmp
     command = [sys.executable, "script.py", "--pdb", "--prefix", str(tmp_path / "prefix")]
     done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == ("script.py: error: --pdb: standard input is no terminal, so no debugger could be answered\n")
+    assert done.stderr == ("script.py: error: --pdb: standard input is not a terminal, so a debugger cannot be used\n")
     assert not (tmp_path / "prefix").exists()
 
 

@@ -195,7 +195,7 @@ def test_a_notebook_has_the_same_lines_below_the_counts_and_the_steps_that_ended
     assert bad.startswith("b    FAILED after 2.00s (ValueError: no <b>cheese</b> long")
     assert bad.endswith(" ...)  /p/b"), "an error is shown in part; the report of failures has all of it"
     assert len(bad) < 250
-    assert rest == "and 1 whose output was there already"
+    assert rest == "and 1 whose output already existed"
     assert [line.split()[0] for line in at_work] == ["s0", "<script>x</script>"]
     found.take(RunEnded(135, 35, "KeyboardInterrupt"))
     assert page(found, 135)[0].endswith(" (ended by KeyboardInterrupt)")

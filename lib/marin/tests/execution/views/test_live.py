@@ -92,7 +92,7 @@ def test_only_ends_that_are_news_scroll_by_and_a_run_of_a_program_ends_with_its_
     assert lines[-6:] == [
         "[1:05] 4/3 steps: 0 running, 0 waiting, 1 done, 2 cached, 1 failed (ended by KeyboardInterrupt)",
         "a  SUCCESS (ran 1.00s)  /p/a", "c  SUCCESS (already done, made with other k)  /p/c", "d  FAILED (bad)  /p/d",
-        "and 1 whose output was there already", WHAT_TO_TYPE,
+        "and 1 whose output already existed", WHAT_TO_TYPE,
     ]  # fmt: skip
 
 

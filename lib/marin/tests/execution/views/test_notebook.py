@@ -103,7 +103,7 @@ def test_a_failure_is_short_and_its_own_frames_are_shown_once(day: Day) -> None:
 
 def test_an_interrupt_stops_the_run_and_the_next_run_works(day: Day) -> None:
     [error] = day.outputs("interrupt", "error")
-    assert error.traceback == ["KeyboardInterrupt: the run was interrupted; the next run makes what is missing"]
+    assert error.traceback == ["KeyboardInterrupt: the run was interrupted; the next run makes the missing outputs"]
     html = day.shown("interrupt")
     assert "1 running, 0 waiting, 0 done, 0 cached, 0 failed (ended by KeyboardInterrupt" in html
 

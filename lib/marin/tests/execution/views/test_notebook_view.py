@@ -45,7 +45,7 @@ def test_a_run_is_shown_once_and_updated_in_the_context_of_its_cell() -> None:
     last = cell.shown[-1][0]
     assert "a  SUCCESS (ran 1.00s)" in last
     assert "b  SUCCESS (already done, made with other n: 1 -> 2)" in last
-    assert "and 1 whose output was there already" in last
+    assert "and 1 whose output already existed" in last
     assert "marin-view" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -1,4 +1,4 @@
-"""Digests of functions and calls: equal in every process, and different if the result could differ."""
+"""Digests of functions and calls: stable across processes, and different if the result could differ."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def call_digest(
         fn: The function. Its bound arguments and closed-over values are included.
         args: Its positional arguments.
         kwargs: Its keyword arguments, in any order.
-        identity: Replaces the function in the digest; made by `function_identity`.
+        identity: A result of `function_identity`, used in the digest instead of the function.
 
     Raises:
         Unidentified: A value in the call cannot be pickled. The message names it.
@@ -59,7 +59,7 @@ def call_digest(
             _pieces(("call", identity or fn, list(args), dict(kwargs)), functools.partial(_pickled, where), ())
         )
     except RecursionError:
-        raise Unidentified(f"{where} holds something that is nested too deeply to be told from others") from None
+        raise Unidentified(f"{where} holds a value that is nested too deeply to identify") from None
 
 
 def bound_call_digest(
@@ -87,8 +87,8 @@ def bound_call_digest(
 def function_identity(fn: Callable[..., Any]) -> str:
     """Return a digest of a function.
 
-    A module's function is identified by its name alone; a change of its code does not change the digest. For a function
-    of `__main__` the script's path is included, and for lambdas and inner functions their code and closed-over values.
+    A module's function is identified by its name alone: changed code does not change the digest. For a function of
+    `__main__` the script's path is included, and for lambdas and inner functions their code and closed-over values.
 
     Raises:
         Unidentified: A value in the function cannot be pickled.
@@ -114,7 +114,7 @@ def _pieces(value: Any, of_object: _OfObject, above: tuple[int, ...]) -> Iterato
     Args:
         value: The value.
         of_object: Called for other objects.
-        above: Ids of the surrounding containers, outermost first. A reference back to one of them yields its distance.
+        above: Ids of the surrounding containers, outermost first. A reference to one of them yields its distance.
     """
     kind = type(value)
     if id(value) in above:
@@ -183,13 +183,13 @@ def _function_parts(fn: Any) -> tuple[Any, ...] | None:
 
 
 def _inner_parts(fn: types.FunctionType) -> tuple[Any, ...]:
-    """Return the code and held values that distinguish functions defined at the same place."""
+    """Return the code and closed-over values that distinguish functions defined at the same place."""
     cells = [cell.cell_contents if is_filled(cell) else None for cell in fn.__closure__ or ()]
     return (_code_parts(fn.__code__), cells, fn.__defaults__, fn.__kwdefaults__)
 
 
 def _is_of_its_module(fn: types.FunctionType) -> bool:
-    """Return whether a function, or a wrapper around it, is its module's object of that name."""
+    """Return whether a function, or its wrapper, is its module's object of that name."""
     found: Any = sys.modules.get(fn.__module__)
     for part in fn.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -241,7 +241,7 @@ def _name_of_type(kind: type[Any]) -> str:
 def _by_parts(where: str, value: Any, above: tuple[int, ...]) -> Iterator[bytes]:
     """Yield bytes that identify an object by the parts of its pickle, and a class without a module by its code.
 
-    The pickle itself would include what the functions of such a class refer to, which differs between processes.
+    The pickle itself would include the globals of the class's functions, which differ between processes.
     """
     kind = type(value)
     try:
@@ -284,6 +284,6 @@ def _pickled(where: str, value: Any, _above: tuple[int, ...]) -> list[bytes]:
     except Exception as error:
         raise Unidentified(
             f"{where} holds a {type(value).__name__} that cannot be pickled ({type(error).__name__}: {error}), so it "
-            "cannot be told from others"
+            "cannot be identified"
         ) from error
     return [f"pickle {_name_of_type(type(value))} ".encode() + content]

@@ -26,14 +26,14 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """A step as a run would make it.
+    """A step as planned for a run.
 
     Attributes:
         step: The step.
         version: Its version.
         output_path: Its output path.
         content: The content of its `.executor_info`.
-        info: That content, as fields.
+        info: The same content, as fields.
     """
 
     step: Step
@@ -62,7 +62,7 @@ def check_same_version(first: Step, one: StepVersion, second: Step, other: StepV
         f"two different versions have the output path {path}: step {first.name!r} ({describe(one)}) and "
         f"step {second.name!r} ({describe(other)})"
     )
-    raise Conflict(f"{message}; rename one of them, or give one an override_output_path of its own")
+    raise Conflict(f"{message}; rename one of them, or give one a separate override_output_path")
 
 
 def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputState]) -> dict[str, list[Difference]]:
@@ -93,11 +93,11 @@ def check_existing(planned: Sequence[PlannedStep], states: Mapping[str, OutputSt
 
 
 class _Record(Enum):
-    """What the record beside an output says about it."""
+    """The relation of an output's record to a planned step."""
 
     SAME = "same"
     WITHOUT_CLASSES = "without classes"
-    """Written before classes were recorded; the rest is the same."""
+    """Written before classes were recorded; otherwise equal."""
     DOUBTFUL = "doubtful"
 
 
@@ -121,8 +121,8 @@ def _record_of(item: PlannedStep, state: OutputState) -> _Record:
 def _note_older(paths: Sequence[str]) -> None:
     if paths:
         logger.info(
-            "%d output(s) were recorded without the classes of their configs, such as %s: whether an object of another "
-            "class made them cannot be told", len(paths), paths[0],
+            "%d output(s) were recorded without the classes of their configs, such as %s: whether their objects' "
+            "classes differ is unknown", len(paths), paths[0],
         )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _compare(item: PlannedStep, content: bytes) -> list[Difference]:
     if there is not None and isinstance(there.get("classes"), dict):
         note_kinds(item.output_path, there["classes"], item.info.classes)
     if there is None:
-        logger.warning("%s: unreadable .executor_info; whose output this is cannot be told", item.output_path)
+        logger.warning("%s: unreadable .executor_info; which step made this output is unknown", item.output_path)
         return []
     if "version" not in there:  # written by a release that did not record it
         return provenance_differences(there, item.info)
@@ -153,8 +153,8 @@ def _compare(item: PlannedStep, content: bytes) -> list[Difference]:
     if name == item.step.name and hashed.startswith(item.version.hash_id):
         message += f"; both hash to {item.version.hash_id}"
     raise Conflict(
-        f"{message}. Nothing has run. Rename the step, give it an override_output_path of its own, or delete that path "
-        "if what is there is not wanted"
+        f"{message}. Nothing has run. Rename the step, give it a separate override_output_path, or delete that path "
+        "if you do not need its output"
     )
 
 

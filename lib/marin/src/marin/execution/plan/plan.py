@@ -35,8 +35,8 @@ class StepPlan:
 
     Attributes:
         merged: By output path: the unversioned values and code in which later steps of the same version differ from the
-            first one, which alone is run.
-        own_modules: The modules of the user's own projects, for the code that functions reach.
+            first one. Only the first is run.
+        own_modules: The modules of the user's own projects, to find the code that functions reach.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -61,7 +61,7 @@ class StepPlan:
 
         Args:
             step: The step.
-            is_pseudo_dep: Whether the step is only named and need not run. Ignored for one that must run already.
+            is_pseudo_dep: Whether the step is only named and need not run. Ignored for a step that must already run.
 
         Raises:
             InvalidRequest: A config cannot be versioned, a placeholder is bound to a function, or steps depend on each
@@ -109,14 +109,14 @@ class StepPlan:
         return self._canonical[self._places.of(path)]
 
     def own_path(self, step: Step) -> str:
-        """Return the output path of a step as its version gives it, whether it has been moved or not."""
+        """Return the output path from a step's version, even if the step has been moved."""
         return self._left.get(step) or self.output_paths[step]
 
     def move(self, tags: Mapping[Step, str]) -> None:
-        """Give canonical steps the output path `{own path}@{tag}`, and every other step its own. Their inputs follow.
+        """Give canonical steps the output path `{own path}@{tag}`, and every other step its own. Inputs are updated.
 
         Raises:
-            Conflict: Another step has such a path.
+            Conflict: Another step already has the path.
         """
         back = self._left
         self.output_paths.update(back)
@@ -126,7 +126,7 @@ class StepPlan:
             path = self.output_paths[step] = tagged_path(own, tags[firsts[step]])
             other = self._canonical.setdefault(self._places.of(path), firsts[step])
             if other is not firsts[step]:
-                raise Conflict(f"step {other.name!r} has the output path {path} already; choose another tag")
+                raise Conflict(f"step {other.name!r} already has the output path {path}; choose another tag")
         for step in {**back, **self._left}:
             self.configs[step] = instantiate_config(
                 step.config, self.output_paths[step], self.output_paths, self.prefix
@@ -159,7 +159,8 @@ class StepPlan:
         )
 
     def written_version(self, step: Step) -> dict[str, Any]:
-        """Return the version for `.executor_info`, with dependencies as name and hash where it would be very long."""
+        """Return the version for `.executor_info`, with dependencies shortened to name and hash if it would be very
+        long."""
         version = self.version_of(step)
         if version.text.is_flat:
             return version.version
@@ -209,7 +210,7 @@ def _check_same_function(first: Step, second: Step, version: StepVersion) -> Non
     what = f"different functions, {one} and {other}" if one != other else f"{one} with different values bound to it"
     raise Conflict(
         f"two steps {first.name!r} have one version ({describe(version)}) but {what}; give one of them another name, "
-        "or a versioned value that tells them apart"
+        "or a versioned value that distinguishes them"
     )
 
 
@@ -219,7 +220,7 @@ def _check_same_classes(path: str, first: Step, second: Step) -> None:
     if found:
         raise Conflict(
             f"two steps {first.name!r} have one version but configs of different classes ({in_words(found)}), so both "
-            f"have the output path {path}; give one of them another name, or a versioned value that tells them apart"
+            f"have the output path {path}; give one of them another name, or a versioned value that distinguishes them"
         )
     note_kinds(path, old, new)
 
@@ -234,12 +235,12 @@ def _check_bound(step: Step) -> None:
     if found is not None:
         raise InvalidRequest(
             f"step {step.name!r}: its function {function_name(fn)} holds {found[1]!r} at {found[0]}, where it would "
-            "neither count in the version nor be replaced by its value; give it in the step's config"
+            "neither count in the version nor be replaced by its value; pass it in the step's config"
         )
 
 
 def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
-    """Return whether two functions of one name hold equal values; False if that cannot be determined."""
+    """Return whether two functions of one name have equal bound values; False if unknown."""
     try:
         return function_identity(first) == function_identity(second)
     except Unidentified:
@@ -247,7 +248,8 @@ def _is_same_function(first: Callable[..., Any], second: Callable[..., Any]) -> 
 
 
 class VersionTexts(Mapping[Step, str]):
-    """`json.dumps(version, sort_keys=True)` of each step, computed on access because it is very long in deep graphs."""
+    """`json.dumps(version, sort_keys=True)` of each step, computed on access because the text is very long in deep
+    graphs."""
 
     def __init__(self, plan: StepPlan) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Runs of changed code that keep the old outputs: `{output path}@TAG` for steps whose code has changed."""
+"""Run changed code and keep the old outputs: steps whose code has changed write to `{output path}@TAG`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def check_tag(tag: str, *, dry_run: bool, option: str = "rerun_changed") -> None
     """Check the value of `rerun_changed`.
 
     Raises:
-        InvalidRequest: It cannot be a part of a path's last name, or the run reads no storage.
+        InvalidRequest: The tag is not valid in a path, or the run does not read storage.
     """
     if not _TAG.fullmatch(tag):
         raise InvalidRequest(
-            f"{option}={tag!r}: a tag has letters, digits, '-' and '_' only, such as {option}=fixed-tokenizer"
+            f"{option}={tag!r}: use only letters, digits, '-' and '_', such as {option}=fixed-tokenizer"
         )
     if dry_run:
-        raise InvalidRequest(f"{option}={tag}: dry_run reads no storage, so it cannot tell changed code; use explain")
+        raise InvalidRequest(f"{option}={tag}: dry_run reads no storage, so it cannot detect changed code; use explain")
 
 
 def states_of_steps(plan: StepPlan, steps: Sequence[Step]) -> OutputStates:
@@ -45,15 +45,15 @@ def states_of_steps(plan: StepPlan, steps: Sequence[Step]) -> OutputStates:
 
 
 def planned_step(plan: StepPlan, step: Step) -> PlannedStep:
-    """Return a step as a run would make it."""
+    """Return a step as planned for the run."""
     info = plan.info(step)
     return PlannedStep(step, plan.version_of(step), info.output_path, StepText.of(info).indented, info)
 
 
 def move_changed(plan: StepPlan, chosen: Sequence[Step], states: OutputStates, tag: str) -> None:
-    """Give the output path `{output path}@TAG` to finished steps of other code, and to all that depend on them.
+    """Give the output path `{output path}@TAG` to finished steps whose code has changed, and to all their dependants.
 
-    A step without an output has it, too, if one is there: its old output may have been deleted.
+    A step without an output gets this path, too, if it has an output: the old output may have been deleted.
 
     Args:
         plan: The plan. Its paths and configs change.
@@ -62,7 +62,7 @@ def move_changed(plan: StepPlan, chosen: Sequence[Step], states: OutputStates, t
         tag: The tag.
 
     Raises:
-        InvalidRequest: A step to move was made from a `StepSpec`, whose function knows one path only.
+        InvalidRequest: A step to move was made from a `StepSpec`, whose function is bound to one path.
         Conflict: Another version has the output path of a step.
     """
     paths = plan.output_paths
@@ -84,4 +84,6 @@ def move_changed(plan: StepPlan, chosen: Sequence[Step], states: OutputStates, t
     plan.move(dict.fromkeys(moved, tag))
     for step in moved:
         check_path_length(step.name, paths[step])
-    logger.info("rerun-changed: %d step(s) of other code or inputs have output paths that end in @%s", len(moved), tag)
+    logger.info(
+        "rerun-changed: %d step(s) with changed code or inputs have output paths that end in @%s", len(moved), tag
+    )

@@ -42,8 +42,8 @@ def select_steps(plan: StepPlan, steps: Sequence[Step], run_only: Sequence[str] 
     Args:
         plan: The plan, which already contains all of them.
         steps: The requested steps. Their dependencies are included.
-        run_only: Keep only the steps whose name matches one of these regexes (`re.search`), among the steps and those
-            that their non-blocking inputs name, with their dependencies.
+        run_only: Keep only the steps whose name matches one of these regexes (`re.search`), with their dependencies.
+            Steps named by non-blocking inputs count, too.
 
     Raises:
         InvalidRequest: `run_only` has an item that is not a regex, or matches no step.
@@ -84,14 +84,14 @@ def _no_such_step(names: Sequence[str], patterns: Sequence[str], option: str) ->
     hint = f"; did you mean {' or '.join(list(dict.fromkeys(nearest))[:3])}?" if nearest else ""
     shown = ", ".join(names[:_SHOWN_NAMES]) or "none"
     rest = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return f"{option}={list(patterns)}: no step has such a name{hint}; there are: {shown}{rest}"
+    return f"{option}={list(patterns)}: no step has such a name{hint}; steps are: {shown}{rest}"
 
 
 def check_patterns(patterns: Iterable[str], option: str) -> None:
     """Check that `patterns` is a list of regexes.
 
     Raises:
-        InvalidRequest: It is not. The message names the option and the pattern.
+        InvalidRequest: It is not a list of regexes. The message names the option and the pattern.
     """
     if isinstance(patterns, str):
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""Source without what does not change what it does: comments, docstrings, blank lines, `remote` decorators."""
+"""Source without parts that do not affect its behaviour: comments, docstrings, blank lines, `remote` decorators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGITS: Final = 16
 
 
 def source_digest(text: str) -> str:
-    """Return `source` and the digest of a text, as records have it."""
+    """Return `source` and the digest of a text, in the form for records."""
     return f"source {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:_DIGITS]}"
 
 
@@ -25,16 +25,16 @@ def bare_source(source: str) -> str:
 
 
 def joined(lines: list[str]) -> str:
-    """Return lines as one text, without the blank ones."""
+    """Return the non-blank lines as one text."""
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def bare_lines(text: str, tree: ast.Module) -> list[str]:
-    """Return the lines of a source, with nothing left of comments, docstrings and `remote` decorators.
+    """Return the lines of a source without comments, docstrings and `remote` decorators.
 
     Args:
         text: The source.
-        tree: The same, parsed.
+        tree: The parsed source.
     """
     lines = text.split("\n")
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

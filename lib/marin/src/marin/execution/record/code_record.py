@@ -1,7 +1,7 @@
-"""The record of a run's code: what is checked out, and texts that no commit has.
+"""The record of a run's code: the checked-out commit, and the texts of uncommitted code.
 
-The short part stands in the run's event log (`code` of `run_started`). The texts are one JSON object a run, in
-`{directory of the runs}/code/`, named by its content: equal code is stored once.
+The short part is in the run's event log (`code` of `run_started`). The texts are one JSON object in `{directory of the
+runs}/code/`, named by a digest, so equal code is stored once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def code_recorder(
 ) -> Callable[[], dict[str, Any]]:
     """Return a function that records the code of a run and returns the `code` of its `run_started`.
 
-    Calling it starts git and writes to storage. It never fails.
+    The function runs git and writes to storage. It never fails.
 
     Args:
-        directory: Where runs are recorded.
+        directory: The directory of run records.
         script_folder: The folder of the run's script.
-        modules: The user's own modules, as far as functions of the run reach them.
+        modules: The user's own modules that functions of the run reach.
         functions: The functions of the run's steps, by name.
     """
     return functools.partial(_record_code, directory, script_folder, modules, functions)
@@ -73,10 +73,10 @@ def _write_texts(directory: str, texts: Mapping[str, Any]) -> str:
 
 
 def read_code_texts(directory: str, code: Mapping[str, Any], key: str = "texts") -> dict[str, Any]:
-    """Return the texts of a run's code; {} when none are recorded.
+    """Return the texts of a run's code; {} if not recorded.
 
     Args:
-        directory: Where runs are recorded.
+        directory: The directory of run records.
         code: The `code` of the run's `run_started`.
         key: `texts`: `diff`, and `untracked` files by name. `contents`: `functions`, digests by function, file and
             definition, and their `texts` by digest. `packages`: versions by name.
@@ -93,15 +93,15 @@ def read_code_texts(directory: str, code: Mapping[str, Any], key: str = "texts")
 
 
 def texts_path(directory: str, name: str) -> str:
-    """Return the file with the texts of runs whose `code` has this name in `texts`."""
+    """Return the file with the texts of a run, given the name in its `code`."""
     return path_in(directory, f"{CODE_FOLDER}/{name}.json")
 
 
 def describe_code(code: Mapping[str, Any]) -> str:
-    """Return the short part in words: `c0ffee (main, with changes that are not committed)`."""
+    """Return the short part as text: `c0ffee (main, with uncommitted changes)`."""
     notes = [str(code["branch"])] if code.get("branch") else []
     if code.get("dirty"):
-        notes.append("with changes that are not committed")
+        notes.append("with uncommitted changes")
     if code.get("problem"):
         notes.append(str(code["problem"]))
     about = ", ".join(notes)

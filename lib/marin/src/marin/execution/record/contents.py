@@ -1,6 +1,6 @@
-"""The contents of definitions that a run reaches, as texts, and the installed packages: to show what has changed.
+"""The texts of definitions that a run reaches, and the installed packages, to show later changes.
 
-Each is one JSON object in the folder of a run's code, named by what it holds, and written once.
+Each is one JSON object in the folder of runs' code, named by a digest, and written once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CODE_FOLDER: Final = "code"
 def write_contents(
     directory: str, modules: OwnModules, functions: Mapping[str, Callable[..., Any] | None]
 ) -> str | None:
-    """Write the definitions that functions reach, unless they are there; return the object's name.
+    """Write the definitions that functions reach, unless they exist. Return the object's name.
 
     Args:
         directory: Where runs are recorded.
@@ -47,7 +47,7 @@ def write_contents(
 
 
 def write_packages(directory: str) -> str:
-    """Write the names and versions of installed packages, unless they are there; return the object's name."""
+    """Write the names and versions of installed packages, unless they exist. Return the object's name."""
     packages = installed_packages(sys.path)
     name = f"packages-{_digest(packages)}"
     path = path_in(directory, f"{_CODE_FOLDER}/{name}.json")
@@ -57,10 +57,10 @@ def write_packages(directory: str) -> str:
 
 
 def installed_packages(places: Iterable[str]) -> dict[str, str]:
-    """Return the versions of installed packages by name, as the names of their folders tell them.
+    """Return the versions of installed packages by name, read from the names of their folders.
 
     Args:
-        places: Where packages are; the first of a name counts.
+        places: The folders of packages; the first package of a name counts.
     """
     found: dict[str, str] = {}
     for place in places:
@@ -76,11 +76,11 @@ def installed_packages(places: Iterable[str]) -> dict[str, str]:
 
 
 def read_contents(directory: str, digests: set[str]) -> dict[str, str]:
-    """Return the recorded texts of definitions by digest, as far as runs have recorded them.
+    """Return the texts of definitions by digest, as far as recorded.
 
     Args:
         directory: Where runs are recorded.
-        digests: Those that are looked for.
+        digests: The digests to look for.
     """
     found: dict[str, str] = {}
     folder = path_in(directory, _CODE_FOLDER)
@@ -92,12 +92,12 @@ def read_contents(directory: str, digests: set[str]) -> dict[str, str]:
 
 
 def text_changes(found: Sequence[Difference], old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return differences of code as a unified diff, as far as the texts are known.
+    """Return code differences as a unified diff, as far as the texts are recorded.
 
     Args:
-        found: The differences, of digests.
-        old: Texts by digest, of what made an output.
-        new: Texts by digest, as they are now.
+        found: The differences of digests.
+        old: The texts of the code that made an output, by digest.
+        new: The current texts, by digest.
     """
     lines: list[str] = []
     for item in found:
@@ -128,7 +128,7 @@ def _texts_in(path: str) -> dict[str, str]:
 
 
 def _names_in(folder: str) -> list[str]:
-    """Return the names of the objects with contents, the newest first on disks."""
+    """Return the names of the objects with contents; on disks, newest first."""
     local = local_path(folder)
     try:
         if local is not None:

@@ -1,6 +1,6 @@
 """The source of a step's function and of the names it uses in its own module, each as a short text or digest.
 
-It is recorded beside an output, so that a later run can tell if other code made it. It is not part of the version.
+It is recorded beside an output, so that a later run detects other code. It is not part of the version.
 """
 
 from __future__ import annotations
@@ -42,18 +42,17 @@ _class_sources: weakref.WeakKeyDictionary[type[Any], str | None] = weakref.WeakK
 def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
     """Return the parts of a function by name.
 
-    Functions and classes have a digest of their source, without comments, docstrings, blank lines and `remote`
-    decorators: the function itself, those of its module that it names (also as base classes or in tables), and so on.
-    Plain values have their text: those that it names or closes over, that are bound to it, that its object holds, or
-    that are computed defaults of its parameters. Names of other modules are not followed. Return {} if the source
+    The function, and recursively the functions and classes of its module that it names (also as base classes or in
+    tables), have a digest of their bare source. Plain values have their text: named, closed-over or bound values,
+    attributes of its object, and computed defaults. Names of other modules are not followed. Return {} if the source
     cannot be read.
     """
     return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
 
 
 class FunctionSources:
-    """`function_source` for the functions of one plan, each computed once, because values that they name may change in
-    a notebook.
+    """`function_source` for the functions of one plan. Each is computed once, because named values may change in a
+    notebook.
     """
 
     def __init__(self) -> None:
@@ -82,7 +81,7 @@ def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:
 
 
 def _attribute_texts(owner: Any) -> Iterator[tuple[str, str]]:
-    """Yield the plain attributes of an object that is called, or whose method is."""
+    """Yield the plain attributes of a called object, or of the object of a called method."""
     is_function = isinstance(owner, (*_FUNCTIONS, types.BuiltinFunctionType, types.ModuleType))
     if is_function or hasattr(owner, "__wrapped__") or is_ray_function(owner):
         return
@@ -179,7 +178,7 @@ def _names_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _computed_defaults(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the defaults of a function that are not literals, and so not in its source, with their values."""
+    """Yield the defaults of a function that its source does not contain as literals, with their values."""
     if not fn.__defaults__ and not fn.__kwdefaults__:
         return
     code = fn.__code__
@@ -224,10 +223,10 @@ def _constant_text(name: str, value: Any, shown: str, may_change: bool) -> Itera
     """Yield the text of a value, if it is plain.
 
     Args:
-        name: Its name. A secret's name redacts it.
+        name: The value's name. A secret's name redacts the value.
         value: The value.
         shown: The name to yield.
-        may_change: Whether lists, dicts, sets and arrays count as plain, as under a constant's name.
+        may_change: Whether lists, dicts, sets and arrays count as plain, like under a constant's name.
     """
     containers = _CHANGING if may_change else _LASTING
     try:
@@ -326,7 +325,8 @@ def _class_source(kind: type[Any]) -> str | None:
 
 
 def _members_source(kind: type[Any]) -> str | None:
-    """Return the source of a class in a notebook cell, which Python cannot find, through its fields and methods."""
+    """Return the source of a class from a notebook cell, found through its fields and methods because Python cannot
+    find it."""
     lines = []
     for name, annotation in sorted(vars(kind).get("__annotations__", {}).items()):
         default = vars(kind).get(name)
@@ -342,7 +342,7 @@ def _members_source(kind: type[Any]) -> str | None:
 
 
 def _lambda_source(code: types.CodeType) -> str:
-    """Return the lambdas on this one's line, without the line's other code."""
+    """Return the lambdas on a lambda's line, without the line's other code."""
     found = [node for node in _lambdas("".join(_lines_of(code))) if node[0] == code.co_firstlineno]
     return "\n".join(text for _, text in found)
 

@@ -31,21 +31,21 @@ _OWN_MODULES = ("marin", "draccus")
 
 @dataclass(frozen=True, slots=True)
 class ExecutorStepInfo:
-    """A step as it was run.
+    """A step of a run.
 
     Attributes:
         name: The step's name.
         fn_name: Its function, `module.qualified_name`.
-        config: Its config as its function receives it.
-        description: Its purpose, in words; not written to the step's own file.
+        config: Its config, in the form for its function.
+        description: Its purpose; not written to the step's own file.
         override_output_path: The fixed output path, if any.
-        version: The step's version, with dependencies as `{name}-{hash}` where it would be very long.
-        dependencies: Output paths of the steps it waited for, one per reference.
+        version: The step's version, with dependencies as `{name}-{hash}` if it would be very long.
+        dependencies: Output paths of its blocking dependencies, one per reference.
         output_path: Its output path.
         unversioned: The values of its config that are neither versioned nor inputs (`unversioned_part`).
         source: The parts of its function (`function_source`).
         classes: The classes of its config's objects (`classes_of`).
-        reached: The code that its function reaches in other modules of the user's own (`recorded_reach`).
+        reached: The code that its function reaches in the user's other modules (`recorded_reach`).
     """
 
     name: str
@@ -74,7 +74,7 @@ class ExecutorStepInfo:
         return found
 
     def content_without_reached(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return the content of `.executor_info` as it was before code of other modules was recorded."""
+        """Return the content of `.executor_info` in the form from before code of other modules was recorded."""
         return {**self.content_without_classes(identity), "classes": self.classes}
 
     def content_without_classes(self, identity: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class ExecutorStepInfo:
         return {**identity, "config": config, "unversioned": unversioned, "source": self.source}
 
     def identity(self) -> dict[str, Any]:
-        """Return the keys that determine the name of a run's info file: those that the first release wrote."""
+        """Return the keys that determine the name of a run's info file: the keys of the first release."""
         return {
             "name": self.name,
             "fn_name": self.fn_name,
@@ -97,7 +97,7 @@ class ExecutorStepInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
-    """A run: who ran which steps from where."""
+    """A run: its user, machine, script and steps."""
 
     worker_id: str
     git_commit: str | None
@@ -204,7 +204,7 @@ _PLAIN_FORM = _PlainForm()
 
 
 def plain(value: Any) -> Any:
-    """Return a JSON form of any config, for people. Objects without one become their text."""
+    """Return a JSON form of any config, for people. Objects without a JSON form become text."""
     return _PLAIN_FORM.visit(value)
 
 

@@ -1,4 +1,4 @@
-"""The definitions of one module, by its source alone: the digest of each, and the names that each reads."""
+"""The definitions of one module, from its source alone: their digests, and the names that they read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _IMPORTERS: Final = frozenset({"import_module", "__import__"})
 
 @dataclass(slots=True)
 class Definition:
-    """The statements at a module's top level that define one name, or change what it holds.
+    """The statements at a module's top level that define one name, or change its value.
 
     Attributes:
         lines: First and last line of each statement.
-        uses: The names that they read from the module, with the attributes read of them: `words.count`.
-        texts: Beginnings of the names of modules that they import by texts (`import_module(f"steps.{name}")`); "" where
-            it is not a text.
+        uses: The names read from the module, including attributes: `words.count`.
+        texts: Beginnings of the names of modules that they import by a text (`import_module(f"steps.{name}")`); "" if
+            the beginning is unknown.
         is_open: Whether they may read any name of the module (`globals()`, `eval`).
-        digest: Of the statements' bare source.
+        digest: The digest of the statements' bare source.
     """
 
     lines: list[tuple[int, int]] = field(default_factory=list)
@@ -46,10 +46,11 @@ class ModuleTable:
     """A module's definitions.
 
     Attributes:
-        digest: Of its whole bare source.
-        definitions: By name.
-        imports: By the name that they bind, at the top level or in a function: a module, and a name in it or None.
-        stars: The modules of which all names are imported.
+        digest: The digest of its whole bare source.
+        definitions: The definitions, by name.
+        imports: For each name bound by an import, at the top level or in a function: the module, and the name in it or
+            None.
+        stars: The modules of `from module import *`.
     """
 
     digest: str
@@ -62,9 +63,9 @@ def parsed(path: str) -> tuple[str, ast.Module]:
     """Return the text of a file and its tree.
 
     Raises:
-        OSError: It cannot be read.
-        SyntaxError: It is no Python.
-        ValueError: It is no text.
+        OSError: The file cannot be read.
+        SyntaxError: The file is not valid Python.
+        ValueError: The file is not text.
     """
     with tokenize.open(path) as file:
         source = file.read()
@@ -75,10 +76,10 @@ def table_of(source: str, tree: ast.Module, module: str, *, is_package: bool) ->
     """Return the definitions of a module.
 
     Args:
-        source: Its text.
-        tree: The same, parsed.
+        source: The module's source.
+        tree: The parsed source.
         module: Its dotted name.
-        is_package: Whether it is a package's `__init__`; relative imports begin there.
+        is_package: Whether the module is a package's `__init__`, which matters for relative imports.
     """
     lines = bare_lines(source, tree)
     imports, stars = _imports_in(tree, module if is_package else module.rpartition(".")[0])
@@ -98,7 +99,7 @@ def text_of_lines(lines: Sequence[str], parts: Iterable[tuple[int, int]]) -> str
     """Return the lines of a definition as one text.
 
     Args:
-        lines: Of the module, bare.
+        lines: The bare lines of the module.
         parts: First and last line of each statement.
     """
     return "\n".join(joined(list(lines[first - 1 : last])) for first, last in parts)
@@ -116,7 +117,7 @@ def _add(definition: Definition, statement: ast.stmt) -> None:
 
 
 def _is_guard(statement: ast.stmt) -> bool:
-    """True for `if __name__ == "__main__":` and `if TYPE_CHECKING:`, which no function reads."""
+    """Return whether a statement is `if __name__ == "__main__":` or `if TYPE_CHECKING:`, which no function reads."""
     if not isinstance(statement, ast.If):
         return False
     test = ast.unparse(statement.test)
@@ -124,7 +125,7 @@ def _is_guard(statement: ast.stmt) -> bool:
 
 
 def _names_defined(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds, or whose values it changes: `TABLE["a"] = f`, `TABLE.update(...)`."""
+    """Yield the names that a statement binds or modifies: `TABLE["a"] = f`, `TABLE.update(...)`."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield statement.name
         return
@@ -164,11 +165,11 @@ def _imports_in(tree: ast.Module, package: str) -> tuple[dict[str, list[tuple[st
 
 
 def _names_read(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
-    """Yield the names that code reads from its module; annotations are not code.
+    """Yield the names that code reads from its module, without annotations.
 
     Args:
         node: The code.
-        hidden: Names of the functions around it.
+        hidden: Local names of the surrounding functions.
     """
     if isinstance(node, _FUNCTIONS):
         outside = [*node.args.defaults, *filter(None, node.args.kw_defaults), *getattr(node, "decorator_list", [])]
@@ -192,7 +193,7 @@ def _names_read(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
 
 
 def _dotted(node: ast.expr) -> str:
-    """Return `a.b.c` for such a chain; "" for any other expression."""
+    """Return `a.b.c` for a chain of attributes; "" for any other expression."""
     words: list[str] = []
     while isinstance(node, ast.Attribute):
         words.append(node.attr)
@@ -212,7 +213,7 @@ def _arguments(node: Function) -> set[str]:
 
 
 def _stored(body: Sequence[ast.AST]) -> Iterator[str]:
-    """Yield the names that code binds, itself and not in its functions; imports are told by the module's table."""
+    """Yield the names that code binds outside of inner functions, without imports."""
     for node in _without_functions(body):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
@@ -236,7 +237,7 @@ def _declared_global(body: Sequence[ast.AST]) -> set[str]:
 
 
 def _beginning(node: ast.expr) -> str:
-    """Return the text that an expression surely begins with."""
+    """Return the known beginning of a text expression."""
     if isinstance(node, ast.JoinedStr):
         return _beginning(node.values[0]) if node.values else ""
     if isinstance(node, ast.BinOp):

@@ -59,7 +59,7 @@ class OutputState:
 
     Attributes:
         status: The status; None if there is no status file.
-        info_md5: MD5 of `.executor_info`, 32 hex digits; None if there is no such file, `INFO_UNKNOWN` if it was not
+        info_md5: MD5 of `.executor_info`, 32 hex digits; None if the file does not exist, `INFO_UNKNOWN` if it was not
             checked.
     """
 
@@ -74,9 +74,9 @@ OutputStates = dict[str, OutputState]
 def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ()) -> OutputStates:
     """Return the state of each output.
 
-    Local files are read one by one; if an output has none, its parent directory decides. On GCS and S3, outputs in one
-    directory are listed together while that takes few pages; the rest are listed one by one in parallel. On other
-    stores only statuses are read.
+    Local files are read one by one; for outputs without files, the parent directory is listed. On GCS and S3, outputs
+    in one directory are listed together if few pages suffice, else one by one in parallel. On other stores only
+    statuses are read.
 
     Args:
         output_paths: The output paths.
@@ -130,9 +130,9 @@ def _names_in(folder: str, most: int) -> set[str] | None:
 
 
 def _is_missing(name: str, names: Collection[str]) -> bool:
-    """Return whether a directory certainly has no output of this name, and no file beside it that marks it as complete.
+    """Return whether a directory certainly has no output of this name, and no SUCCESS file for it.
 
-    A filesystem may find names in other spellings, and none lists "." and "..".
+    A filesystem may match names in other spellings, and listings omit "." and "..".
     """
     if not name.isascii() or name in ("", ".", ".."):
         return False
@@ -191,7 +191,7 @@ def _look_at_one(path: str) -> OutputState:
 
 
 def _list(parent: str, members: Sequence[str]) -> OutputStates:
-    """Return the states visible in one listing of a directory. With several members it may not show all."""
+    """Return the states visible in one listing of a directory. For several outputs the listing may be incomplete."""
     fs, directory = url_to_fs(parent)
     directory = directory.rstrip("/")
     names = [path.rpartition("/")[2] for path in members]
@@ -244,7 +244,8 @@ def _hex(md5_hash: Any) -> str:
 
 
 def _output_state(path: str, output: str, hashes: Mapping[str, str]) -> OutputState:
-    """Return the state of an output from the hashes of its files. A status other than the plain words is read."""
+    """Return the state of an output from the hashes of its files. If the status is not a plain word, its file is
+    read."""
     status_hash = hashes.get(f"{output}/{STATUS_FILE}")
     info_md5 = hashes.get(f"{output}/{STEP_INFO_FILE}")
     if status_hash is None:

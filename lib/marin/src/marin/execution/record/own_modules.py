@@ -1,6 +1,6 @@
-"""The code that functions reach in the modules of the user's own projects, read from files.
+"""Read the code that functions reach in the modules of the user's own projects.
 
-Own are the modules that are neither installed nor Python's: workspace members and the script's folder.
+Own modules are in workspace members or the script's folder, and neither installed nor part of Python.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Start = tuple[str, tuple[str, ...]]
 
 
 class OwnModules:
-    """The own modules of one plan; a file is looked at once."""
+    """The own modules of one plan. Each file is read once."""
 
     def __init__(self) -> None:
         self._files: dict[str, str | None] = {}
@@ -47,7 +47,8 @@ class OwnModules:
         """Return the code that a function reaches outside its own module (`recorded_reach`).
 
         Args:
-            fn: The function; its own module is told by `function_source`, unless all of it is reached.
+            fn: The function. Its own module is omitted, because `function_source` covers it, unless the whole module is
+                reached.
         """
         start = self._start(fn)
         if start not in self._recorded:
@@ -75,11 +76,11 @@ class OwnModules:
         return found
 
     def keep_tables(self) -> None:
-        """Keep what was read of files for later processes."""
+        """Save the tables for later processes."""
         self._known.keep()
 
     def table(self, module: str) -> ModuleTable | None:
-        """Return the table of an own module; None for any other, and for one that cannot be read."""
+        """Return the table of an own module; None for other or unreadable modules."""
         if module not in self._tables:
             path = self.file_of(module)
             self._tables[module] = None if path is None else self._read(module, path)
@@ -94,14 +95,14 @@ class OwnModules:
             return None
 
     def file_of(self, module: str) -> str | None:
-        """Return the file of an own module; None for any other."""
+        """Return the file of an own module; None for other modules."""
         if module not in self._files:
             top = module.partition(".")[0]
             self._files[module] = None if top in _TOOLS else _own_file(module, self.file_of)
         return self._files[module]
 
     def _start(self, fn: Callable[..., Any] | None) -> _Start:
-        """Return a function's module and the definitions there that it begins with; none when it is not own."""
+        """Return a function's module and the definitions to start from; none if the module is not own."""
         known = self._starts.get(id(fn))
         if known is None:
             known = self._starts[id(fn)] = (fn, self._look_up(fn))
@@ -145,7 +146,7 @@ class OwnModules:
 
 
 def _shown(module: str, path: str) -> str:
-    """Return a module's file from its import root: `mypkg/words.py`."""
+    """Return a module's file relative to its import root: `mypkg/words.py`."""
     parts = path.split("/")
     count = 1 if module == "__main__" else module.count(".") + 1 + (parts[-1] == "__init__.py")
     return "/".join(parts[-count:])

@@ -1,4 +1,4 @@
-"""Provenance: compare the unversioned values and code that made an output with those of a step now."""
+"""Compare the provenance of an output (unversioned values and code) with a current step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
 
     Args:
         there: The `.executor_info` of the output. Keys that an earlier release did not record are not compared.
-        info: The step as it would run now.
+        info: The current step.
     """
     found: list[Difference] = []
     old = there.get("unversioned")
@@ -51,7 +51,7 @@ def provenance_differences(there: Mapping[str, Any], info: ExecutorStepInfo) -> 
 def code_differences(
     there: Mapping[str, Any], source: Mapping[str, str], reached: Mapping[str, Any]
 ) -> list[Difference]:
-    """Return the parts of a function, and of what it reaches in other modules, that differ from what made an output.
+    """Return the parts of a function, and the code it reaches in other modules, that differ from an output's record.
 
     Args:
         there: The `.executor_info` of the output.
@@ -71,11 +71,11 @@ def class_differences(old: Mapping[str, Any], new: Mapping[str, str]) -> list[Di
 
 
 def note_kinds(path: str, old: Mapping[str, Any], new: Mapping[str, str]) -> None:
-    """Log the places of a config where one value is written in two ways: a path as text, a list as a tuple."""
+    """Log the places of a config with different spellings of one value: a path as text, a list as a tuple."""
     found = [place for place in _changed(old, new) if is_kind(old.get(place)) or is_kind(new.get(place))]
     if found:
         ways = (f"{place}: {_way(old.get(place))} and {_way(new.get(place))}" for place in found[:_SHOWN_DIFFERENCES])
-        logger.info("%s: one version, but values written in two ways: %s", path, "; ".join(ways))
+        logger.info("%s: one version, but different spellings of values: %s", path, "; ".join(ways))
 
 
 def _way(name: object) -> str:
@@ -83,7 +83,7 @@ def _way(name: object) -> str:
 
 
 def source_differences(there: Mapping[str, Any], now: Mapping[str, str]) -> list[Difference]:
-    """Return the parts of a function (`function_source`) that differ from the code that made an output."""
+    """Return the parts of a function (`function_source`) that differ from an output's record."""
     old = there.get("source")
     if not isinstance(old, dict) or not old or not now:
         return []
@@ -112,7 +112,7 @@ def compared(output_path: str, info: ExecutorStepInfo, strict: bool) -> list[Dif
 
     Args:
         output_path: The output path.
-        info: The step as this run would make it.
+        info: The step of this run.
         strict: Whether differences are an error.
 
     Raises:
@@ -135,14 +135,14 @@ def report_merged(merged: Mapping[str, Sequence[Difference]], strict: bool) -> N
 
     Args:
         merged: The differences, by output path.
-        strict: Whether they are an error.
+        strict: Whether differences are an error.
 
     Raises:
         Conflict: `strict` is on and there are differences. Nothing has run.
     """
     lines = [
-        f"{path}: several steps of this run have this version but differ in what does not count ({_begin(found)}), "
-        "so only the first of them is run; version what counts (versioned()), or give them other names"
+        f"{path}: several steps of this run have this version but differ in unversioned parts ({_begin(found)}), "
+        "so only the first of them is run; make relevant values versioned(), or give the steps different names"
         for path, found in merged.items()
     ]
     if strict and lines:
@@ -175,5 +175,5 @@ def refuse_differences(found: Mapping[str, Sequence[Difference]]) -> None:
     raise Conflict(
         f"strict: {len(differing)} output(s) that are there were made otherwise than this run would make them:\n"
         + "\n".join(lines)
-        + f"\nNothing of them has run. {WHAT_TO_TYPE}. Version what counts (versioned()), or run without strict"
+        + f"\nNothing of them has run. {WHAT_TO_TYPE}. Make relevant values versioned(), or run without strict"
     )

@@ -1,7 +1,7 @@
-"""The definitions that a function reaches in all modules of the user's own projects. Pure: modules are given as tables.
+"""Find the definitions that a function reaches in the modules of the user's own projects. Pure, on module tables.
 
-A name that is read leads to its definition, through imports into other modules. Where a module itself is read, as in
-`getattr(words, name)`, or named by a text (`import_module`), all of it is reached.
+A name leads to its definition, through imports into other modules. If code reads a module itself, as in `getattr(words,
+name)`, or names it by a text (`import_module`), the whole module is reached.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from marin.execution.record.module_table import Definition, ModuleTable
 from marin.execution.version.differences import Difference
 
 WHOLE: Final = "*"
-"""Stands for all of a module among the names that are reached in it."""
+"""Means the whole module, among the names reached in it."""
 
 MOST_NAMES: Final = 200
-"""With more definitions, a record has one digest for each file."""
+"""A record of more definitions has one digest for each file."""
 
 Reached = dict[str, set[str]]
-"""Names, by module."""
+"""Names by module."""
 
 
 def reach(module: str, names: Iterable[str], table_of: Callable[[str], ModuleTable | None]) -> Reached:
-    """Return what is reached from definitions of a module, these included.
+    """Return the definitions reached from definitions of a module, including the latter.
 
     Args:
-        module: Its name.
+        module: The module's name.
         names: The definitions, or `WHOLE`.
-        table_of: Returns the table of a module of the user's own; None for any other.
+        table_of: Returns the table of an own module; None for other modules.
     """
     found: Reached = {}
     waiting = [(module, name) for name in names]
@@ -78,7 +78,7 @@ def _targets(
 
 
 def _in_modules(words: list[str], table_of: Callable[[str], ModuleTable | None]) -> Iterator[tuple[str, str]]:
-    """Yield what `a.b.c` means: the longest beginning that is a module, and the name after it; else all of it."""
+    """Yield the meaning of `a.b.c`: the longest prefix that is a module, and the next name, or the whole module."""
     for length in range(len(words), 0, -1):
         module = ".".join(words[:length])
         table = table_of(module)
@@ -91,7 +91,7 @@ def _in_modules(words: list[str], table_of: Callable[[str], ModuleTable | None])
 
 
 def recorded_reach(digests: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return the reached definitions as a record has them: digests by name, by file; of very many one for each file.
+    """Return the record of reached definitions: digests by file and name, or for very many one digest per file.
 
     Args:
         digests: The digests of definitions, by file and name.
@@ -102,7 +102,7 @@ def recorded_reach(digests: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
 
 
 def reach_differences(old: object, new: Mapping[str, Any]) -> list[Difference]:
-    """Return the definitions in which two records (`recorded_reach`) differ; [] where one knows nothing."""
+    """Return the definitions in which two records (`recorded_reach`) differ; [] if one of them is empty."""
     if not isinstance(old, dict) or not old or not new:
         return []
     return [item for file in dict.fromkeys([*new, *old]) for item in _in_file(file, old.get(file), new.get(file))]

@@ -1,4 +1,4 @@
-"""Tables of modules that were read before: in this process, and in earlier ones of the same script."""
+"""A cache of module tables, from this process and earlier processes of the same script."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _Stamp = tuple[int, int]
 
 
 class KnownTables:
-    """Tables by file; one counts as long as the file has the same time of change and size.
+    """Tables by file. A table is valid while the file has the same modification time and size.
 
     Args:
-        path: Where they are kept between processes; None: nowhere.
+        path: The file that stores the tables between processes; None for no file.
     """
 
     _by_script: Final[dict[str, KnownTables]] = {}
@@ -49,10 +49,10 @@ class KnownTables:
 
         Args:
             path: The file.
-            read: Reads it when it is not known.
+            read: Reads an unknown file.
 
         Raises:
-            OSError: It is not there.
+            OSError: The file does not exist.
         """
         found = os.stat(path)
         stamp = (found.st_mtime_ns, found.st_size)
@@ -68,7 +68,7 @@ class KnownTables:
         return table
 
     def keep(self) -> None:
-        """Write the tables for later processes of the script; a failure only costs them time."""
+        """Write the tables for later processes of the script. Failures are ignored."""
         if self._path is None or not self._is_new:
             return
         self._is_new = False
@@ -76,7 +76,7 @@ class KnownTables:
         try:
             write_bytes_atomic(self._path, marshal.dumps([_FORMAT, content]))
         except OSError as error:
-            logger.debug("%s is not written: %s", self._path, error)
+            logger.debug("%s was not written: %s", self._path, error)
 
 
 def _load(path: str) -> dict[str, tuple[_Stamp, Any]]:

@@ -1,4 +1,4 @@
-"""The config of a sweep's target, recorded in its directory: each id refers to one config."""
+"""The config of a sweep's target, recorded in its directory, so that an id always means the same config."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TargetConfig:
         return cls(redact_value(values), digest, classes_of(config), left_out)
 
     def write(self, path: str) -> None:
-        """Record it in a target's directory."""
+        """Record the config in a target's directory."""
         write_bytes_atomic(
             os.path.join(path, TARGET_CONFIG_FILE), json.dumps(dataclasses.asdict(self), indent=2).encode()
         )
@@ -77,7 +77,7 @@ def check_targets(paths: Mapping[str, str], configs: Mapping[str, Any]) -> None:
         configs: The config of each target, by id.
 
     Raises:
-        Conflict: Some have. The message names all of them, and nothing has run.
+        Conflict: Some targets have another config. The message names all of them, and nothing has run.
     """
     records = dict(zip(paths, map_in_threads(_read_if_made, paths.values()), strict=True))
     made = {name: record for name, record in records.items() if record is not None}
@@ -88,11 +88,13 @@ def check_targets(paths: Mapping[str, str], configs: Mapping[str, Any]) -> None:
         raise Conflict(_refusal(differing))
     unrecorded = [name for name, record in made.items() if not record]
     if unrecorded:
-        logger.info("%d target(s) have no config recorded (such as %s): not compared", len(unrecorded), unrecorded[0])
+        logger.info(
+            "%d target(s) without a recorded config (such as %s) are not compared", len(unrecorded), unrecorded[0]
+        )
     left_out = list(dict.fromkeys(field for config in wanted.values() for field in config.left_out))
     if left_out:
         logger.warning(
-            "fields without a text that is the same in every process are not compared: %s (of targets that are made)",
+            "fields without a text that is stable across processes are not compared: %s (in existing targets)",
             ", ".join(left_out),
         )
 
@@ -102,14 +104,14 @@ def _refusal(differing: Mapping[str, Sequence[Difference]]) -> str:
     if len(differing) > _SHOWN:
         lines.append(f"  and {len(differing) - _SHOWN} more")
     return (
-        f"{len(differing)} sweep target(s) were made, or are being made, with another config:\n"
+        f"{len(differing)} sweep target(s) are done or running with another config:\n"
         + "\n".join(lines)
-        + "\nNothing has run. Give targets with another config ids of their own, or delete their directories"
+        + "\nNothing has run. Give targets with another config new ids, or delete their directories"
     )
 
 
 def _read_if_made(path: str) -> dict[str, Any] | None:
-    """Return the record of a target that is done or running, {} without a record, None for any other target."""
+    """Return the record of a target that is done or running ({} without a record); None for other targets."""
     status = StatusFile(path)
     if status.status != STATUS_SUCCESS and not (status.status == STATUS_RUNNING and status.has_active_lock()):
         return None
@@ -123,7 +125,7 @@ def _read_if_made(path: str) -> dict[str, Any] | None:
 
 
 def _stable(value: Any, path: str, left_out: list[str]) -> Any:
-    """Return the JSON form of a value, without the parts that have none."""
+    """Return the JSON form of a value, without parts that have no JSON form."""
     try:
         return encode(value, path, _reference)
     except UnstableValue:

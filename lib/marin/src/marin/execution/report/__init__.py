@@ -1,4 +1,4 @@
-"""The report of a run while it runs: events, progress, log lines, the event log, readable errors.
+"""The report of a running run: events, progress, log lines, the event log, readable errors.
 
 State comes only from events. Drawing is in `views`.
 """

@@ -1,4 +1,4 @@
-"""`--pdb`: a debugger at the frames of a failed step, in the terminal that started the run."""
+"""`--pdb`: open a debugger at the frames of a failed step, in the run's terminal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def check_debugger() -> None:
         NoDebugger: Standard input is not a terminal.
     """
     if sys.stdin is None or not sys.stdin.isatty():
-        raise NoDebugger("--pdb: standard input is no terminal, so no debugger could be answered")
+        raise NoDebugger("--pdb: standard input is not a terminal, so a debugger cannot be used")
 
 
 def debug_failure(name: str, error: BaseException) -> None:
     """Open a debugger where a step failed, and return when the user leaves it with `c`. A live view pauses meanwhile.
 
     Raises:
-        RunEndedInDebugger: The user left it with `q`, or the input ended.
+        RunEndedInDebugger: The user left the debugger with `q`, or the input ended.
     """
     import pdb  # takes as long to import as the executor itself
 
@@ -42,7 +42,7 @@ def debug_failure(name: str, error: BaseException) -> None:
         debugger = pdb.Pdb(stdout=sys.__stdout__)
         debugger.use_rawinput = True  # with the keys and the history of a line editor
         debugger.message(printable(f"step {name} failed: {describe_error(error)}"))
-        debugger.message("c goes on with the run, q ends it; no other step starts meanwhile")
+        debugger.message("c continues the run, q ends it; no other step starts meanwhile")
         debugger.reset()
         debugger.interaction(None, error.__traceback__)
     if debugger.quitting:

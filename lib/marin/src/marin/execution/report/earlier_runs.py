@@ -22,7 +22,7 @@ _LOG_NAME: Final = re.compile(r"(?P<script>.+)-[0-9a-f]{6}-(?P<when>\d{8}T\d{6}\
 
 
 def latest_logs(info_name: str, names: Iterable[str], most: int = _MOST_LOGS) -> list[str]:
-    """Return the names of the latest event logs of an info file's script, latest first.
+    """Return the names of the newest event logs of an info file's script, newest first.
 
     Args:
         info_name: The info file's name.

@@ -1,4 +1,5 @@
-"""Readable errors: a step's failure with the frames of its own code, once; all frames with `-v`; short in notebooks."""
+"""Readable errors: a step's failure once, with the frames of its own code (all frames with `-v`); short in
+notebooks."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def own_traceback(error: BaseException) -> str:
         told = traceback.TracebackException.from_exception(error)
         left_out = _leave_out(told)
         text = "".join(told.format()).rstrip("\n")
-    return f"{text}\n({left_out} frames of the executor left out; -v shows them)" if left_out else text
+    return f"{text}\n({left_out} frames of the executor omitted; -v shows them)" if left_out else text
 
 
 def stack_of_thread(native_id: int) -> str | None:
@@ -99,7 +100,7 @@ def stack_of_thread(native_id: int) -> str | None:
 
 
 def _with_lines_of_cells(text: str) -> str:
-    """Return a traceback of another process with the source of notebook cells, which only this process has."""
+    """Return another process's traceback with the source of notebook cells added, which only this process has."""
     lines = text.splitlines()
     filled: list[str] = []
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -189,10 +190,9 @@ def _is_ours(filename: str) -> bool:
 
 
 def end_without_traceback(error: BaseException, words: str | None = None) -> None:
-    """If the process ends by this error, print only its message, because the traceback was already logged or does not
-    help.
+    """Print only the message if this error ends the process: the traceback was already logged, or does not help.
 
-    In a shell or notebook, which an error does not end, this does nothing.
+    This has no effect in a shell or notebook, which an error does not end.
 
     Args:
         error: The error.
@@ -213,16 +213,16 @@ def end_without_traceback(error: BaseException, words: str | None = None) -> Non
 
 @contextlib.contextmanager
 def short_errors() -> Iterator[None]:
-    """Context manager: show a run's errors and interrupts by their message alone in IPython; no effect elsewhere.
+    """Context manager: in IPython, show only the message of a run's errors and interrupts. No effect elsewhere.
 
-    By then the log has the failed step's own frames. All frames are shown if debug messages are logged (`-v`), and are
+    The log already has the failed step's own frames. All frames are shown if debug messages are logged (`-v`), and are
     available to `%debug` and to code that catches the error.
     """
     try:
         yield
     except (MarinError, KeyboardInterrupt) as error:
         if interactive_shell() is not None and not logger.isEnabledFor(logging.DEBUG):
-            text = "KeyboardInterrupt: the run was interrupted; the next run makes what is missing"
+            text = "KeyboardInterrupt: the run was interrupted; the next run makes the missing outputs"
             if isinstance(error, MarinError):
                 # The report of failures, which stands above, has all lines of a job's error.
                 lines = [line for line in str(error).splitlines() if not line.startswith(FURTHER_LINES)]

@@ -2,9 +2,9 @@
 
 `{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
 `step_queued`, `step_job_queued`, `step_started`, `step_retrying`, `step_ended`, `run_ended`) and the fields of that
-event in `marin.execution.report.events`. `run_started` also has `host`, `user`, `command` (the script and its words)
-and `code` (`marin.execution.record.code_record`); `run_ended` has `ends`, how many steps ended how, so that a list of
-runs need not read whole logs.
+event in `marin.execution.report.events`. `run_started` also has `host`, `user`, `command` (the script and its
+arguments) and `code` (`marin.execution.record.code_record`); `run_ended` has `ends`, the number of steps per outcome,
+so that a list of runs need not read whole logs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAMES: dict[type[object], str] = {
 
 
 def event_line(event: RunEvent, **further: object) -> str:
-    """Return an event as a line of JSON without the newline. A run's start and end also have `further` fields."""
+    """Return an event as a line of JSON without the newline. A run's start and end get `further` fields."""
     more = "".join(f", {_quoted(name)}: {_text(value)}" for name, value in further.items())
     return f'{{"event": "{_NAMES[type(event)]}", {_fields(event)}{more}}}'
 
@@ -69,7 +69,7 @@ def _fields(value: RunEvent | AttemptUse) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a value as JSON, three times faster than `json.dumps` for the commonest types: a run has thousands."""
+    """Return a value as JSON, three times faster than `json.dumps` for the commonest types."""
     if isinstance(value, str):
         return _quoted(value)
     if value is None:
@@ -95,7 +95,7 @@ def event_log_path(info_path: str, started: float, process_id: int) -> str:
 
 
 class EventLog:
-    """Write a run's events to its event log. A run without an info file has none.
+    """Write a run's events to its event log. A run without an info file has no event log.
 
     On a local disk each event appears within moments. In an object store the file is complete at the run's end, and
     before that at most `upload_seconds` behind. A write error is reported once, and the run continues.
@@ -168,7 +168,7 @@ class EventLog:
                 except (OSError, MarinError) as error:
                     if ended:
                         raise
-                    logger.warning("the event log %s could not be written, trying again: %s", path, error)
+                    logger.warning("the event log %s could not be written, retrying: %s", path, error)
                 due = time.monotonic() + self._upload_seconds
 
     def _next_lines(self, timeout: float | None) -> tuple[list[str], bool]:

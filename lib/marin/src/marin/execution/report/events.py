@@ -25,7 +25,7 @@ class StepTimedOut(StepFailed, DeadlineExceeded):
 
     Args:
         message: The message.
-        still_runs: Whether the function continues nevertheless.
+        still_runs: Whether the function still runs.
     """
 
     def __init__(self, message: str, *, still_runs: bool = False) -> None:
@@ -37,14 +37,14 @@ class StepEnd(StrEnum):
     """How a step ended in a run."""
 
     CACHED = "cached"
-    """Its output existed already, or another run made it meanwhile."""
+    """Its output already existed, or another run made it meanwhile."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    """Its function failed, or it failed in an earlier run and is not to be tried again."""
+    """Its function failed, or it failed in an earlier run and is not retried."""
     DEP_FAILED = "dep_failed"
     """It was not started, because a dependency failed."""
     LOST = "lost"
-    """Its lease was lost while it ran, so that its work does not count."""
+    """Its lease was lost while it ran, so that its output does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class RunStarted:
     Attributes:
         time: The time, in seconds since the epoch.
         steps: The number of its steps; None if unknown in advance.
-        description: The experiment's purpose, in words.
+        description: The experiment's purpose.
         info_path: The run's info file; None if there is none.
-        code: Records the run's code and returns what an event log has of it; takes as long as git does.
+        code: Records the run's code and returns the part for the event log; as slow as git.
     """
 
     time: float
@@ -126,11 +126,11 @@ class AttemptUse:
 
     Attributes:
         outcome: How it ended: `succeeded`, `failed`, `timed out`, `preempted`, `lost its lease` or `was stopped`.
-        seconds: How long its function ran.
-        queued_seconds: How long its job was queued.
+        seconds: The running time of its function.
+        queued_seconds: The time that its job was queued.
         cpu_seconds: Processor time, as in `marin.execution.report.progress.Use`; None if unknown.
         peak_bytes: Peak memory, likewise.
-        error: Its error; None if it did not fail.
+        error: Its error; None on success.
     """
 
     outcome: str
@@ -153,7 +153,7 @@ class StepRetrying:
         outcome: How it ended, in words.
         error: Its error.
         delay: Seconds until the next attempt.
-        seconds: How long the function of this attempt ran.
+        seconds: The running time of the attempt's function.
     """
 
     time: float
@@ -175,12 +175,12 @@ class StepEnded:
         name: The step's name.
         path: Its output path, which identifies the step in the run.
         status: How it ended.
-        seconds: How long its function ran.
-        error: Its error (for DEP_FAILED: the dependency's error); None if it did not fail.
+        seconds: The running time of its function.
+        error: Its error (for DEP_FAILED: the dependency's error); None on success.
         log: The location of its log; None if it is in this process's log.
-        differences: For CACHED: unversioned values and code of this run that differ from those that made the output.
-        queued_seconds: How long its job was queued.
-        attempts: The attempts of this run in order; none for steps that were not started.
+        differences: For CACHED: unversioned values and code of this run that differ from the output's record.
+        queued_seconds: The time that its job was queued.
+        attempts: The attempts in this run, in order; empty for steps that were not started.
     """
 
     time: float
@@ -202,7 +202,7 @@ class RunEnded:
     Attributes:
         time: The time, in seconds since the epoch.
         seconds: The duration of the run.
-        error: What ended it early; None if all steps have ended, including failed ones.
+        error: The error that ended it early; None if all steps have ended, including failed ones.
     """
 
     time: float
@@ -217,7 +217,7 @@ class RunObserver(Protocol):
     """Receives every event of a run. Several of the run's threads call it concurrently."""
 
     def on_event(self, event: RunEvent) -> None:
-        """Handle an event. It must be fast, because the run waits for it."""
+        """Handle an event. Return quickly, because the run waits."""
 
 
 def notify(observers: Sequence[RunObserver], event: RunEvent) -> None:
@@ -237,9 +237,7 @@ def told_run(
     info_path: str | None = None,
     code: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
-    """Context manager: tell observers that a run begins and ends with the block. The arguments are those of
-    `RunStarted`.
-    """
+    """Context manager: notify observers of the run's start and end. The arguments are those of `RunStarted`."""
     started = time.monotonic()
     notify(observers, RunStarted(time.time(), steps, description, info_path, code))
     error: str | None = None

@@ -1,4 +1,4 @@
-"""Whether experiments are explained instead of run (see `marin.execution.script.explain`)."""
+"""The switch to explain experiments instead of running them (see `marin.execution.script.explain`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _requested: ContextVar[ExplainRequest | None] = ContextVar("marin_explain", defa
 
 @contextmanager
 def explaining(request: ExplainRequest | None) -> Iterator[None]:
-    """Context manager: every `executor_main` in the block explains instead of running; with None it runs."""
+    """Context manager: every `executor_main` in the block explains instead of running. With None it runs normally."""
     token = _requested.set(request)
     try:
         yield

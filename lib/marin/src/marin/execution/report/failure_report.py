@@ -35,7 +35,7 @@ def rerun_by_executor(name: str, tag: str | None = None) -> str:
 
 
 def rerun_by_main(name: str, tag: str | None = None) -> str:
-    """Return the call that runs a step again, in a notebook; arguments as of `rerun_by_executor`."""
+    """Return the call that runs a step again, in a notebook. Arguments are those of `rerun_by_executor`."""
     return f"executor_main(ExecutorMainConfig({_options(name, tag)}), steps=...)"
 
 
@@ -45,7 +45,7 @@ def _options(name: str, tag: str | None) -> str:
 
 @dataclass(slots=True)
 class _Alike:
-    """Failures by one error: the first in full or in one line, the names of others, and how many there are."""
+    """Failures with the same error: the first in full or in one line, the names of others, and their number."""
 
     text: str
     others: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class FailureReport:
 
     Args:
         rerun: Returns the command that runs a step again, by name; None if there is none.
-        job: The id of the job that this process is; None for the Iris task that it is, if it is one.
+        job: The id of this process's job; None to detect an Iris task.
         most: Maximum number of errors reported in full, and of steps named for each. The other errors have one line.
     """
 
@@ -84,7 +84,7 @@ class FailureReport:
             name: The step's name.
             output_path: Its output path.
             error: Its error.
-            log: The location of its job's log; None if it had none.
+            log: The location of its job's log; None without a job.
         """
         with self._guard:
             is_verbose = logger.isEnabledFor(logging.DEBUG)
@@ -107,8 +107,8 @@ class FailureReport:
         with self._guard:
             errors = list(self._errors.values())
         count = sum(error.count for error in errors)
-        kinds = f" by {len(errors)} different errors" if len(errors) > 1 else ""
-        head = [f"{count} step(s) failed{kinds}, the first by each in full:", ""] if count > len(errors) else []
+        kinds = f" with {len(errors)} different errors" if len(errors) > 1 else ""
+        head = [f"{count} step(s) failed{kinds}, the first of each in full:", ""] if count > len(errors) else []
         full, short = errors[: self._most], errors[self._most :]
         told = "\n\n".join("\n".join([error.text, *_others(error)]) for error in full)
         rest = [f"{error.text}{f' (and {error.count - 1} more)' if error.count > 1 else ''}" for error in short]
@@ -134,7 +134,7 @@ class FailureReport:
 
     @property
     def is_told(self) -> bool:
-        """Whether there were failures and all have been reported."""
+        """Whether there were failures, all of them reported."""
         return self._is_told
 
     def _take(self) -> str:
@@ -160,4 +160,4 @@ class FailureReport:
 
 def _others(error: _Alike) -> list[str]:
     more = error.count - 1 - len(error.others)
-    return [*error.others, *([f"  and {more} more by the same error"] if more else ())]
+    return [*error.others, *([f"  and {more} more with the same error"] if more else ())]

@@ -32,7 +32,7 @@ PROGRESS_SECONDS: Final = 60.0
 
 
 class LogLines:
-    """An observer that logs which step starts or ends, how, and where its output is."""
+    """An observer that logs the start and end of steps, with outcomes and output paths."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -71,7 +71,7 @@ class LogLines:
             case StepStarted(name=name, path=path):
                 logger.info("step %s: running -> %s", name, path)
             case RunStarted(steps=steps, info_path=info_path):
-                count = "steps as they come" if steps is None else f"{steps} step(s)"
+                count = "steps from a stream" if steps is None else f"{steps} step(s)"
                 logger.info("run: %s%s", count, f", info at {info_path}" if info_path else "")
             case RunEnded(error=None, seconds=seconds):
                 logger.info("run: %s, in %.1f s", count_words(ended), seconds)

@@ -1,4 +1,4 @@
-"""The progress of one attempt of a step: queued, running, its progress, and its resource use."""
+"""The state of one attempt of a step: queued or running, progress, and resource use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rigging.errors import InvalidRequest
 _PAUSE_SECONDS: Final = 1.0
 
 LEAST_MEASURED_SECONDS: Final = 0.01
-"""Use of shorter attempts in the run's own process is not recorded."""
+"""Attempts in the run's own process that are shorter have no recorded use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Use:
     """The resource use of an attempt.
 
     Attributes:
-        cpu_seconds: Processor time: of all processes of a job; in the run's own process, of its threads and of the
-            processes that ended meanwhile or, if other steps ran at the same time, of the function's thread alone.
-        peak_bytes: Peak memory: of a job's largest process, or in the run's own process of all steps together.
+        cpu_seconds: Processor time. For a job: of all its processes. In the run's own process: of its threads and of
+            processes that ended meanwhile; if other steps ran at the same time, only of the function's thread.
+        peak_bytes: Peak memory. For a job: of its largest process. In the run's own process: of all steps together.
     """
 
     cpu_seconds: float
@@ -46,7 +46,7 @@ class StepProgress:
         pause_seconds: Minimum time between two progress reports.
 
     Attributes:
-        use: The attempt's resource use; None until it is known.
+        use: The attempt's resource use; None while unknown.
         process: The process of the run.
         kept_under: The id of the lease under which the step's job has stored its return value; "" for none.
     """
@@ -75,7 +75,7 @@ class StepProgress:
             self._tell(StepJobQueued(time.time(), self._name, self._path, reason))
 
     def started(self, *, ended: bool = False) -> None:
-        """Report that the step's function runs; with `ended`, that it ran since the job was last seen queued."""
+        """Report that the step's function runs; with `ended`, that it ran after the job was last seen queued."""
         if self._started is None:
             now = time.monotonic()
             self._started = self._queued_until if ended and self._queued_until is not None else now
@@ -90,18 +90,18 @@ class StepProgress:
         self._tell(StepProgressed(time.time(), self._name, self._path, done, total))
 
     def add_use(self, use: Use) -> None:
-        """Add what the attempt, or one of its replicas, has used."""
+        """Add the resource use of the attempt or of a replica."""
         before = self.use or Use(0.0, 0)
         self.use = Use(before.cpu_seconds + use.cpu_seconds, max(before.peak_bytes, use.peak_bytes))
 
     @property
     def seconds(self) -> float:
-        """How long the function has run."""
+        """The running time of the function."""
         return 0.0 if self._started is None else time.monotonic() - self._started
 
     @property
     def queued_seconds(self) -> float:
-        """How long the step's job was queued."""
+        """The time that the step's job was queued."""
         if self._queued_until is None:
             return 0.0
         return (self._queued_until if self._started is None else self._started) - self._began
@@ -142,7 +142,7 @@ def _cpu_of_process() -> float:
 
 
 class _Measured:
-    """Which measured functions had this process for themselves."""
+    """Records which measured functions ran without others in this process."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -169,7 +169,7 @@ _of_process: StepProgress | None = None
 
 
 def step_progress() -> StepProgress:
-    """Return the progress of the step in this context; outside of any step, one without effect."""
+    """Return the progress of the step in this context; outside of steps, an object without effect."""
     return _current.get() or _NO_PROGRESS
 
 

@@ -1,4 +1,4 @@
-"""Commands for hints, as typed where the script was started: one that runs a step again, and marin itself."""
+"""Commands for hints, as the user would type them: one that runs a step again, and `marin`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def rerun_command(
 
 
 def marin_command(environ: Mapping[str, str] = os.environ, executable: str = sys.executable) -> str:
-    """Return how `marin` is called where this process was started: `uv run marin`, `marin`, or by the interpreter.
+    """Return the command for `marin` in this process's environment: `uv run marin`, `marin`, or through the
+    interpreter.
 
     Args:
         environ: The process's variables.

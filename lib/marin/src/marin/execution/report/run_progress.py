@@ -30,11 +30,11 @@ class Activity(StrEnum):
 
     RUNNING = "running"
     RETRYING = "retrying"
-    """An attempt has ended without an output; the next one follows."""
+    """An attempt has ended without an output, and another will follow."""
     QUEUED = "queued"
-    """Its job is submitted, and waits for its cluster."""
+    """Its job is submitted and queued."""
     WAITING = "waiting"
-    """It waits for its dependencies, or for its turn."""
+    """It waits for dependencies, or for a free slot."""
 
 
 _ORDER: Final = tuple(Activity)
@@ -49,10 +49,10 @@ class Unfinished:
         path: Its output path.
         activity: Its state.
         since: Its start, in seconds since the epoch.
-        words: Why it is queued or will be retried.
+        words: The reason of the queue or retry.
         done: The amount done; None if the step does not report it.
         total: The total amount.
-        told: The time of that report.
+        told: The time of the last report.
     """
 
     name: str
@@ -92,10 +92,9 @@ class RunProgress:
     Attributes:
         start: The run's start event; None before.
         end: The run's end event; None before.
-        unfinished: The unfinished steps by path. Those that changed last come last.
+        unfinished: The unfinished steps by path, in the order of their last change.
         ended: The number of ended steps per outcome.
-        ends: Steps that ran, failed, or have an output that would now be made differently, up to `MOST_ENDS` of each
-            kind.
+        ends: Steps that ran, failed, or have an output made with other values or code, up to `MOST_ENDS` of each kind.
         differing: The number of existing outputs that were made with other values or code.
         usual: The duration of steps in earlier runs in seconds, by name.
     """
@@ -144,7 +143,7 @@ class RunProgress:
         self.unfinished[event.path] = Unfinished(event.name, event.path, activity, since, words)
 
     def at_work(self) -> list[Unfinished]:
-        """Return the unfinished steps that have started: running ones, those to be retried, queued ones."""
+        """Return the unfinished steps that have started: running, to be retried, or queued."""
         found = [step for step in self.unfinished.values() if step.activity is not Activity.WAITING]
         return sorted(found, key=lambda step: _ORDER.index(step.activity))
 

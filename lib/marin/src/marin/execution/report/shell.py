@@ -1,4 +1,4 @@
-"""The IPython shell or notebook whose cells this process runs, without importing IPython."""
+"""Find the IPython shell or notebook that this process serves, without importing IPython."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def has_script() -> bool:
 
 
 def has_command_line() -> bool:
-    """Return whether this process's arguments are meant for its code, and not for a notebook's kernel or a shell."""
+    """Return whether this process's arguments are for its script, not for a notebook's kernel or a shell."""
     return interactive_shell() is None or has_script()
 
 
@@ -54,7 +54,7 @@ def _tails(words: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def notebook_of(names: Mapping[str, Any]) -> str | None:
-    """Return the path of the notebook whose cells have these global names; None if they are not those of cells.
+    """Return the path of the notebook whose cells have these globals; None for other globals.
 
     If the frontend does not report it, return `notebook` in the current directory.
     """

@@ -16,9 +16,9 @@ _MOST_NAME: Final = 60
 _MORE: Final = {
     StepEnd.FAILED: "more that failed",
     StepEnd.LOST: "more that lost their lease",
-    StepEnd.DEP_FAILED: "more that were not run",
+    StepEnd.DEP_FAILED: "more that were skipped",
     StepEnd.SUCCEEDED: "more that ran",
-    StepEnd.CACHED: "whose output was there already",
+    StepEnd.CACHED: "whose output already existed",
 }
 
 
@@ -51,13 +51,13 @@ def progress_words(done: float, total: float) -> str:
 
 
 def retry_words(event: StepRetrying) -> str:
-    """Return what follows a failed attempt: `stats: attempt 1 failed, again in 5 s`."""
+    """Describe a failed attempt and its retry: `stats: attempt 1 failed, again in 5 s`."""
     again = f"again in {event.delay:g} s" if event.delay else "again now"
     return f"{event.name}: attempt {event.attempt} {event.outcome}, {again}"
 
 
 def end_words(event: StepEnded) -> str:
-    """Return how a step ended, on one line: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
+    """Describe a step's end on one line: `stats: done in 1.20 s -> /prefix/stats-0a1b2c`."""
     log = f" (log: {event.log})" if event.log else ""
     match event.status:
         case StepEnd.CACHED:
@@ -70,13 +70,13 @@ def end_words(event: StepEnded) -> str:
             return f"{event.name}: not run, because a dependency failed -> {event.path}: {_shortly(event.error)}"
         case StepEnd.LOST:
             error = f"{_shortly(event.error)}{log}"
-            return f"{event.name}: lost its lease, so its work does not count -> {event.path}: {error}"
+            return f"{event.name}: lost its lease, so its output does not count -> {event.path}: {error}"
         case StepEnd.FAILED:
             return f"{event.name}: failed -> {event.path}: {_shortly(event.error)}{log}"
 
 
 def _shortly(error: str | None) -> str:
-    """Return the beginning of an error; the report of failures has all of it."""
+    """Return the beginning of an error. The failure report has the full text."""
     first = (error or "unknown error").partition("\n")[0]
     return first if len(first) <= _MOST_ERROR else f"{first[:_MOST_ERROR]} ..."
 
@@ -84,12 +84,12 @@ def _shortly(error: str | None) -> str:
 def summary_lines(
     ends: Sequence[StepEnded], left_out: Mapping[StepEnd, int] | None = None, most: int = MOST_LINES
 ) -> list[tuple[StepEnd | None, str]]:
-    """Return the lines of a summary, each with its outcome: steps in order, counts of the others, what to type next.
+    """Return the lines of a summary, each with its outcome: steps in order, counts of the others, the next command.
 
     Args:
         ends: The steps.
         left_out: The number of further steps per outcome.
-        most: Maximum number of steps. Failures stay, and cached steps are dropped first.
+        most: Maximum number of steps. Cached steps are dropped first, failures last.
     """
     order = list(_MORE)
     kept = set(sorted(range(len(ends)), key=lambda index: order.index(ends[index].status))[:most])
@@ -107,7 +107,7 @@ def summary_lines(
 
 
 def _outcome(event: StepEnded) -> str:
-    """Return how a step of a summary ended: `SUCCESS (ran 1.20s)`."""
+    """Return the outcome of a step in a summary: `SUCCESS (ran 1.20s)`."""
     match event.status:
         case StepEnd.SUCCEEDED:
             queued = f", queued {event.queued_seconds:.2f}s" if event.queued_seconds else ""

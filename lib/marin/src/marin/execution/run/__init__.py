@@ -1,4 +1,4 @@
 """The run of a plan or of a stream of specs: order, attempts, failures, interruption.
 
-Decisions about when something runs belong here. How one function is called is in `jobs`.
+Decisions about when steps run belong here. Calls of functions are in `jobs`.
 """

@@ -39,7 +39,7 @@ class Attempt:
     Args:
         task: The task.
         keeper: Renews its lease.
-        terms: How the lease is kept.
+        terms: The timings of the lease.
         force_run_failed: Whether to retry an output that failed before.
         tell: Called with the events of the attempt.
         tried: The outcome of the earlier attempts.
@@ -80,13 +80,13 @@ class Attempt:
         self._late: LimitedCall[bytes | None] | None = None
 
     def run(self, on_begin: Callable[[Attempt], None] = lambda _: None) -> StepResult | None:
-        """Make the output in this thread, in a separate context. If it returns None it may be called again.
+        """Make the output in this thread, in a separate context. After None it may be called again.
 
         Args:
             on_begin: Called once the lease is held.
 
         Returns:
-            How it ended, successfully or not; None if another run is making this output.
+            The result, successful or not; None if another run is making this output.
         """
         result = self._run(on_begin)
         return replace(result, earlier=self._earlier) if result is not None and self._earlier else result
@@ -125,7 +125,7 @@ class Attempt:
         except BaseException as error:
             full = full_disk(error, task.output_path)
             if full is not None:
-                error.add_note(f"{full}; make room, and run it again")
+                error.add_note(f"{full}; free some space, and run it again")
             return self._worked(StepEnd.FAILED, progress, error)
         finally:
             if self._late is None:
@@ -135,7 +135,7 @@ class Attempt:
         return worked(task, StepEnd.SUCCEEDED, progress)
 
     def _worked(self, end: StepEnd, progress: StepProgress | None, error: BaseException) -> StepResult:
-        """Return the result of a failed attempt, which may not have had the lease."""
+        """Return the result of a failed attempt, with or without the lease."""
         return worked(
             self.task, end, progress or StepProgress(self.task.name, self.task.output_path, self._tell), error
         )
@@ -157,10 +157,10 @@ class Attempt:
     def next(self, result: StepResult) -> tuple[Attempt, float] | None:
         """Return the next attempt and the delay in seconds; None if this was the last.
 
-        It first waits for the end of what this attempt left running.
+        It first waits for leftovers of this attempt that still run.
 
         Args:
-            result: How this attempt ended.
+            result: The result of this attempt.
         """
         task = self.task
         if result.ok or not task.tries.retries:
@@ -170,7 +170,7 @@ class Attempt:
         if following.delay is None:
             return None
         if not task.has_ended():
-            logger.error("step %s: not tried again, as its last attempt could not be stopped", task.name)
+            logger.error("step %s: not retried, because its last attempt could not be stopped", task.name)
             return None
         self._tell(retrying(result, outcome, following))
         again = Attempt(
@@ -187,7 +187,7 @@ class Attempt:
 
     @property
     def at_work(self) -> AtWork:
-        """Return what the end of an interrupted run needs to know about it."""
+        """Return the facts that the end of an interrupted run needs."""
         return AtWork(self.lease, self._log, self._thread, self.task.in_process)
 
     def _describe(self, progress: StepProgress, is_fresh: bool) -> StepLog:
@@ -209,7 +209,7 @@ class Attempt:
         return log
 
     def _make(self, progress: StepProgress, log: StepLog) -> None:
-        """Do the task's work, and end its lease with a true status."""
+        """Do the task's work, and end its lease with the matching status."""
         try:
             await_inputs(self.task.dependencies, self.task.name, self.lease.lost_event.wait)
             self.lease.check()
@@ -231,7 +231,7 @@ class Attempt:
             self.lease.end(STATUS_SUCCESS)
 
     def _delay_after(self, error: BaseException) -> float | None:
-        """Return the seconds until another attempt follows a failed one; None if none does."""
+        """Return the seconds until the next attempt after a failed one; None for no further attempt."""
         if not self.task.tries.retries or isinstance(error, LeaseLostError):
             return None
         may_run = isinstance(error, StepTimedOut) and error.still_runs

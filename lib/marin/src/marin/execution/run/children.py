@@ -1,4 +1,4 @@
-"""The processes that steps started from this process: found in /proc, signalled, awaited."""
+"""Find, signal and await processes that steps started from this process, through /proc."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def processes_of_steps(
 
 
 class StepProcesses:
-    """The processes of steps, held so that a reused id is not mistaken for one. A context manager.
+    """The processes of steps, through handles that detect reused ids. A context manager.
 
     Args:
         threads: The native ids of the steps' threads.
@@ -87,7 +87,7 @@ class StepProcesses:
 
     @classmethod
     def of_threads(cls, threads: Iterable[int], since: int) -> StepProcesses:
-        """Return only processes that these threads started themselves, not those of threads they started."""
+        """Return only processes started by these threads themselves, not by threads that they started."""
         return cls(threads, since, session=0)
 
     def __enter__(self) -> StepProcesses:

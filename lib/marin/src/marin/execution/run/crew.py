@@ -37,7 +37,7 @@ def check_max_concurrent(max_concurrent: int | None) -> None:
     """Validate the limit of concurrent steps.
 
     Raises:
-        InvalidRequest: It is below 1.
+        InvalidRequest: The limit is below 1.
     """
     if max_concurrent is not None and max_concurrent < 1:
         raise InvalidRequest(f"max_concurrent={max_concurrent}: must be at least 1, or None for no limit")
@@ -53,10 +53,10 @@ class Crew:
     """The busy threads of a run.
 
     Attributes:
-        starters: How many starting threads suit the storage: one on local files, where a second would double the
-            processor time (each file operation passes the interpreter lock), and many where they wait for answers.
+        starters: The best number of starting threads for the storage: one on local files, where a second would double
+            the processor time (each file operation passes the interpreter lock), and many on remote storage.
         active: Threads that run a task or are about to take one.
-        stuck: Those of them in a long-running function.
+        stuck: Active threads in a long-running function.
     """
 
     starters: int
@@ -69,7 +69,8 @@ class Crew:
 
     @property
     def _enough(self) -> int:
-        """Return how many must not be stuck: as many as are, so that threads double while functions take long."""
+        """Return the required number of threads that are not stuck: the number of stuck ones, so that threads
+        double."""
         return max(self.starters, self.stuck)
 
     def wanted(self, ready: int, limit: int) -> int:
@@ -83,14 +84,14 @@ class Crew:
 
     @property
     def is_one_too_many(self) -> bool:
-        """Return whether a thread that finished a task should rest: it was added while functions took long."""
+        """Return whether a thread that finished a task should rest, because it was added while functions took long."""
         return self._at_hand > self._enough
 
 
 class Workers:
     """Threads that take ready tasks and their attempts. The thread that calls `lead` starts them and observes the end.
 
-    A thread that finished a task continues with one that this made ready, without a hand-over. Threads are added until
+    A thread that finished a task continues with a task that became ready, without a hand-over. Threads are added until
     every ready task starts within moments.
 
     Args:
@@ -121,9 +122,9 @@ class Workers:
 
         Args:
             items: Tasks, and attempts to continue.
-            are_remote: Whether threads wait for a store's answers while they start them.
-            wakes: Whether the leading thread checks at once. Otherwise only if the adding thread cannot take
-                everything.
+            are_remote: Whether starting them waits for remote storage.
+            wakes: Whether the leading thread checks immediately. Otherwise it checks only if the adding thread cannot
+                take everything.
         """
         with self._leading:
             self._ready.extend(items)
@@ -145,13 +146,13 @@ class Workers:
             self._leading.notify()
 
     def begin(self, attempt: Attempt) -> bool:
-        """Record a starting attempt. Return False if all attempts were told to end."""
+        """Record a starting attempt. Return False if the run is stopping."""
         with self._work_or_end:
             self._at_work.add(attempt)
             return not self._closed
 
     def end(self, attempt: Attempt) -> bool:
-        """Record the end of an attempt. Return False if nobody waits for it."""
+        """Record the end of an attempt. Return False if the run no longer waits for it."""
         with self._work_or_end:
             self._at_work.discard(attempt)
             if self._closed:
@@ -172,12 +173,12 @@ class Workers:
             self._work_or_end.notify_all()
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait up to `seconds` until no attempt is running, and return whether that is so."""
+        """Wait up to `seconds` until no attempt is running. Return whether none is."""
         with self._work_or_end:
             return self._work_or_end.wait_for(lambda: not self._at_work, seconds)
 
     def lead(self, is_done: Callable[[], bool]) -> None:
-        """Start threads while too few take ready tasks, and make requested calls, until everything is done."""
+        """Start threads as needed for ready tasks, and make requested calls, until everything is done."""
         while (function := self._next_call(is_done)) is not None:
             if isinstance(function, BaseException):
                 raise function
@@ -212,7 +213,7 @@ class Workers:
         return min(_SIGNAL_SECONDS, self._later[0][0] - now) if self._later else _SIGNAL_SECONDS
 
     def _add_threads(self) -> bool:
-        """Start threads so that, besides those in long functions, there are as many as suit the storage.
+        """Start threads up to the best number for the storage, not counting threads in long functions.
 
         While functions keep all threads busy, their number doubles at each check.
 

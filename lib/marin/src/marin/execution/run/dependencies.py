@@ -1,4 +1,4 @@
-"""Outputs that wait for others. Pure."""
+"""The waits between outputs. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Node:
 
 
 class Dependencies:
-    """The outputs still to be made or checked. Each is forgotten when it has ended."""
+    """The outputs still to be made or checked. Ended ones are forgotten."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
@@ -29,7 +29,8 @@ class Dependencies:
         self._nodes[path] = _Node()
 
     def wait(self, path: str, dependencies: Iterable[str]) -> bool:
-        """Record what an output waits for, and return whether it waits for anything. Unknown outputs have ended."""
+        """Record the dependencies of an output, and return whether any has not ended. Unknown outputs count as
+        ended."""
         waiting = self._nodes[path].waiting_for
         for dependency in dependencies:
             node = self._nodes.get(dependency)
@@ -43,7 +44,7 @@ class Dependencies:
         return self._nodes[path].dependants
 
     def end(self, path: str) -> list[str]:
-        """Forget an ended output, and return those that wait for nothing else."""
+        """Forget an ended output, and return the outputs that became ready."""
         free = []
         for dependant in self._nodes.pop(path).dependants:
             waiting = self._nodes[dependant].waiting_for

@@ -27,9 +27,9 @@ class EndingTerms:
     """Time limits for the end of an interrupted run.
 
     Attributes:
-        notice_seconds: How long to wait for functions without jobs or processes, and how long to spare processes that
-            may have received a terminal's Ctrl-C themselves.
-        grace_seconds: How long to wait for jobs and processes before the processes are killed.
+        notice_seconds: Maximum time to wait for functions without jobs or processes, and for processes that may have
+            received a terminal's Ctrl-C themselves.
+        grace_seconds: Maximum time to wait for jobs and processes before the processes are killed.
     """
 
     notice_seconds: float = 1.0
@@ -49,7 +49,7 @@ class AtWork:
 
     Attributes:
         lease: Its lease.
-        log: Its log; None before it has one.
+        log: Its log; None before the log exists.
         thread: The native id of its thread.
         in_process: Whether its function runs in that thread rather than in a job.
     """
@@ -60,7 +60,7 @@ class AtWork:
     in_process: bool
 
     def interrupt(self, *, by_keyboard: bool) -> None:
-        """Tell the function that its output no longer counts, and its log why."""
+        """Tell the function that its output no longer counts, and log the reason."""
         self.lease.interrupt()
         if self.log is not None:
             self.log.add([f"=== interrupted: the run was stopped{' by Ctrl-C' if by_keyboard else ''}"])
@@ -77,7 +77,7 @@ class AtWork:
 
 
 class ExitLeases:
-    """Steps whose functions may still run at process exit, and so keep their leases until then.
+    """Steps whose functions may still run at process exit. They keep their leases until then.
 
     Args:
         register: Registers a function to call at process exit.
@@ -108,7 +108,7 @@ EXIT_LEASES = ExitLeases()
 
 
 def names_of(working: Sequence[AtWork], most: int = 10) -> str:
-    """Return the number of steps and their names: `2 step(s): a, b`; for many steps only the first names."""
+    """Return the number of steps and their names: `2 step(s): a, b`. Of many names, only the first are listed."""
     names = sorted(each.lease.label for each in working)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{len(names)} step(s): {', '.join(names[:most])}{more}"
@@ -129,8 +129,8 @@ def end_work(
 
     Args:
         working: The running steps.
-        all_ended: Waits up to that many seconds for all of them to end. Returns whether they have.
-        jobs_are_stopping: Whether some of them run as jobs that have been asked to stop.
+        all_ended: Waits up to that many seconds for the end of all steps. Returns whether all have ended.
+        jobs_are_stopping: Whether some steps run as jobs that have been asked to stop.
         by_keyboard: Whether the interrupt was Ctrl-C, which a terminal also sends to the processes.
         since: The start of the run, in clock ticks.
         terms: The time limits.
@@ -150,7 +150,7 @@ def end_work(
         for each in working:
             if each.lease.held:
                 logger.warning(
-                    "interrupted, but the function of step %s still runs: nobody else gets %s before it ends",
+                    "interrupted, but the function of step %s still runs: no other run can make %s before it ends",
                     each.lease.label, each.lease.output_path,
                 )  # fmt: skip
 
@@ -160,7 +160,7 @@ def end_processes(processes: StepProcesses, terms: EndingTerms = DEFAULT_ENDING,
 
     Args:
         processes: The processes.
-        terms: The time between the two signals.
+        terms: The time limits.
         notice_seconds: Seconds to wait before the first signal.
     """
     try:

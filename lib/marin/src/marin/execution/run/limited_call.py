@@ -1,8 +1,8 @@
 """A function call in this process with a timeout.
 
 Another thread cannot be stopped. At the timeout the function is notified (`step_lease().lost`) and its processes are
-ended, which ends a function that waits for them. A function that continues nevertheless cannot be ended: its step
-fails, and keeps its lease until the function or this process has ended.
+ended, which ends a function that waits for them. If the function still continues, its step fails and keeps its lease
+until the function or this process has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LimitedCall(Generic[T]):
         work: The function.
         lease: The lease of its step.
         timeout: Timeout in seconds.
-        ending: How long to wait for the end of a function and its processes.
+        ending: The time limits for the end of a function and its processes.
         exit_leases: Takes the leases of functions that continue.
         open_processes: Finds the processes of threads, started since a time in clock ticks.
 
@@ -65,8 +65,8 @@ class LimitedCall(Generic[T]):
             on_thread: Called with the native id of the thread.
 
         Raises:
-            StepTimedOut: The timeout expired. `still_runs` says whether the function continued nevertheless.
-            BaseException: The function's own.
+            StepTimedOut: The timeout expired. `still_runs` tells whether the function still runs.
+            BaseException: The function's own error.
         """
         since = ticks_now()
         context = contextvars.copy_context()
@@ -75,12 +75,12 @@ class LimitedCall(Generic[T]):
         caller.join(self._timeout)
         if caller.is_alive():
             where = stack_of_thread(self.thread)
-            self._lease.expire(f"its timeout of {self._timeout:g} s was over")
+            self._lease.expire(f"its timeout of {self._timeout:g} s expired")
             with self._open_processes([self.thread], since) as processes:
                 if processes:
                     end_processes(processes, self._ending)
             caller.join(self._ending.grace_seconds)
-            text = f"step {self._lease.label}: still at work after its timeout of {self._timeout:g} s"
+            text = f"step {self._lease.label}: still running after its timeout of {self._timeout:g} s"
             with self._guard:
                 error = StepTimedOut(text)
                 if not self._has_ended:
@@ -99,7 +99,7 @@ class LimitedCall(Generic[T]):
         return cast(T, self._result)
 
     def when_ended(self, call: Callable[[], None]) -> None:
-        """Call `call` when a function that continued has ended, or now if it has."""
+        """Call `call` when the function has ended, or now if it already has."""
         with self._guard:
             self._on_late_end = call
             has_ended = self._has_ended

@@ -1,4 +1,4 @@
-"""How attempts ended, as `marin.execution.run.trying` outcomes and as events, and a run's failures as an error."""
+"""Convert results of attempts to `marin.execution.run.trying` outcomes and to events, and failures to an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def outcome_of(result: StepResult) -> Outcome:
-    """Return how an attempt ended."""
+    """Return the outcome of an attempt."""
     if result.ok:
         return Outcome.SUCCEEDED
     if result.end is StepEnd.LOST:
@@ -34,7 +34,7 @@ def outcome_of(result: StepResult) -> Outcome:
 
 
 def outcome_of_failure(error: BaseException | None) -> Outcome:
-    """Return how an attempt ended that failed with an error."""
+    """Return the outcome of an attempt that failed with an error."""
     if isinstance(error, StepTimedOut):
         return Outcome.TIMED_OUT
     if isinstance(error, PreviousTaskFailedError):
@@ -46,9 +46,7 @@ def outcome_of_failure(error: BaseException | None) -> Outcome:
 
 
 def attempts_of(result: StepResult) -> tuple[AttemptUse, ...]:
-    """Return the attempts of a step, ending with the one that gave this result; none for a step that was not
-    started.
-    """
+    """Return the attempts of a step, including the one of this result; empty for a step that was not started."""
     if result.end is StepEnd.SUCCEEDED and result.use is None and not result.earlier:  # most steps
         return (AttemptUse("succeeded", result.seconds, result.queued_seconds),)
     if result.end in (StepEnd.CACHED, StepEnd.DEP_FAILED) or isinstance(result.error, PreviousTaskFailedError):
@@ -71,7 +69,7 @@ def retrying(result: StepResult, outcome: Outcome, following: Next) -> StepRetry
     Args:
         result: The attempt's result.
         outcome: How it ended.
-        following: When, and as which attempt, it is retried.
+        following: The time and number of the next attempt.
     """
     return StepRetrying(
         time.time(),

@@ -72,29 +72,29 @@ BROWSER_URL_VARIABLES = ("MARIN_BROWSER_URL", "MARIN_DATA_BROWSER_URL")
 
 
 class Executor:
-    """Run the steps whose output does not exist, and know the output path of each.
+    """Run the steps whose output does not exist, and provide the output path of each.
 
     Args:
         prefix: The storage root of every output path.
         executor_info_base_path: The directory of the info files of whole runs.
-        description: The purpose of the run, in words.
+        description: The purpose of the run.
 
     Attributes:
         steps: Every added step, including dependencies, in topological order.
         output_paths: The output path of each step.
-        configs: Each step's config as its function receives it.
-        dependencies: The canonical steps that each step waits for, one entry per reference.
+        configs: Each step's config, in the form for its function.
+        dependencies: The canonical steps that each step depends on, one entry per reference.
         is_pseudo_dep: Whether a step is only named by non-blocking inputs, and so need not run.
         versions: Each step's version. Equal parts are shared objects, so do not modify them.
         version_strs: Its canonical JSON text.
-        version_str_to_step: The canonical step of such a text.
+        version_str_to_step: The canonical step of each JSON text.
         hashed_versions: The six hash digits of each step.
         step_infos: The info of each step that is not a pseudo-dependency (after `get_infos`).
         executor_info: The info of the run (after `get_infos`).
         executor_info_path: The run's info file (after `write_infos`).
         results: The result of each output in the last `run`.
         observers: Called with the events of a run; None for new `default_observers()` in each run.
-        lease_terms: How the leases of steps are kept.
+        lease_terms: The timings of steps' leases.
         failures: The failures of the last `run`, to be reported once.
         tells_failures: Whether `run` logs `failures` at its end. Otherwise the caller reports them.
         rerun: Returns the command that runs a step again, by name.
@@ -134,7 +134,7 @@ class Executor:
 
     @property
     def steps(self) -> list[Step]:
-        """Every added step, in topological order. Of steps with equal version and output path, only the first."""
+        """Every added step, in topological order. Steps with equal version and output path appear once."""
         return [step for step in self.output_paths if self.canonicalize(step) is step]
 
     def compute_version(self, step: Step, is_pseudo_dep: bool = False) -> None:
@@ -175,8 +175,8 @@ class Executor:
                 differ in these. Otherwise the differences are only logged.
             force: Run the steps whose name matches one of these regexes although their outputs exist. Each output is
                 set aside until its step has succeeded, and put back if it fails.
-            rerun_changed: Run finished steps whose code has changed, and all that depend on them, at
-                `{output path}@{rerun_changed}`, where a later run with the same value finds them.
+            rerun_changed: Run finished steps whose code has changed, and their dependants, with outputs at `{output
+                path}@{rerun_changed}`. A later run with the same value reuses them.
 
         Returns:
             The output path of every step, including dependencies.
@@ -271,7 +271,7 @@ class Executor:
                 failures.log()
 
     def _states(self, chosen: Sequence[Step], forced: ForcedOutputs) -> OutputStates:
-        """Return the states of outputs, once what killed runs have left aside is back."""
+        """Return the states of outputs, after restoring outputs that killed runs left aside."""
         states = states_of_steps(self.plan, chosen)
         unfinished = [path for path, state in states.items() if state.status in (STATUS_FAILED, STATUS_RUNNING)]
         states.update(read_output_states(forced.resume(unfinished)))
@@ -313,7 +313,7 @@ class Executor:
             write_bytes_atomic(path_in(path, STEP_INFO_FILE), text.indented)
 
     def get_experiment_url(self) -> str:
-        """Return where to look at the run: its page if MARIN_BROWSER_URL names a server, else its info file.
+        """Return the URL of the run's page if MARIN_BROWSER_URL names a server, else its info file.
 
         `marin browser --prefix PREFIX` serves the pages of a prefix.
 
@@ -328,7 +328,7 @@ class Executor:
         return f"{browser.rstrip('/')}/experiment?path={urllib.parse.quote(self.executor_info_path, safe='')}"
 
     def browse_words(self) -> str:
-        """Return in words how to look at the run in a browser: an address, or the command that serves its pages."""
+        """Return how to see the run in a browser: an address, or the command that serves its pages."""
         if any(os.environ.get(name) for name in BROWSER_URL_VARIABLES):
             return self.get_experiment_url()
         words = ["browser", "--prefix", self.prefix]
@@ -388,7 +388,7 @@ class Executor:
         )
 
     def _print_plan(self, chosen: Sequence[Step]) -> None:
-        lines = [f"dry run: {len(chosen)} step(s) would run unless their output is there already:"]
+        lines = [f"dry run: {len(chosen)} step(s) would run unless their output exists:"]
         for step in chosen:
             where = "as a job" if remote_function(step) is not None else "in this process"
             lines.append(f"  {step.name}  ({where})  {self.output_paths[step]}")
@@ -400,4 +400,4 @@ def _folder_of(caller: str) -> str:
 
 
 def _no_work() -> None:
-    """Do nothing: the work of a step whose output exists."""
+    """Do nothing: the step's output exists."""

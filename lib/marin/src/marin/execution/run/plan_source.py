@@ -1,4 +1,4 @@
-"""The tasks of a plan as a source of work. All are known from the start."""
+"""The tasks of a plan as a source of work, all known from the start."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PlanSource:
         run.add([self._next(task) for path, task in self._tasks.items() if path not in waiting])
 
     def ended(self, result: StepResult) -> list[StepTask | StepResult]:
-        """Record how a task ended, and return those that wait for nothing else."""
+        """Record the result of a task, and return the tasks that became ready."""
         path = result.task.output_path
         with self._guard:
             self._results[path] = result
@@ -80,7 +80,7 @@ def run_tasks(
     on_end: Callable[[list[StepResult]], None] = lambda _: None,
     **options: Any,
 ) -> list[StepResult]:
-    """Run every task whose output does not exist, and return how they ended, in task order.
+    """Run every task whose output does not exist, and return the results, in task order.
 
     Args:
         tasks: The tasks in any order, without cycles.

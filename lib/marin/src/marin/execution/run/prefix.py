@@ -1,4 +1,4 @@
-"""The process's prefix during a script's run: the run's own, as in the jobs of its steps."""
+"""Set the process's prefix to the run's during a script's run, like in the jobs of its steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _in_use = threading.Lock()
 def prefix_in_force(prefix: str) -> Iterator[None]:
     """Context manager: make `prefix` the process's prefix, for `mirror://` paths, `marin_prefix()` and child processes.
 
-    If another run has set one with this function, that one stays, with a warning.
+    A prefix that another run has set with this function stays, with a warning.
     """
     before = os.environ.get(_VARIABLE)
     if before == prefix:
@@ -32,7 +32,7 @@ def prefix_in_force(prefix: str) -> Iterator[None]:
     if not _in_use.acquire(blocking=False):
         logger.warning(
             "another run of this process has the prefix %s: mirror:// paths and marin_prefix() in the functions of the "
-            "run at %s mean that one",
+            "run at %s use that prefix",
             before,
             prefix,
         )

@@ -1,4 +1,4 @@
-"""The runner: start each step as soon as its dependencies are done. Completions are events, failures are collected."""
+"""Start each step as soon as its dependencies are done. Completions are events; failures are collected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StepRun:
         max_concurrent: Maximum number of concurrent tasks; None for every ready one (up to `MAX_STEP_THREADS`). Tasks
             that wait for another run's output do not count.
         stop_work: Called on an interrupt, before any lease is released. Stops jobs, and returns whether there were any.
-        terms: How leases are kept.
+        terms: The timings of leases.
         ending: The time limits for the end of an interrupted run.
         observers: Called with the events of the run.
         on_failure: Called with the result of each step that failed or lost its lease.
@@ -123,7 +123,7 @@ class StepRun:
         self._workers.call(error)
 
     def _settle(self, items: Iterable[StepTask | StepResult], *, wakes: bool = False) -> None:
-        """Record results and what follows from them, and pass ready tasks to threads."""
+        """Record results and their consequences, and pass ready tasks to threads."""
         unsettled = deque(items)
         ready: list[StepTask] = []
         while unsettled:
@@ -137,7 +137,7 @@ class StepRun:
         self._workers.add(ready, are_remote=are_remote, wakes=wakes or self._source.is_done())
 
     def _work_on(self, taken: StepTask | Attempt) -> None:
-        """Make a task's output and record the result. If another run is making it, wait for that in the background."""
+        """Make a task's output and record the result. If another run is making it, wait in the background."""
         attempt = taken
         if isinstance(attempt, StepTask):
             attempt = Attempt(
@@ -183,7 +183,7 @@ class StepRun:
         self._workers.close()
         working = [attempt.at_work for attempt in self._workers.at_work]
         if working:
-            leave = "; Ctrl-C again leaves at once" if by_keyboard else ""
+            leave = "; Ctrl-C again exits at once" if by_keyboard else ""
             logger.warning("interrupted: stopping %s%s", names_of(working), leave)
         try:
             end_work(
@@ -197,5 +197,5 @@ class StepRun:
         except KeyboardInterrupt:
             left = [attempt.at_work for attempt in self._workers.at_work]
             if left:
-                logger.warning("left at once: not seen to end: %s", names_of(left))
+                logger.warning("exiting at once; not known to have ended: %s", names_of(left))
             raise

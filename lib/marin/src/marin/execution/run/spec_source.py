@@ -1,7 +1,7 @@
 """A stream of step specs of any length as a source of work.
 
-Only running specs, and specs that wait for them, are in memory. The next one is requested when there is room. Ended
-specs are known by their status in storage. Paths of failed ones are kept for the error at the end.
+Only running specs, and specs that wait for them, are in memory. The next spec is requested when there is room. Ended
+specs are known from their status in storage. Paths of failed specs are kept for the final error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StreamTerms:
     Attributes:
         read_ahead: Specs held beyond the running ones, so that statuses are read ahead.
         readers: Statuses that are read concurrently.
-        remembered_outputs: Existing outputs to remember, so that dependants that follow soon need not read.
+        remembered_outputs: Existing outputs to remember, so that the next dependants need not read their status.
         listed_failures: Failed steps to name in the error at the end. The others are counted.
     """
 
@@ -63,7 +63,7 @@ class _Node:
 
 
 class SpecSource:
-    """The specs of an iterator and their deps. Each is passed to the run when its deps have ended.
+    """The specs of an iterator and their deps. A spec is passed to the run when its deps have ended.
 
     Args:
         steps: The specs. A separate thread iterates over them.
@@ -148,7 +148,7 @@ class SpecSource:
         self._run.add([])
 
     def _take(self, spec: StepSpec, *, was_asked_for: bool = False) -> bool:
-        """Add a spec and have its status read, unless it is known. Return whether it was new."""
+        """Add a spec unless it is known, and request its status. Return whether it was new."""
         path = spec.output_path
         if path in self._nodes or path in self._failed or path in self._outputs:
             self._check_same(spec, path)
@@ -164,13 +164,13 @@ class SpecSource:
         return True
 
     def _first_spelling(self, path: str) -> str:
-        """Return the output path under which a location was first seen. Symlinked folders have several."""
+        """Return the output path under which a location was first seen: symlinked folders have several paths."""
         if len(self._spellings) >= self._terms.remembered_outputs:
             self._places, self._spellings = Places(), {}
         return self._spellings.setdefault(self._places.of(path), path)
 
     def _check_same(self, spec: StepSpec, path: str) -> bool:
-        """Fail a spec, and return False, if another one of this run has its output path: it would never run."""
+        """Fail a spec and return False if another spec of this run has its output path."""
         node = self._nodes.get(path)
         if node is not None:
             there = None if node.spec is spec else _identity(node.spec)
@@ -224,7 +224,7 @@ class SpecSource:
         return task if node.error is None else StepResult(task, StepEnd.DEP_FAILED, error=node.error)
 
     def ended(self, result: StepResult) -> list[StepTask | StepResult]:
-        """Record how a spec ended, and return those that wait for nothing else."""
+        """Record the result of a spec, and return the specs that became ready."""
         path = result.task.output_path
         with self._guard:
             if not result.ok:
@@ -277,15 +277,15 @@ class SpecSource:
 
 
 def _identity(spec: StepSpec) -> int | None:
-    """Return a number that identifies a spec by its name, attributes, deps in order and function; None for any spec."""
+    """Return a number that identifies a spec by its name, attributes, ordered deps and function; 0 for None."""
     if spec.fn is None:
         return None
     return hash((spec.name_with_hash, *spec.dep_names, function_name(spec.fn), *_function_parts(spec.fn)))
 
 
 def _function_parts(fn: Callable[..., Any]) -> tuple[object, ...]:
-    """Return what distinguishes functions of one name: bound values, and for lambdas and inner functions also
-    the code.
+    """Return the parts that distinguish functions of one name: bound values, and for lambdas and inner functions the
+    code.
     """
     if isinstance(fn, RemoteCallable):
         return _function_parts(fn.fn)

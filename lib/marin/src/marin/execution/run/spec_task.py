@@ -78,10 +78,10 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
 
 
 def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
-    """Return the differences in code and in the order of deps between what made a spec's output and the spec.
+    """Return the differences in code and in the order of deps between an output's record and a spec.
 
     The hash sorts the deps, so `diff(a, b)` and `diff(b, a)` have one path. At a fixed path the attributes and deps are
-    compared as well, because no hash distinguishes them. Return [] if nothing was recorded.
+    compared, too, because the path contains no hash. Return [] without a record.
     """
     there = parse_info(read_infos([output_path])[output_path])
     if there is None:

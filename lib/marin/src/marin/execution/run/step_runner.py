@@ -58,8 +58,8 @@ class StepRunner:
             max_concurrent: Maximum number of concurrent specs; None for every ready one (up to `MAX_STEP_THREADS`).
 
         Raises:
-            StepFailed: Some failed, after everything else has run. The cause is the failure of the first one, named
-                with its hash, which is itself caused by that step's own error.
+            StepFailed: Some steps failed, after everything else has run. The cause names the first one with its hash;
+                its own cause is that step's error.
             InvalidRequest: An item is not a spec, specs depend on each other in a circle, or a limit is below 1.
         """
         check_max_concurrent(max_concurrent)

@@ -22,19 +22,19 @@ class StepTask:
     Attributes:
         name: The step's name.
         output_path: Its output path, which identifies the task.
-        dependencies: Output paths that must exist first. Those that are not tasks of this run are not checked.
+        dependencies: Output paths that must exist first. Paths outside of this run are not checked.
         work: Makes the output. Returns the content of `.artifact` to store with its status; None for none.
         info: Returns the content of its `.executor_info`, written before `work` while the lease is held; None for none.
         in_process: Whether `work` runs the function itself instead of waiting for a job.
-        is_fresh: Whether there was no status a moment ago, which saves a request where reading costs one.
-        was_running: Whether there was the status of an unfinished attempt, whose run may have been killed.
-        stop: Called if the lease is lost while `work` runs: stops its job.
+        is_fresh: Whether there was no status a moment ago, which saves a request on object stores.
+        was_running: Whether the status was that of an unfinished attempt, whose run may have been killed.
+        stop: Stops the job of `work`; called if the lease is lost meanwhile.
         tries: Its retries and timeout. For a job, `work` enforces the timeout.
-        has_ended: After a failure, waits for the end of what `work` has started. Returns False if that may still run.
+        has_ended: After a failure, waits for leftovers of `work`. Returns False if some may still run.
         take_log: Returns the location of the work's log, called once at its end; None for this process's log.
-        differences: Differences between what made the existing output and what would make it now.
-        prepare: Called before each attempt takes the lease. It may fail the step by an error.
-        compare: Returns the same for an output that another run has made meanwhile. It may refuse it by an error.
+        differences: Differences between the existing output's record and the current step.
+        prepare: Called before each attempt takes the lease. An error fails the step.
+        compare: Returns the differences for an output that another run has made meanwhile. An error refuses the output.
     """
 
     name: str
@@ -60,12 +60,12 @@ class StepResult:
 
     Attributes:
         task: The task.
-        end: How it ended.
-        seconds: How long its work took.
+        end: Its outcome.
+        seconds: The time that its work took.
         error: Its error. For a task that could not start, the dependency's error.
         log: The location of the work's log; None for this process's log.
         differences: For an existing output: unversioned values and code that differ from the task's.
-        queued_seconds: How long its job was queued.
+        queued_seconds: The time that its job was queued.
         use: The attempt's resource use, if known.
         earlier: The earlier attempts.
     """
@@ -87,7 +87,7 @@ class StepResult:
 
 
 class Run(Protocol):
-    """A run, as its task source uses it."""
+    """The part of a run that its task source uses."""
 
     def tell_queued(self, name: str, output_path: str) -> None:
         """Tell observers of a new step of the run."""
@@ -117,14 +117,14 @@ class TaskSource(Protocol):
         """
 
     def is_done(self) -> bool:
-        """Return whether everything has ended and nothing more will come."""
+        """Return whether all tasks have ended and no more will come."""
 
     def stop(self) -> None:
         """Stop passing tasks to the run."""
 
 
 def check_end(task: StepTask, status: str | None, *, force_run_failed: bool) -> StepResult | None:
-    """Return the result of a task whose output's status makes work unnecessary; None otherwise.
+    """Return the result of a task whose status makes work unnecessary; None otherwise.
 
     Args:
         task: The task, whose dependencies are done.
@@ -141,7 +141,7 @@ def check_end(task: StepTask, status: str | None, *, force_run_failed: bool) -> 
 
 
 def dependency_error(failed: StepResult) -> BaseException:
-    """Return the error of a task that cannot start because of a dependency: the first failure on the path to it."""
+    """Return the error of a task that cannot start because of a dependency: the original failure."""
     if failed.end is StepEnd.DEP_FAILED and failed.error is not None:
         return failed.error
     task = failed.task
@@ -153,9 +153,9 @@ def worked(task: StepTask, end: StepEnd, progress: StepProgress, error: BaseExce
 
     Args:
         task: The step's task.
-        end: How it ended.
+        end: Its outcome.
         progress: The step's progress.
-        error: Its exception; None if there was none.
+        error: Its exception; None on success.
     """
     return StepResult(task, end, progress.seconds, error, task.take_log(), (), progress.queued_seconds, progress.use)
 

@@ -1,4 +1,4 @@
-"""Whether a step is retried after an attempt has ended: a rule without clocks, storage or threads."""
+"""Decide whether a step is retried after an attempt. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MOST_INTERRUPTIONS: Final = 100
 
 
 class Outcome(StrEnum):
-    """How one attempt ended."""
+    """The outcome of one attempt."""
 
     SUCCEEDED = "succeeded"
-    """The output is there; by another run, perhaps."""
+    """The output exists, perhaps made by another run."""
     FAILED = "failed"
     """Its function raised, or its job failed."""
     TIMED_OUT = "timed out"
@@ -26,13 +26,13 @@ class Outcome(StrEnum):
     LOST = "lost its lease"
     """Another run may have begun to make the output."""
     STOPPED = "was stopped"
-    """Its job was stopped by a user, or it is not to be tried at all."""
+    """A user stopped its job, or the step must not be tried."""
 
 
 CHARGED: Final = frozenset({Outcome.FAILED, Outcome.TIMED_OUT})
 """Outcomes that count against `retries`."""
 INTERRUPTED: Final = frozenset({Outcome.PREEMPTED, Outcome.LOST})
-"""Outcomes that are not a failure: retried without counting as `retries`, at most `MOST_INTERRUPTIONS` times."""
+"""Outcomes that are not failures: retried at most `MOST_INTERRUPTIONS` times, not counted in `retries`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ NEVER: Final = Tried()
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next action after an attempt's end.
+    """The action after an attempt's end.
 
     Attributes:
         tried: The counts of all attempts.
@@ -70,7 +70,7 @@ class Next:
 
 
 def advance(tries: Tries, tried: Tried, outcome: Outcome, *, has_ended: bool = True) -> Next:
-    """Return what follows the end of an attempt.
+    """Return the action after the end of an attempt.
 
     A step without `retries` runs once. With `retries=n`, n failures are retried; interruptions do not count. A
     deliberate stop is final, and nothing is retried while an attempt still runs.
@@ -78,8 +78,8 @@ def advance(tries: Tries, tried: Tried, outcome: Outcome, *, has_ended: bool = T
     Args:
         tries: The step's retries and timeout.
         tried: The counts of the earlier attempts.
-        outcome: How this one ended.
-        has_ended: Whether nothing of this attempt runs any more.
+        outcome: The outcome of this attempt.
+        has_ended: Whether all work of this attempt has ended.
     """
     now = Tried(tried.failures + (outcome in CHARGED), tried.interruptions + (outcome in INTERRUPTED))
     if outcome in CHARGED:

@@ -1,4 +1,4 @@
-"""The command line of an experiment script, and the explanation of what it would run.
+"""The command line of an experiment script, and explanations of the steps it would run.
 
-Options and printing belong here. Runs are made in `run`.
+Options and printing belong here. The package `run` runs steps.
 """

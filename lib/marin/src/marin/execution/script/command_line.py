@@ -32,43 +32,43 @@ class ExecutorMainConfig:
     """The storage root of every output path (default: MARIN_PREFIX, else the region's bucket, else /tmp/marin)."""
 
     executor_info_base_path: str | None = None
-    """Where the file that describes the run goes (default: {prefix}/experiments)."""
+    """The directory for the run's info file (default: {prefix}/experiments)."""
 
     dry_run: bool = False
-    """Print what would run, and touch no storage."""
+    """Print the steps that would run, without accessing storage."""
 
     force_run_failed: bool = True
-    """Try steps again that failed in an earlier run."""
+    """Retry steps that failed in an earlier run."""
 
     run_only: list[str] | None = None
-    """Run only steps whose name matches one of these regexes, with what they need; may be repeated."""
+    """Run only steps whose name matches one of these regexes, with their dependencies; may be repeated."""
 
     max_concurrent: int | None = None
-    """Steps at work at once (default: every ready one)."""
+    """Maximum number of concurrent steps (default: no limit)."""
 
     force: list[str] | None = None
-    """Run steps again whose name matches, as in run_only; their outputs are kept aside until then."""
+    """Rerun steps whose name matches, like run_only; their outputs are kept aside until the new ones exist."""
 
     rerun_changed: str | None = None
-    """Run steps of changed code, and what depends on them, at {output path}@TAG; their old outputs stay."""
+    """Run steps of changed code, and their dependants, with outputs at {output path}@TAG; old outputs stay."""
 
     explain: bool = False
-    """Say for each step whether it would run and why, and run nothing."""
+    """Explain for each step whether it would run and why, and run nothing."""
 
     strict: bool = False
-    """Refuse outputs that are there but were made with other unversioned values or by other code."""
+    """Refuse existing outputs that were made with other unversioned values or code."""
 
     env_file: list[str] | None = None
-    """Files of variables for the steps and their jobs, a line NAME=value each; may be repeated, the later files win."""
+    """Files of variables for the steps and their jobs, with lines NAME=value; may be repeated, later files win."""
 
     step: str | None = None
     """With --explain: only the steps whose name matches this regex."""
 
     verbose: bool = False
-    """Log debug messages, and every frame of errors; also -v."""
+    """Log debug messages, and all frames of errors; also -v."""
 
     pdb: bool = False
-    """Open a debugger where a step of this process fails; no other step starts meanwhile."""
+    """Open a debugger when a step of this process fails; no other step starts meanwhile."""
 
 
 def parse_command_line(arguments: Sequence[str]) -> ExecutorMainConfig:
@@ -105,7 +105,7 @@ def _check_names(words: Sequence[str]) -> None:
     """Check that all options exist.
 
     Raises:
-        InvalidRequest: One does not. The message names it and the nearest one that does.
+        InvalidRequest: An option does not exist. The message names it and the nearest existing one.
     """
     known = [f"--{item.name}" for item in fields(ExecutorMainConfig)]
     for word in words:
@@ -120,7 +120,7 @@ def _check(options: ExecutorMainConfig) -> None:
     """Check the options' values, as far as possible without the steps.
 
     Raises:
-        InvalidRequest: One is wrong. The message names it.
+        InvalidRequest: A value is wrong. The message names its option.
     """
     check_max_concurrent(options.max_concurrent)
     check_patterns(options.run_only or (), "--run_only")
@@ -130,7 +130,9 @@ def _check(options: ExecutorMainConfig) -> None:
     if options.step is not None:
         check_patterns([options.step], "--step")
         if not options.explain:
-            raise InvalidRequest(f"--step {options.step} goes with --explain only; --run_only says which steps to run")
+            raise InvalidRequest(
+                f"--step {options.step} works only with --explain; use --run_only to choose steps to run"
+            )
 
 
 def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
@@ -156,7 +158,7 @@ def _as_draccus_reads(arguments: Sequence[str]) -> list[str]:
 
 
 def _with_one_list(words: Sequence[str], option: str, what: str) -> list[str]:
-    """Join the values of every such option into one list, after the other arguments."""
+    """Join the values of a repeated option into one list, after the other arguments."""
     rest, values = list[str](), list[str]()
     remaining = iter(words)
     for word in remaining:

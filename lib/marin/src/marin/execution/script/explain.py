@@ -1,6 +1,6 @@
-"""Explain what a run would do: whether a step would run, and how it differs from the nearest earlier output.
+"""Explain which steps a run would execute, and how they differ from the nearest earlier outputs.
 
-It reads storage, and neither runs nor writes anything.
+An explanation reads storage, but runs and writes nothing.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ MOST_SIBLINGS = 200
 
 
 class PlannedAction(StrEnum):
-    """What a run would do with a step."""
+    """The action that a run would take for a step."""
 
     CACHED = "cached"
     RUN = "run"
     WAIT = "wait"
-    """Another run is at work on it, and this one would wait for it."""
+    """Another run is making its output, and this one would wait."""
     FAIL = "fail"
     """It failed previously, and `force_run_failed` is off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a run would do with one step, and why.
+    """The planned action for one step, and the reason.
 
     Attributes:
         name: The step's name.
@@ -125,7 +125,7 @@ def explain_steps(
     infos = dict(zip(made, map_in_threads(_read_info, made), strict=True))
     earlier = EarlierOutputs(executor.prefix)
     return [
-        Explanation(step.name, path, PlannedAction.RUN, "its output is there, and --force makes it again")
+        Explanation(step.name, path, PlannedAction.RUN, "its output exists, and --force makes it again")
         if path in forced and path in infos
         else _explain(executor, step, statuses[path], infos.get(path), force_run_failed, earlier)
         for step, path in zip(chosen, paths, strict=True)
@@ -163,16 +163,16 @@ def _explain(
     own = executor.plan.own_path(step)
     if own != path:
         changed = provenance_differences(_read_info(own) or {}, info)
-        reason = "its code, or that of what it needs, has changed, and --rerun-changed keeps the old output"
+        reason = "its code, or the code of a dependency, has changed, and --rerun-changed keeps the old output"
         return _with_texts(executor, step, Explanation(step.name, path, PlannedAction.RUN, reason, own, changed))
     found = _compare_with([other for other in earlier.of(step.name) if other != path], version)
     if found is None:
-        return Explanation(step.name, path, PlannedAction.RUN, "no output of this name is there yet")
+        return Explanation(step.name, path, PlannedAction.RUN, "no output of this name exists yet")
     if not found[1]:
         return Explanation(
             step.name, path, PlannedAction.RUN, f"its output path is pinned; {found[0]} has the same version"
         )
-    return Explanation(step.name, path, PlannedAction.RUN, "no output of this version is there yet", *found)
+    return Explanation(step.name, path, PlannedAction.RUN, "no output of this version exists yet", *found)
 
 
 def _explain_cached(step: Step, path: str, info: ExecutorStepInfo, there: dict[str, Any] | None) -> Explanation:
@@ -180,10 +180,10 @@ def _explain_cached(step: Step, path: str, info: ExecutorStepInfo, there: dict[s
     if step.override_output_path is not None and isinstance(version, dict) and version:
         differing = differences(version, info.version)
         if differing:
-            reason = "the output at its pinned path is there, but another version made it"
+            reason = "the output at its pinned path exists, but another version made it"
             return Explanation(step.name, path, PlannedAction.CACHED, reason, path, differing)
     found = [] if there is None else provenance_differences(there, info)
-    reason = "its output is there" + (", made with other unversioned values or code" if found else "")
+    reason = "its output exists" + (", made with other unversioned values or code" if found else "")
     return Explanation(step.name, path, PlannedAction.CACHED, reason, path if found else None, found)
 
 
@@ -197,13 +197,13 @@ def _with_texts(executor: Executor, step: Step, explained: Explanation) -> Expla
 
 def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[PlannedAction, str]:
     if StatusFile(path).has_active_lock():
-        return PlannedAction.WAIT, f"another run is at work on it (status {status})"
+        return PlannedAction.WAIT, f"another run is making its output (status {status})"
     if status == STATUS_FAILED and not force_run_failed:
         return PlannedAction.FAIL, "it failed previously, and force_run_failed is off"
     why = {
         STATUS_FAILED: "it failed in an earlier run",
-        STATUS_DEP_FAILED: "an earlier run did not come to it, because a dependency failed",
-        STATUS_RUNNING: "a run that was at work on it ended without finishing it",
+        STATUS_DEP_FAILED: "an earlier run skipped it, because a dependency failed",
+        STATUS_RUNNING: "a run that was making its output ended without finishing it",
     }
     return PlannedAction.RUN, why[status]
 
@@ -245,7 +245,7 @@ def _entries(directory: str) -> list[str]:
 
 
 def _compare_with(paths: Sequence[str], version: dict[str, Any]) -> tuple[str, list[Difference]] | None:
-    """Return the output with the fewest differences, and these; None if no output has a recorded version."""
+    """Return the output with the fewest differences, and the differences; None if no output has a recorded version."""
     some = list(paths)[:MOST_SIBLINGS]
     compared = []
     for path, info in zip(some, map_in_threads(_read_info, some), strict=True):

@@ -152,7 +152,9 @@ def _run_or_explain(
     finally:
         if not is_notebook():  # there the view has the summary
             lines = summary_lines(executor.results, executor.executor_info_path)
-            browse = [f"look at it: {executor.browse_words()}"] if lines and executor.executor_info_path else []
+            browse = (
+                [f"see it in a browser: {executor.browse_words()}"] if lines and executor.executor_info_path else []
+            )
             print_lines([*lines, *browse])
         executor.failures.show()
 
@@ -164,7 +166,7 @@ def _debug(result: StepResult) -> None:
         debug_failure(result.task.name, result.error)
     else:
         logger.warning(
-            "--pdb: step %s ran as %s, not in this process: no debugger can open where it failed",
+            "--pdb: step %s ran as %s, not in this process: so no debugger can open there",
             result.task.name,
             result.log or "a job",
         )
@@ -212,10 +214,10 @@ def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Context manager: SIGTERM and SIGHUP raise SystemExit, so that a stopped run leaves true statuses behind.
+    """Context manager: SIGTERM and SIGHUP raise SystemExit, so that a stopped run leaves correct statuses.
 
-    Signals that have a handler or are ignored (SIGHUP under nohup) are unaffected. A notebook's kernel, which treats
-    SystemExit as an error of its cell, is ended by the same signal after the block.
+    Signals that have a handler or are ignored (SIGHUP under nohup) are unaffected. A notebook's kernel treats
+    SystemExit as an error of its cell, so the same signal ends it after the block.
     """
     received: list[int] = []
     numbers = [signal.SIGTERM, signal.SIGHUP]

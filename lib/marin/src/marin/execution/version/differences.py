@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from marin.execution.version.canonical import strict
 
-WHAT_TO_TYPE = "--rerun-changed=TAG runs changed code anew and keeps these outputs; --force STEP replaces one"
+WHAT_TO_TYPE = "--rerun-changed=TAG runs changed code and keeps these outputs; --force STEP replaces one"
 _SHOWN_CHARACTERS = 120
 _MISSING = object()
 
@@ -26,9 +26,9 @@ class Difference:
 
     Attributes:
         where: The versioned field (`optimizer.lr`), or the dependency as seen from the step: `dependency data: n`.
-        before: The earlier version's value as JSON text; None if it has none.
+        before: The earlier version's value as JSON text; None if missing.
         after: The later version's value, likewise.
-        is_code: Whether it is one of code, and not of values.
+        is_code: Whether the code differs, not a value.
     """
 
     where: str
@@ -48,8 +48,8 @@ def differences(before: Version, after: Version) -> list[Difference]:
     """Return the differences between two versions without duplicates, fields first.
 
     Args:
-        before: A version as in `.executor_info`. Parts of unexpected form (anybody may have written the file) count as
-            missing.
+        before: A version as in `.executor_info`. Malformed parts count as missing, because anybody may have written the
+            file.
         after: The other version.
     """
     return list(dict.fromkeys(_compare(_as_stored(before), _as_stored(after), "")))

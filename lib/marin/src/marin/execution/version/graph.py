@@ -1,4 +1,4 @@
-"""Orders over a graph of steps without recursion, because chains may have thousands of steps."""
+"""Traverse a graph of steps without recursion, because chains may have thousands of steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dependencies_first(
         roots: Where to start, in order.
         dependencies: Returns the dependencies of a node; called once per node.
         name: Returns the name of a node, for the error.
-        done: Nodes to skip, together with nodes that only they lead to.
+        done: Nodes to skip, with nodes reachable only through them.
 
     Raises:
         DependencyCycle: There is a cycle. The message names its nodes in order.

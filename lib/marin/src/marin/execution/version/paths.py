@@ -53,8 +53,8 @@ def tagged_path(output_path: str, tag: str) -> str:
 
 
 class Places:
-    """The location of each output path, which is equal for all its spellings, such as `PREFIX//a` and a symlinked
-    folder.
+    """The location of each output path. All spellings, such as `PREFIX//a` and symlinked folders, have the same
+    location.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Places:
         self._known: dict[str, str] = {}
 
     def of(self, path: str) -> str:
-        """Return a path's location, as of its first lookup."""
+        """Return a path's location, cached from its first lookup."""
         place = self._known.get(path)
         if place is None:
             place = self._known[path] = self.resolve(path)
@@ -92,7 +92,7 @@ def check_path_length(name: str, output_path: str, what: str = "step") -> None:
         what: The kind of path, for the message.
 
     Raises:
-        InvalidRequest: It is longer than its storage allows.
+        InvalidRequest: The path is longer than its storage allows.
     """
     if len(output_path) <= _MOST_OF_A_NAME and output_path.isascii():
         return  # as nearly always: no part of it can be too long
@@ -107,7 +107,7 @@ def check_path_length(name: str, output_path: str, what: str = "step") -> None:
     if (size := _size(path)) > most - _ROOM_FOR_FILES:
         raise InvalidRequest(
             f"{what} {name!r}: its output path has {size} bytes, of at most {most - _ROOM_FOR_FILES} ({kind} may have "
-            f"{most}, the files in it take {_ROOM_FOR_FILES}); give it a shorter name or prefix: {output_path}"
+            f"{most}, files in it need {_ROOM_FOR_FILES}); give it a shorter name or prefix: {output_path}"
         )
     longest = max(path.split("/"), key=_size)
     if local is not None and (size := _size(longest)) > _MOST_OF_A_NAME:

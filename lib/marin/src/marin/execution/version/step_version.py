@@ -31,7 +31,7 @@ HashText = Callable[[Rope, Any], Any]
 
 
 class _LongDigest:
-    """The MD5 of a long text whose beginning another thread hashes."""
+    """The MD5 of a long text. Another thread hashes the beginning."""
 
     def __init__(self, begun: Future[Any], ending: Rope, hash_text: HashText) -> None:
         self._hash_text = hash_text
@@ -55,8 +55,8 @@ class StepVersion:
         text: `json.dumps(version, sort_keys=True)`, in UTF-8 (pure ASCII).
         digest_source: The MD5 of the text, all 32 hex digits; for a long text its running computation.
         depth: The number of blocking dependencies in the longest chain below the step.
-        dependencies: The steps it waits for, one entry per reference.
-        pseudo_dependencies: The steps it only names, likewise.
+        dependencies: The blocking dependencies, one entry per reference.
+        pseudo_dependencies: The non-blocking dependencies, likewise.
     """
 
     version: dict[str, Any]
@@ -199,7 +199,7 @@ class VersionCache:
         )
 
     def _digest(self, key: _BeginningKey, beginning: Rope, ending: Rope) -> _LongDigest:
-        """Return the MD5 of beginning + ending. Another thread hashes a beginning that many steps share, once.
+        """Return the MD5 of beginning + ending. Another thread hashes a shared beginning once.
 
         hashlib releases the interpreter lock, so the beginnings for a layer of steps are hashed in parallel before the
         first digest is needed. The threads never wait for each other.

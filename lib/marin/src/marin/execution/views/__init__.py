@@ -1,4 +1,4 @@
-"""Views of a run while it runs, on a terminal and in a notebook. They are drawn by rich, which only they import.
+"""Live views of a run, on a terminal and in a notebook. Only this package imports rich.
 
 Nothing here reads storage or makes decisions.
 """

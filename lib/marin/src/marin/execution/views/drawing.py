@@ -63,7 +63,7 @@ class Pen:
         )
 
     def line(self, words: str, style: str) -> Text:
-        """Return a line of the program's own, in the style from `STYLES`."""
+        """Return a line in a style from `STYLES`."""
         return Text(words, style)
 
     def draw(self, lines: Sequence[Text]) -> str:
@@ -89,7 +89,7 @@ class Pen:
             run: The run.
             now: The current time, in seconds since the epoch.
             width: The terminal's width in columns. The last one stays empty.
-            height: Maximum number of lines. Steps come before the progress bars of others.
+            height: Maximum number of lines. Steps take precedence over progress bars.
             open_line: Returns the unfinished line (a progress bar) of the step at a path; "" for none.
         """
         at_work = run.at_work()
@@ -123,7 +123,7 @@ class Pen:
         return lines
 
     def summary(self, run: RunProgress, most: int) -> list[Text]:
-        """Return a limited number of ended steps, and how many others have ended."""
+        """Return a limited number of ended steps, and the number of other ended steps."""
         left_out = dict(run.ended)
         for event in run.ends:
             left_out[event.status] -= 1

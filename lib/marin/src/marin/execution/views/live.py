@@ -31,8 +31,8 @@ _views: weakref.WeakSet[LiveView] = weakref.WeakSet()
 class LiveView(RunView):
     """An observer that draws a run on a terminal: ended steps scroll by, active steps stay at the bottom.
 
-    During the run, text written to stdout and stderr (including log records) appears above the view. rich's own live
-    display is not used: it would treat parts of prompts and progress bars as lines, and cannot handle steps that ask
+    During the run, text written to stdout and stderr (including log records) appears above the view. It does not use
+    rich's live display, which would treat parts of prompts and progress bars as lines, and cannot handle steps that ask
     questions.
 
     Args:
@@ -40,7 +40,7 @@ class LiveView(RunView):
         size: Returns the terminal's columns and lines.
         now: Returns the current time, in seconds since the epoch.
         usual: Returns the duration of steps in earlier runs by name, given the run's info file.
-        summary: Whether the run ends with a list of its steps.
+        summary: Whether to list the steps at the end of the run.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class LiveView(RunView):
         self._terminal.flush()
 
     def _erasure(self) -> str:
-        """Return the text that erases the view. A terminal that became narrower has wrapped the longer lines."""
+        """Return the text that erases the view, including lines wrapped by a terminal that became narrower."""
         if not self._drawn:
             return ""
         width = max(1, self._size()[0])

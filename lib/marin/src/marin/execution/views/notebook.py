@@ -18,14 +18,14 @@ _LATER_SECONDS: Final = 1.0
 _LATER_AFTER_SECONDS: Final = 60.0
 
 Bundle = Mapping[str, str]
-"""One thing to show, in several forms: text by MIME type."""
+"""A display bundle: text by MIME type."""
 
 
 class NotebookView(RunView):
     """An observer that shows a run in a notebook cell. Its thread ends with the run.
 
     Args:
-        show: Shows a bundle; with True it replaces the previous one.
+        show: Shows a bundle; with True, in place of the previous one.
         now: Returns the current time, in seconds since the epoch.
         usual: Returns the duration of steps in earlier runs by name, given the run's info file.
         pause_seconds: The pause between two updates.

@@ -19,7 +19,7 @@ def default_observers(*, summary: bool = True) -> list[RunObserver]:
     with an info file.
 
     Args:
-        summary: Whether a view on a terminal ends with a list of the steps. A notebook's always does.
+        summary: Whether a view on a terminal ends with a list of the steps. A notebook's view always does.
     """
     shown: RunObserver = LogLines()
     if is_notebook():
@@ -41,7 +41,7 @@ def is_notebook() -> bool:
 
 
 def is_terminal() -> bool:
-    """Return whether stderr is a terminal that can show a live view and has none yet.
+    """Return whether stderr is a terminal that can show a live view and does not show one yet.
 
     A run inside a step of another run logs plain lines, which appear above that run's view.
     """

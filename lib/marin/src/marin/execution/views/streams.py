@@ -1,4 +1,4 @@
-"""Standard streams of a process whose terminal has a live view: text goes above it, and questions pause it."""
+"""Standard streams on a terminal with a live view: text goes above the view, and questions pause it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from marin.execution.log.step_output import current_output
 
 
 class Screen(Protocol):
-    """The view, as the streams use it."""
+    """The part of a view that the streams use."""
 
     def write_above(self, text: str) -> None:
         """Write a program's text above the view."""
@@ -52,7 +52,7 @@ class Above:
     """A terminal stream whose text goes above a view.
 
     Attributes:
-        has_view: Tells other runs that this terminal has a view.
+        has_view: Shows other runs that this terminal has a view.
         is_left: Whether a debugger temporarily has the terminal.
     """
 
@@ -74,9 +74,9 @@ class Above:
         self._view.write_above("".join(lines))
 
     def fileno(self) -> int:
-        """Return a copy: with the terminal's own descriptor, `input()` would write its prompt past the view.
+        """Return a copy of the descriptor: with the original, `input()` would bypass the view.
 
-        While a debugger has the terminal, that is intended.
+        A debugger that has the terminal gets the original.
         """
         if self.is_left:
             return self._stream.fileno()

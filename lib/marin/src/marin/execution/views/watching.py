@@ -1,4 +1,4 @@
-"""Common parts of a run's views: its state, and a thread that draws it at intervals until it ends."""
+"""Common parts of a run's views: the run's state, and a thread that draws the view at intervals."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RunView(ABC):
 
     @abstractmethod
     def show(self, event: RunEvent) -> None:
-        """Show what an event has changed. Called with the lock held."""
+        """Show the changes of an event. Called with the lock held."""
 
     @abstractmethod
     def draw(self) -> None:
@@ -81,9 +81,9 @@ class RunView(ABC):
                 self.draw()
             # Whatever a terminal that is gone, or a notebook's frontend, raises: the run goes on without its view.
             except Exception as error:
-                logger.warning("the view of the run is not updated any more: %s", error)
+                logger.warning("the view of the run is no longer updated: %s", error)
                 return
 
     def _look_back(self, info_path: str, run: RunProgress) -> None:
-        """Look up, without delaying the run, how long its steps took in earlier runs."""
+        """Look up the duration of steps in earlier runs, without delaying the run."""
         run.usual = self._usual(info_path)
