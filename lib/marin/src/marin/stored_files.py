@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,14 @@ from rigging.errors import MarinError, Unavailable
 from rigging.filesystem import local_path, url_to_fs
 
 _SHOWN: Final = 8
+#: What gives access to a bucket, by scheme.
+ACCESS: Final = {
+    "gs": "gcloud auth application-default login, and a role that writes to the bucket",
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or aws sso login, and a policy that writes to the bucket",
+}
+_NO_ACCESS: Final = re.compile(
+    r"credential|forbidden|anonymous|denied|unauthorized|permission|\b40[13]\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,9 @@ def reading(path: str) -> Iterator[None]:
         raise
     # An OSError of theirs names neither the storage nor the file.
     except Exception as error:
-        raise Unavailable(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        access = ACCESS.get(path.partition("://")[0]) if _NO_ACCESS.search(words) else None
+        raise Unavailable(f"{path} cannot be read: {words}{f'. It needs {access}' if access else ''}") from error
 
 
 def names_in(directory: str) -> list[str]:

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from marin.execution.record.output_state import NO_OUTPUT, OutputState, md5_of, read_output_states
+from rigging.errors import NotFound, Unavailable
+from support.marin.buckets import bucket_root
 
 
 def put(output: Path, status: str, info: bytes | None = None) -> None:
@@ -86,3 +88,15 @@ def test_what_was_written_down_is_compared_whole_whatever_its_size(tmp_path: Pat
     put(tmp_path / "a-1", "SUCCESS", info)
     path = str(tmp_path / "a-1")
     assert read_output_states([path])[path] == OutputState("SUCCESS", hashlib.md5(info).hexdigest())
+
+
+@pytest.mark.parametrize("protocol", ["gs", "s3"])
+def test_a_bucket_that_cannot_be_used_is_named_with_what_to_do(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bucket_root(protocol, "there"), pytest.raises(NotFound, match=f"no bucket {protocol}://none; make it, or set"):
+        read_output_states([f"{protocol}://none/deep/a-0a1b2c"])
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
+    with pytest.raises(Unavailable, match=r"s3://none cannot be read: .*credentials.* It needs AWS_ACCESS_KEY_ID and"):
+        read_output_states(["s3://none/a-0a1b2c"])

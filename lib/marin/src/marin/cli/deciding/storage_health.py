@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from marin.stored_files import ACCESS
 from rigging.cli.doctor import Finding, State
 
-_REMEDIES: Final = {
-    "gs": "gcloud auth application-default login, and a role that writes to the bucket",
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or aws sso login, and a policy that writes to the bucket",
-}
 _SLOW_S: Final = 5.0
 
 
@@ -42,7 +39,7 @@ def judge_prefix(facts: PrefixFacts) -> list[Finding]:
     """Return the findings about a prefix."""
     scheme = facts.prefix.partition("://")[0] if "://" in facts.prefix else "file"
     if facts.error:
-        remedy = facts.remedy or _REMEDIES.get(scheme, "give MARIN_PREFIX a place that this user may write to")
+        remedy = facts.remedy or ACCESS.get(scheme, "give MARIN_PREFIX a place that this user may write to")
         return [Finding("prefix", State.FAILURE, f"{facts.prefix}: {facts.error}", remedy)]
     text = f"{facts.prefix}: written, read and removed in {facts.round_trip_s:.2f} s"
     if facts.round_trip_s > _SLOW_S:

@@ -24,6 +24,8 @@ from marin.execution.lease.status_words import (
 )
 from marin.execution.record.info import STEP_INFO_FILE
 from marin.output_files import STATUS_FILE
+from marin.stored_files import reading
+from rigging.errors import NotFound
 from rigging.filesystem import local_path, read_bytes_or_none, url_scheme, url_to_fs
 from rigging.filesystem.location import path_in
 from rigging.process.parallel import map_in_threads
@@ -186,7 +188,8 @@ def _in_parallel(look: Callable[[str], T], paths: Sequence[str]) -> dict[str, T]
 def _look_at_one(path: str) -> OutputState:
     if url_scheme(path) in _LISTERS:
         return _list(path.rpartition("/")[0], [path])[path]
-    status = parse_status(read_bytes_or_none(status_path(path)))
+    with reading(path):
+        status = parse_status(read_bytes_or_none(status_path(path)))
     return OutputState(status, INFO_UNKNOWN)
 
 
@@ -197,7 +200,12 @@ def _list(parent: str, members: Sequence[str]) -> OutputStates:
     names = [path.rpartition("/")[2] for path in members]
     common = _common_beginning(names) if len(names) > 1 else f"{names[0]}/{_COMMON_PREFIX}"
     limit = _PAGE * min(_MOST_PAGES, max(1, len(members) // _STEPS_PER_PAGE))
-    hashes = _LISTERS[url_scheme(parent)](fs, directory, common, limit)
+    try:
+        with reading(parent):
+            hashes = _LISTERS[url_scheme(parent)](fs, directory, common, limit)
+    except FileNotFoundError:  # not said of a directory, which need not be there
+        bucket = "/".join(parent.split("/")[:3])
+        raise NotFound(f"there is no bucket {bucket}; make it, or set MARIN_PREFIX or --prefix to one") from None
     # Listings are in the order of names: what comes after the last of a cut one is not known.
     last = max(hashes) if len(hashes) >= limit else None
     states: OutputStates = {}

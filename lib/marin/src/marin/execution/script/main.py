@@ -86,6 +86,9 @@ def _main(
     if options.verbose:
         for name in _LIBRARIES:
             logging.getLogger(name).setLevel(logging.DEBUG)
+    else:
+        # It logs the traceback of an error that it raises as well.
+        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     rerun: Callable[[str], str] = rerun_command
     if config is not None or not has_command_line():
         call = rerun_by_executor if has_command_line() else rerun_by_main
