@@ -327,18 +327,19 @@ def test_a_worker_is_described(iris: Iris, client: Client) -> None:
     told = {"version": "0.1.0", "protocol_version": 3, "cordoned_by": "admin bob", "cordoned_at_ms": 1_000}
     worker = drained(attributes={"zone": "a"}, cordon_reason="bad fan", address="10.0.0.2", **told)
     client.looks = iter([[replace(worker, attempts=attempts)]] * 2 + [[]])
-    ended = ("/a/c/0:1", "failed", 1_000, "exit code 1")
-    client.answers["'w1'"] = QueryResult(("attempt_id", "state", "finished_at_ms", "error"), (ended,), False)
+    columns = ("at_ms", "kind", "subject", "worker_id", "caller", "address", "detail")
+    last = (1_000, "failed", "/a/c/0:1", "w1", None, None, '{"exit_code": 1}')
+    client.answers["worker_id = 'w1'"] = QueryResult(columns, (last,), False)
     _, out, _ = iris("cluster", "worker", "describe", "w1", now_ms=2_000)
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert {"state: cordoned", "address: 10.0.0.2", "version: 0.1.0 (protocol 3)", "zone a"} <= set(lines)
     assert any(line.startswith("cordoned: bad fan (by admin bob, ") for line in lines)
     assert {"cpu 4 2 1.50", "memory 1 GiB 512 MiB 256 MiB", "disk 1 GiB 0 B 0 B"} <= set(lines)
     assert {"/a/b/0:0 running 1.50 256 MiB", "/a/b/1:0 stopping - -"} <= set(lines)
-    assert (lines[-1].startswith("/a/c/0:1 failed"), lines[-1].endswith("exit code 1")) == (True, True)
+    assert lines[-1].endswith("failed /a/c/0:1 on w1 exit_code 1")
     client.answers.clear()
     shown = json.loads(iris("cluster", "worker", "describe", "w1", "--json")[1])
-    assert (shown["attempts"][1]["state"], shown["ended"]) == ("stopping", [])
+    assert (shown["attempts"][1]["state"], shown["events"]) == ("stopping", [])
     assert iris("cluster", "worker", "describe", "w11") == (4, "", "no worker 'w11'; did you mean 'w1'?\n")
 
 

@@ -1,7 +1,9 @@
 """What the pages are made of: SQL, live news, timelines, metrics, places in logs."""
 
 import json
+import re
 import sqlite3
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -127,6 +129,9 @@ def test_metrics_are_prometheus_text() -> None:
     assert "iris_round_p99_seconds 0.0080000000000000002\n" in text
     for line in text.splitlines():
         assert line.startswith(("# HELP ", "# TYPE ", "iris_", "process_")), line
+    exprs = re.findall(r'"expr": "(.*)"', (Path(__file__).parents[4] / "infra/grafana/iris.json").read_text())
+    shown = set(re.findall(r"\b(?:iris|process)_\w+", " ".join(exprs)))
+    assert (len(shown) > 10, {name for name in shown if f"# TYPE {name} " not in text}) == (True, set())
     assert metrics_text(None, None).endswith("iris_controller_up 0\n")
 
 

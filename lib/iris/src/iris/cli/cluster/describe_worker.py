@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.cluster.chosen_workers import find_worker
+from iris.cli.cluster.events import BOOKKEEPING, line_of, read_events
 from iris.cli.cluster.hosts import host_cells, rival_lines
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import moment, output, table
@@ -16,11 +17,9 @@ from rigging.text.quantities import format_size
 
 if TYPE_CHECKING:
     from iris.client import IrisClient
-    from iris.client.types import AttemptUsage, QueryResult, WorkerStatus
+    from iris.client.types import AttemptUsage, WorkerStatus
 
-_ENDED: Final = """
-    SELECT task_id || ':' || attempt AS attempt_id, state_word AS state, finished_at_ms, error
-    FROM tasks WHERE worker_id = {name} AND finished_at_ms > 0 ORDER BY finished_at_ms DESC LIMIT 5"""
+_LAST: Final = 8
 
 
 @click.command()
@@ -28,29 +27,27 @@ _ENDED: Final = """
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def describe(context: CliContext, name: str, as_json: bool) -> None:
-    """Show a worker: state, attributes, capacity and its use, its attempts, and what ended there last."""
+    """Show a worker: state, attributes, capacity and its use, its attempts, and its last events."""
     with context.client() as client:
         found = client.workers([name])
         if not found:
             find_worker(client.cluster_status(all_workers=True).workers, name)
             raise NotFound(f"worker {name} was removed just now")
         (worker,) = found
-        ended = _ended(client, name)
-    record = {**worker.to_json(), "ended": [dict(zip(ended.columns, row, strict=True)) for row in ended.rows]}
-    output(as_json).record(_lines(worker, ended.rows, context.now_ms()), record)
+        events = _events(client, name)
+    record = {**worker.to_json(), "events": events}
+    output(as_json).record(_lines(worker, events, context.now_ms()), record)
 
 
-def _ended(client: "IrisClient", name: str) -> "QueryResult":
-    """Return the tasks that ended there last; none where queries are not allowed."""
-    from iris.client.types import QueryResult
-
-    quoted = "'" + name.replace("'", "''") + "'"
+def _events(client: "IrisClient", name: str) -> list[dict[str, Any]]:
+    """Return the worker's last events, oldest first; none where queries are not allowed."""
+    wanted = ["worker_id = '" + name.replace("'", "''") + "'", f"kind NOT IN {BOOKKEEPING}"]
     with contextlib.suppress(Denied):
-        return client.query(_ENDED.format(name=quoted))
-    return QueryResult((), (), False)
+        return read_events(client, wanted, f"ORDER BY sequence DESC LIMIT {_LAST}", _LAST)[::-1]
+    return []
 
 
-def _lines(worker: "WorkerStatus", ended: "Sequence[tuple[Any, ...]]", now_ms: int) -> list[str]:
+def _lines(worker: "WorkerStatus", events: Sequence[dict[str, Any]], now_ms: int) -> list[str]:
     address, version, clock = host_cells(worker)
     who = worker.cordoned_by or "the controller"
     since = f"by {who}, {moment(worker.cordoned_at_ms, now_ms)}" if worker.cordoned_at_ms else "time unknown"
@@ -74,8 +71,7 @@ def _lines(worker: "WorkerStatus", ended: "Sequence[tuple[Any, ...]]", now_ms: i
         for one in worker.attempts or ()
     ]
     lines += ["", *table(("attempt", "state", "cores", "memory"), attempts)] if attempts else []
-    rows = [[attempt, state, moment(at_ms, now_ms), error or "-"] for attempt, state, at_ms, error in ended]
-    return lines + (["", *table(("ended there last", "state", "when", "error"), rows)] if rows else [])
+    return lines + (["", "last events:", *(f"  {line_of(event)}" for event in events)] if events else [])
 
 
 def _resources(worker: "WorkerStatus") -> list[list[str]]:

@@ -15,7 +15,7 @@ from iris.cli.params import MOMENT
 if TYPE_CHECKING:
     from iris.client import IrisClient
 
-_BOOKKEEPING: Final = ("assigned", "building", "running", "begun", "retry due", "lent cpu", "resized", "heard")
+BOOKKEEPING: Final = ("assigned", "building", "running", "begun", "retry due", "lent cpu", "resized", "heard")
 _TOLD: Final = ("exit_code", "exit_signal", "silent_ms", "what", "version")
 _LOOKS_EVERY_S: Final = 1.0
 _AT_ONCE: Final = 1000
@@ -54,27 +54,37 @@ def events(
     if kinds:
         wanted.append(f"kind IN ({', '.join(map(_quoted, kinds))})")
     elif not everything:
-        wanted.append(f"kind NOT IN ({', '.join(map(_quoted, _BOOKKEEPING))})")
+        wanted.append(f"kind NOT IN ({', '.join(map(_quoted, BOOKKEEPING))})")
     with context.client() as client:
-        found = _read(client, wanted, f"ORDER BY sequence DESC LIMIT {last}", last)[::-1]
+        found = read_events(client, wanted, f"ORDER BY sequence DESC LIMIT {last}", last)[::-1]
         _print(found, as_json)
         newest = found[-1]["sequence"] if found else 0
         while follow:
             time.sleep(_LOOKS_EVERY_S)
-            found = _read(client, [*wanted, f"sequence > {newest}"], f"ORDER BY sequence LIMIT {_AT_ONCE}", _AT_ONCE)
+            found = read_events(
+                client, [*wanted, f"sequence > {newest}"], f"ORDER BY sequence LIMIT {_AT_ONCE}", _AT_ONCE
+            )
             _print(found, as_json)
             newest = found[-1]["sequence"] if found else newest
 
 
-def _read(client: "IrisClient", wanted: Sequence[str], order: str, max_rows: int) -> list[dict[str, Any]]:
+def read_events(client: "IrisClient", wanted: Sequence[str], order: str, max_rows: int) -> list[dict[str, Any]]:
+    """Return rows of the table events, with their details as objects.
+
+    Args:
+        client: The cluster's client.
+        wanted: Conditions in SQL, all of which hold.
+        order: ORDER BY and LIMIT.
+        max_rows: Maximum number of rows.
+    """
     where = f"WHERE {' AND '.join(wanted)}" if wanted else ""
     found = client.query(f"SELECT * FROM events {where} {order}", max_rows)
-    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    rows: list[dict[str, Any]] = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    return [{**row, "detail": json.loads(row["detail"] or "{}")} for row in rows]
 
 
 def _print(found: Sequence[dict[str, Any]], as_json: bool) -> None:
     for item in found:
-        item["detail"] = json.loads(item["detail"] or "{}")
         echo(json.dumps(item, ensure_ascii=False) if as_json else line_of(item))
 
 
