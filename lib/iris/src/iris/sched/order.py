@@ -91,7 +91,7 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
 def places(view: ClusterView, now_ms: int) -> dict[JobId, tuple[int, int]]:
     """Return each pending job's place in the order of service of its band, from 1, and the number of jobs in that band.
 
-    The order is that of a round in which everything fits.
+    The jobs are in the order of a round in which everything fits.
     """
     order: dict[PriorityBand, dict[JobId, int]] = {band: {} for band in PriorityBand}
     for turn in turns(view, now_ms):

@@ -28,6 +28,7 @@ from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc.auth import Principal, PrincipalKind
+from iris.rpc.generated import dashboard_pb2 as dashboard
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import ATTEMPT_ID_KEY
@@ -250,6 +251,8 @@ def test_prefixes_and_limits_of_lists(
     places = {name: (job.queue_place, job.queue_length) for name, job in listed.items()}
     assert places == {"/ann/a": (0, 0), "/ann/a/b": (0, 0), "/ann/ab": (2, 2), "/bob/x": (1, 2)}
     assert user.get("/ann/ab").queue_place == 2
+    queue = user.stubs.dashboard.ControllerFigures(dashboard.ControllerFiguresRequest()).queue
+    assert [job.job_id for job in queue] == ["/bob/x", "/ann/ab"], "as on the page"
     assert [item.count for item in listed["/ann/a"].descendant_counts] == [1]
     user.stop("/ann/ab")
     assert names(user, states=[pb.JOB_STATE_KILLED]) == ["/ann/ab"]

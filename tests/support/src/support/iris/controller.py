@@ -13,7 +13,7 @@ import grpc
 
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.rpc.auth import PrincipalKind, attempt_token, load_or_create_secret, make_token
-from iris.rpc.generated import access_pb2_grpc, iris_pb2_grpc
+from iris.rpc.generated import access_pb2_grpc, dashboard_pb2_grpc, iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS
 from iris.tls.certificates import SERVER_NAME
 
@@ -126,6 +126,7 @@ class ControllerStubs:
         self.cluster = iris_pb2_grpc.ClusterServiceStub(channel)
         self.access = access_pb2_grpc.AccessServiceStub(channel)
         self.workers = iris_pb2_grpc.WorkerServiceStub(channel)
+        self.dashboard = dashboard_pb2_grpc.DashboardServiceStub(channel)
 
     def close(self) -> None:
         self._channel.close()

@@ -13,6 +13,7 @@ from iris.controller.access.authority import may_read
 from iris.controller.access.interceptor import current_principal
 from iris.controller.context import Controller
 from iris.controller.dashboard.figures import Times
+from iris.controller.services.queue_places import QueuePlaces
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.generated import dashboard_pb2 as pb
 from iris.rpc.generated import dashboard_pb2_grpc
@@ -30,6 +31,7 @@ class DashboardService(dashboard_pb2_grpc.DashboardServiceServicer):
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        self._places = QueuePlaces(controller.view)
         self._process = psutil.Process()
 
     async def WatchChanges(
@@ -74,12 +76,13 @@ class DashboardService(dashboard_pb2_grpc.DashboardServiceServicer):
         queue = [
             pb.QueuedJob(
                 job_id=job_id,
-                band=band,
+                band=view.jobs[job_id].spec.band,
                 pending_tasks=len(view.pending[job_id]),
                 reason=controller.pending_reason(job_id) if may_read(principal, job_id) else "",
                 submitted_at_ms=view.jobs[job_id].submitted_at_ms,
             )
-            for band, _, job_id in islice(view.queue, _MOST_QUEUED)
+            for job_id in islice(self._places.at(controller.clock_ms()), _MOST_QUEUED)
+            if job_id in view.pending
         ]
         return pb.ControllerFiguresResponse(
             at_ms=controller.clock_ms(),

@@ -19,7 +19,7 @@ class QueuePlaces:
         self._good_until_ms = 0
 
     def at(self, now_ms: int) -> Mapping[JobId, tuple[int, int]]:
-        """Return the place of each pending job in its band, from 1, and the number of jobs there.
+        """Return the place of each pending job in its band, from 1, and the number of jobs there, in order of service.
 
         For 10,000 pending jobs the answer may be a second old.
         """
