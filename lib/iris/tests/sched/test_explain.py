@@ -167,6 +167,9 @@ def test_workers_out_of_use_are_named(
     [
         (WorkerCordoned(WorkerId("s-1"), "bad fan"), {"constraints": (is_("rack", "1"),)},
             "no worker has rack = 1; workers have 0; out of use, but would do: s-1 (cordoned: bad fan)"),
+        (WorkerCordoned(WorkerId("s-1"), "bad fan"), {**GANG, "coscheduling_group_by": "bay"},
+            "no connected worker has the attribute 'bay', by which the gang of 2 is grouped;"
+            " out of use, but would do: s-1 (cordoned: bad fan)"),
         (WorkerDisconnected(WorkerId("s-1"), "a"), {"need": resources(4)},
             "needs 4 cores; worker s-0 has 2 of 2 free;"
             " out of use, but would do: s-1 (away since 2026-11-28 00:00 UTC)"),
@@ -188,7 +191,8 @@ def test_hosts_out_of_use_that_would_do_are_named(
 ) -> None:
     cluster.now_ms = 1_795_824_000_000  # midnight
     for number in range(2):
-        cluster.connect(f"s-{number}", resources(2 + 2 * number), rack=str(number), **{"tpu-name": "s"})
+        more = {"bay": "1"} if number else {}
+        cluster.connect(f"s-{number}", resources(2 + 2 * number), rack=str(number), **{"tpu-name": "s"}, **more)
     cluster.do(out_of_use)
     cluster.submit(**{"need": resources(2), **job})
     assert cluster.schedule().reasons == {"/u/job": reason}
