@@ -40,6 +40,7 @@ class AttestedStep:
         made_by: Its `.executor_info`: function, config, version, dependencies, unversioned values, code.
         run: The run that made it; None if no longer recorded.
         files: Its files, by name; marin's own records are left out.
+        changed: The names of those that changed after the step ended.
     """
 
     path: str
@@ -47,6 +48,7 @@ class AttestedStep:
     made_by: Mapping[str, Any]
     run: str | None
     files: tuple[AttestedFile, ...]
+    changed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the step in the document's format."""

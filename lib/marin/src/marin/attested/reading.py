@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
-from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of
+from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of, path_of
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.record.code_record import texts_path
 from marin.output_files import INFO_FILE, is_record
@@ -16,7 +16,7 @@ from marin.recorded.deciding.run_summary import RunState, RunSummary
 from marin.recorded.reading.runs import MOST_RUNS, read_events, read_info, read_json, summaries
 from marin.recorded.reading.steps import read_statuses
 from marin.recorded.reading.store import below, each
-from marin.stored_files import files_below, reading
+from marin.stored_files import files_added, files_below, reading
 from rigging.errors import Conflict, Unavailable
 from rigging.filesystem import TEMPORARY_PREFIX, local_path, open_url
 
@@ -27,11 +27,12 @@ _ENDED: Final = (RunState.SUCCEEDED, RunState.ENDED, RunState.RECORDED)
 
 
 def attest(
-    directory: str, runs: Sequence[RunFiles], run: RunFiles, host: str, tell: Callable[[int, int], object]
+    root: str, directory: str, runs: Sequence[RunFiles], run: RunFiles, host: str, tell: Callable[[int, int], object]
 ) -> Attestation:
     """Attest a run: read the provenance of its outputs, and digest their files.
 
     Args:
+        root: The storage root as it is now.
         directory: The directory of run records.
         runs: All runs, newest first.
         run: The run.
@@ -43,12 +44,13 @@ def attest(
     """
     [summary] = summaries(directory, [run], host)
     info = read_info(directory, run)
-    steps = _made(summary, steps_of_run(info, read_events(directory, run), summary.state))
     prefix = str(info.get("prefix", ""))
+    steps = _made(summary, steps_of_run(info, read_events(directory, run), summary.state), prefix, root)
     recorded = {step.get("output_path"): step for step in info["steps"] if isinstance(step, dict)}
     paths = [step.path for step in steps]
     makers = _makers(directory, runs, frozenset(paths))
     infos = each(lambda path: read_json(below(path, INFO_FILE))[0], paths, prefix)
+    changed = each(lambda path: tuple(files_added(list(files_below(path)))), paths, prefix)
     attested = tuple(
         # An output at a fixed path may be older than info files; of what made it, the run knows all but the code.
         AttestedStep(
@@ -57,8 +59,9 @@ def attest(
             made_by or {**recorded.get(step.path, {}), "source": {}},
             makers.get(step.path),
             files,
+            names,
         )
-        for step, made_by, files in zip(steps, infos, read_files(paths, prefix, tell), strict=True)
+        for step, made_by, files, names in zip(steps, infos, read_files(paths, prefix, tell), changed, strict=True)
     )
     others = [other for other in runs if other.id != run.id and other.id in set(makers.values())]
     about = {
@@ -88,7 +91,7 @@ def _makers(directory: str, runs: Sequence[RunFiles], paths: Set[str]) -> dict[s
     return makers
 
 
-def _made(summary: RunSummary, steps: Sequence[RunStep]) -> list[RunStep]:
+def _made(summary: RunSummary, steps: Sequence[RunStep], prefix: str, root: str) -> list[RunStep]:
     """Return the steps whose outputs a run made or used."""
     run = summary.files.id
     failed = [f"{step.name} ({step.status})" for step in steps if step.status not in (*_MADE, None)]
@@ -102,6 +105,13 @@ def _made(summary: RunSummary, steps: Sequence[RunStep]) -> list[RunStep]:
     made = [step for step in steps if step.status is not None or not is_told]
     statuses = read_statuses([step.path for step in made])
     gone = [f"{step.path} ({statuses[step.path]})" for step in made if statuses[step.path] != STATUS_SUCCESS]
+    if gone and root != prefix:
+        places = {step.path: path_of(key_of(step.path, prefix), root) for step in made}
+        if set(read_statuses(list(places.values())).values()) == {STATUS_SUCCESS}:
+            raise Conflict(
+                f"run {run}: its outputs are no longer below {prefix}, but below {root}: run its script again with "
+                f"--prefix {root}, which finds them there, and attest that run"
+            )
     if gone:
         raise Conflict(f"run {run}: {len(gone)} of its outputs no longer exist: {_listed(gone)}; run it again")
     return made

@@ -269,3 +269,18 @@ def test_a_run_that_has_not_succeeded_is_not_attested(storage: RecordedStorage, 
     storage.run("train-aaaaaa", [a, b], [started(2), step_ended(a), step_ended(b), ended()])
     done = marin("attest", "train")
     assert (done.code, f"1 of its outputs no longer exist: {b['output_path']} (None)" in done.err) == (3, True)
+
+
+def test_a_change_since_the_step_ended_and_a_moved_prefix_are_told(storage: RecordedStorage, marin: Marin) -> None:
+    a = storage.step("a-000001")
+    storage.run("train-aaaaaa", [a], [started(1), step_ended(a), ended()])
+    assert marin("attest", "train").json["steps"][0]["changed"] == []
+    os.utime(storage.root / "a-000001/.executor_status", (0, 1000))
+    (storage.root / "a-000001/data").write_text("edited")
+    done = marin("attest", "train")
+    assert done.json["steps"][0]["changed"] == ["data"]
+    assert f"{a['output_path']}: changed after its step ended: data\n" in done.err
+    moved = storage.root.rename(storage.root.with_name("moved"))
+    done = marin("attest", "train", "--prefix", str(moved))
+    said = f"no longer below {storage.root}, but below {moved}: run its script again with --prefix {moved}, which finds"
+    assert (done.code, said in done.err) == (3, True)
