@@ -149,6 +149,10 @@ def test_of_a_sweep_that_is_one_step_some_points_are_told(make_step: MakeStep, m
         ("n = 1\ndef f(c, d=1, lr=n * 2): return lr\n", ("n = 1", "n = 3"), "default lr of f: 2 -> 6"),
         ("n = 1\ndef f(c, *, d=1, lr=n): return lr\n", ("n = 1", "n = 3"), "default lr of f: 1 -> 3"),
         ("def a(): return 1\ndef f(c, g=a): return g()\n", ("1", "2"), "source of a: "),
+        ("import functools\ndef a(): return 1\ndef g(h, c): pass\nf = functools.partial(g, a)\n", ("1", "2"),
+         "source of a: "),
+        ("def a(): return 1\nclass K:\n    def __init__(s, h): s._h = h\n    def go(s, c): pass\nf = K(a).go\n",
+         ("1", "2"), "source of a: "),
     ],
 )  # fmt: skip
 def test_functions(source: str, edit: tuple[str, str], named: str, load: Load, make_executor: MakeExecutor) -> None:

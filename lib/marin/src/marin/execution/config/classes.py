@@ -33,9 +33,15 @@ def classes_of(config: Any) -> dict[str, str]:
     like plain ones get a kind (`kind tuple`, `kind pathlib.PosixPath`). Plain texts, numbers, lists and dicts, steps
     and inputs are omitted.
     """
+    return classes_and_code(config)[0]
+
+
+def classes_and_code(config: Any) -> tuple[dict[str, str], list[Any]]:
+    """Return `classes_of(config)`, and the classes and callable objects that stand in the config as values."""
     found: dict[str, str] = {}
-    _Classes(found).visit_at(config, "")
-    return found
+    code: list[Any] = []
+    _Classes(found, code).visit_at(config, "")
+    return found, code
 
 
 def is_kind(name: str | None) -> bool:
@@ -77,10 +83,11 @@ def _module_of_script(file: str) -> str:
 class _Classes(ConfigVisitor):
     """Record the class of each visited object."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_code", "_found")
 
-    def __init__(self, found: dict[str, str]) -> None:
+    def __init__(self, found: dict[str, str], code: list[Any]) -> None:
         self._found = found
+        self._code = code
 
     def visit_leaf(self, obj: Any, path: str) -> None:
         """Ignore plain values."""
@@ -100,6 +107,8 @@ class _Classes(ConfigVisitor):
         """Record an enum member's class and name (the version has its value), or a class's name."""
         if isinstance(obj, enum.Enum):
             self._note(path, f"{class_name(type(obj))}.{obj.name}")
+        else:
+            self._code.append(obj)
 
     def visit_scalar(self, obj: Any, path: str) -> None:
         """Record a subclass of text or numbers."""
@@ -109,6 +118,8 @@ class _Classes(ConfigVisitor):
         """Record the class, and visit the fields."""
         cls = type(obj)
         self._note(path, class_name(cls))
+        if callable(obj):
+            self._code.append(obj)
         self._each(((name, getattr(obj, name, None)) for name in dataclass_field_names(cls) if name != MARK), path)
 
     def visit_dict(self, obj: Mapping[Any, Any], path: str) -> None:
@@ -141,6 +152,8 @@ class _Classes(ConfigVisitor):
     def visit_other(self, obj: Any, path: str) -> None:
         """Record the class of an object that the version contains at most as text."""
         cls = type(obj)
+        if callable(obj):
+            self._code.append(obj)
         if cls.__module__ == "builtins":
             return
         is_plain = issubclass(cls, _PLAIN) or cls.__module__.partition(".")[0] in ("datetime", "decimal", "numpy")

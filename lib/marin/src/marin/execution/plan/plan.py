@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from marin.execution.config.classes import classes_of
+from marin.execution.config.classes import classes_and_code, classes_of
 from marin.execution.config.hidden import find_inside
 from marin.execution.config.instantiate import instantiate_config
 from marin.execution.config.unversioned import unversioned_part
@@ -13,7 +14,8 @@ from marin.execution.config.visitor import PLACEHOLDERS
 from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.plan.call_identity import Unidentified, function_identity
 from marin.execution.plan.collision import check_same_version, describe
-from marin.execution.record.function_source import FunctionSources
+from marin.execution.record.function_source import function_source
+from marin.execution.record.held import held_by
 from marin.execution.record.info import ExecutorStepInfo, bounded_version
 from marin.execution.record.own_modules import OwnModules
 from marin.execution.record.provenance import class_differences, in_words, note_kinds, source_differences
@@ -25,6 +27,8 @@ from marin.execution.version.paths import Places, output_path_for, tagged_path
 from marin.execution.version.step_version import Step, StepVersion, VersionCache
 from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.redaction import redact_value
+
+_CodeRecord = tuple[dict[str, str], dict[str, Any]]
 
 
 class StepPlan:
@@ -49,12 +53,13 @@ class StepPlan:
         self.is_pseudo_dep: dict[Step, bool] = {}
         self.merged: dict[str, list[Difference]] = {}
         self._versions = VersionCache()
-        self._sources = FunctionSources()
+        self._code: dict[tuple[int, ...], tuple[Any, _CodeRecord]] = {}
         self.own_modules = OwnModules()
         self._canonical: dict[str, Step] = {}
         self._places = Places()
         # The own paths of steps that have been moved.
         self._left: dict[Step, str] = {}
+        self._seen: dict[Step, tuple[dict[str, str], tuple[Any, ...]]] = {}
 
     def add(self, step: Step, is_pseudo_dep: bool) -> None:
         """Add a step and everything it refers to.
@@ -143,6 +148,8 @@ class StepPlan:
 
     def info(self, step: Step) -> ExecutorStepInfo:
         """Return the content of a step's `.executor_info`."""
+        classes, held = self._classes_and_held(step)
+        source, reached = self._code_record(step.fn, held)
         return ExecutorStepInfo(
             name=step.name,
             fn_name=function_name(step.fn),
@@ -153,10 +160,42 @@ class StepPlan:
             dependencies=[self.output_paths[dependency] for dependency in self.dependencies[step]],
             output_path=self.output_paths[step],
             unversioned=unversioned_part(step.config),
-            source=self._sources.of(step.fn),
-            classes=classes_of(step.config),
-            reached=self.own_modules.reached(step.fn),
+            source=dict(source),
+            classes=classes,
+            reached=reached,
         )
+
+    def code_of(self, step: Step) -> tuple[Any, ...]:
+        """Return a step's function, and the functions and classes that it and the step's config hold by value."""
+        return (step.fn, *self._classes_and_held(step)[1])
+
+    def code_by_function(self) -> dict[str, list[Any]]:
+        """Return the code of all steps with an info (`code_of`), by the names of their functions."""
+        found: dict[str, list[Any]] = {}
+        for (fn, held), _ in self._code.values():
+            found.setdefault(function_name(fn), []).extend([fn, *held])
+        return found
+
+    def _classes_and_held(self, step: Step) -> tuple[dict[str, str], tuple[Any, ...]]:
+        known = self._seen.get(step)
+        if known is None:
+            classes, code = classes_and_code(step.config)
+            # A plain function, as most steps have, holds nothing.
+            is_plain = type(step.fn) is types.FunctionType and not step.fn.__closure__ and not code
+            known = self._seen[step] = classes, () if is_plain else tuple(held_by([step.fn, *code]))
+        return known
+
+    def _code_record(self, fn: Callable[..., Any] | None, held: Sequence[Any] = ()) -> _CodeRecord:
+        """Return what is recorded of code: `function_source` and `OwnModules.reached`. Each is computed once, because
+        values that functions name may change in a notebook.
+        """
+        # By id, as not every callable can be hashed; they are kept, so that no id is used again.
+        key = (id(fn), *map(id, held))
+        known = self._code.get(key)
+        if known is None:
+            record = function_source(fn, held), self.own_modules.reached(fn, held)
+            known = self._code[key] = (fn, held), record
+        return known[1]
 
     def written_version(self, step: Step) -> dict[str, Any]:
         """Return the version for `.executor_info`, with dependencies shortened to name and hash if it would be very
@@ -192,7 +231,7 @@ class StepPlan:
             parts = (strict(redact_value(unversioned_part(step.config))) for step in (first, second))
             found += value_differences(*parts)
         if first.fn is not second.fn:
-            found += source_differences({"source": self._sources.of(first.fn)}, self._sources.of(second.fn))
+            found += source_differences({"source": self._code_record(first.fn)[0]}, self._code_record(second.fn)[0])
         if found:
             self.merged.setdefault(path, []).extend(found)
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ _DIGITS: Final = 32
 
 
 def code_recorder(
-    directory: str, script_folder: str, modules: OwnModules, functions: Mapping[str, Callable[..., Any] | None]
+    directory: str, script_folder: str, modules: OwnModules, functions: Mapping[str, Collection[Any]]
 ) -> Callable[[], dict[str, Any]]:
     """Return a function that records the code of a run and returns the `code` of its `run_started`.
 
@@ -38,13 +38,13 @@ def code_recorder(
         directory: The directory of run records.
         script_folder: The folder of the run's script.
         modules: The user's own modules that functions of the run reach.
-        functions: The functions of the run's steps, by name.
+        functions: The functions of the run's steps by name, each with the code that it holds by value.
     """
     return functools.partial(_record_code, directory, script_folder, modules, functions)
 
 
 def _record_code(
-    directory: str, script_folder: str, modules: OwnModules, functions: Mapping[str, Callable[..., Any] | None]
+    directory: str, script_folder: str, modules: OwnModules, functions: Mapping[str, Collection[Any]]
 ) -> dict[str, Any]:
     try:
         modules.keep_tables()

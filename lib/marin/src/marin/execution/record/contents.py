@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from marin.execution.record.own_modules import OwnModules
@@ -24,23 +25,21 @@ _CONTENTS: Final = "contents-"
 _CODE_FOLDER: Final = "code"
 
 
-def write_contents(
-    directory: str, modules: OwnModules, functions: Mapping[str, Callable[..., Any] | None]
-) -> str | None:
+def write_contents(directory: str, modules: OwnModules, functions: Mapping[str, Collection[Any]]) -> str | None:
     """Write the definitions that functions reach, unless they exist. Return the object's name.
 
     Args:
         directory: Where runs are recorded.
         modules: The user's own modules.
-        functions: By name.
+        functions: Functions and classes, by the name of the step's function that leads to them.
     """
-    reached = {name: found for name, fn in sorted(functions.items()) if (found := modules.all_reached(fn))}
+    reached = {name: found for name, code in sorted(functions.items()) if (found := modules.all_reached(code))}
     if not reached:
         return None
     name = _CONTENTS + _digest(reached)
     path = path_in(directory, f"{_CODE_FOLDER}/{name}.json")
     if read_bytes_or_none(path) is None:
-        texts = modules.texts(functions.values())
+        texts = modules.texts(itertools.chain(*functions.values()))
         content = json.dumps({"functions": reached, "texts": texts if _size(texts) <= MOST_BYTES else {}}).encode()
         write_bytes_atomic(path, content)
     return name

@@ -24,6 +24,7 @@ from marin.execution.config.unversioned import described, unversioned_part
 from marin.execution.jobs.remote import RemoteCallable
 from marin.execution.jobs.step_call import is_ray_function
 from marin.execution.record.bare_source import bare_source, source_digest
+from marin.execution.record.held import attributes_of
 from rigging.redaction import redact_value
 
 # At most this many names of a module are followed from one function.
@@ -39,32 +40,20 @@ _GLOBAL_READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _class_sources: weakref.WeakKeyDictionary[type[Any], str | None] = weakref.WeakKeyDictionary()
 
 
-def function_source(fn: Callable[..., Any] | None) -> dict[str, str]:
+def function_source(fn: Callable[..., Any] | None, held: Iterable[Any] = ()) -> dict[str, str]:
     """Return the parts of a function by name.
 
     The function, and recursively the functions and classes of its module that it names (also as base classes or in
     tables), have a digest of their bare source. Plain values have their text: named, closed-over or bound values,
     attributes of its object, and computed defaults. Names of other modules are not followed. Return {} if the source
     cannot be read.
+
+    Args:
+        fn: The function.
+        held: Functions and classes that the function or its step's config holds by value (`held_by`). Those of the
+            function's module have parts, too.
     """
-    return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn))}
-
-
-class FunctionSources:
-    """`function_source` for the functions of one plan. Each is computed once, because named values may change in a
-    notebook.
-    """
-
-    def __init__(self) -> None:
-        # By id, as not every callable can be hashed; the function is kept, so that its id is not used again.
-        self._known: dict[int, tuple[Callable[..., Any] | None, dict[str, str]]] = {}
-
-    def of(self, fn: Callable[..., Any] | None) -> dict[str, str]:
-        """Return the parts of a function by name."""
-        known = self._known.get(id(fn))
-        if known is None:
-            known = self._known[id(fn)] = (fn, function_source(fn))
-        return dict(known[1])
+    return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn, held))}
 
 
 def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:
@@ -85,16 +74,8 @@ def _attribute_texts(owner: Any) -> Iterator[tuple[str, str]]:
     is_function = isinstance(owner, (*_FUNCTIONS, types.BuiltinFunctionType, types.ModuleType))
     if is_function or hasattr(owner, "__wrapped__") or is_ray_function(owner):
         return
-    slots = [name for kind in type(owner).__mro__ for name in _slots_of(kind)]
-    held = {name: getattr(owner, name) for name in slots if hasattr(owner, name)} | getattr(owner, "__dict__", {})
-    for name, value in held.items():
+    for name, value in attributes_of(owner).items():
         yield from _constant_text(name, value, f"attribute {name}", may_change=name[0] != "_")
-
-
-def _slots_of(kind: type[Any]) -> Iterable[str]:
-    slots = vars(kind).get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return [name for name in names if name not in ("__dict__", "__weakref__") and not name.startswith("__")]
 
 
 def plain_function(fn: Any) -> Any:
@@ -114,10 +95,10 @@ def plain_function(fn: Any) -> Any:
             return fn if isinstance(fn, (types.FunctionType, type)) else type(fn)
 
 
-def _parts_of(fn: Any) -> Iterator[tuple[str, str]]:
+def _parts_of(fn: Any, held: Iterable[Any]) -> Iterator[tuple[str, str]]:
     start = plain_function(fn)
     module = getattr(start, "__module__", None)
-    waiting: list[Any] = [start]
+    waiting: list[Any] = [start, *held]
     seen: set[int] = set()
     while waiting and len(seen) < MOST_PARTS:
         item = waiting.pop()

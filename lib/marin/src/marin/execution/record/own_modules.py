@@ -40,40 +40,46 @@ class OwnModules:
         # By id, as not every callable can be hashed; the function is kept, so that its id is not used again.
         self._starts: dict[int, tuple[Callable[..., Any] | None, _Start]] = {}
         self._reached: dict[_Start, Reached] = {}
-        self._recorded: dict[_Start, dict[str, Any]] = {}
+        self._recorded: dict[tuple[_Start, ...], dict[str, Any]] = {}
         self._known = KnownTables.of_script(str(getattr(sys.modules.get("__main__"), "__file__", "")))
 
-    def reached(self, fn: Callable[..., Any] | None) -> dict[str, Any]:
+    def reached(self, fn: Callable[..., Any] | None, held: Iterable[Any] = ()) -> dict[str, Any]:
         """Return the code that a function reaches outside its own module (`recorded_reach`).
 
         Args:
             fn: The function. Its own module is omitted, because `function_source` covers it, unless the whole module is
                 reached.
+            held: Functions and classes that the function or its step's config holds by value.
         """
-        start = self._start(fn)
-        if start not in self._recorded:
-            own = {
-                module: names for module, names in self._reach(start).items() if module != start[0] or WHOLE in names
-            }
-            self._recorded[start] = recorded_reach(self._digests(own))
-        return self._recorded[start]
+        starts = self._starts_of(fn, held)
+        if starts not in self._recorded:
+            together: Reached = {}
+            for start in starts:
+                for module, names in self._reach(start).items():
+                    if module != starts[0][0] or module != start[0] or WHOLE in names:
+                        together.setdefault(module, set()).update(names)
+            self._recorded[starts] = recorded_reach(self._digests(together))
+        return self._recorded[starts]
 
-    def all_reached(self, fn: Callable[..., Any] | None) -> dict[str, dict[str, str]]:
-        """Return the digests of all definitions that a function reaches, by file and name."""
-        return self._digests(self._reach(self._start(fn)))
+    def all_reached(self, functions: Iterable[Any]) -> dict[str, dict[str, str]]:
+        """Return the digests of all definitions that functions and classes reach, by file and name."""
+        return self._digests(self._together(functions))
 
-    def texts(self, fns: Iterable[Callable[..., Any] | None]) -> dict[str, str]:
+    def texts(self, functions: Iterable[Any]) -> dict[str, str]:
         """Return the bare source of all definitions that functions reach, by digest; secrets redacted."""
-        together: Reached = {}
-        for fn in fns:
-            for module, names in self._reach(self._start(fn)).items():
-                together.setdefault(module, set()).update(names)
         found: dict[str, str] = {}
-        for module, names in together.items():
+        for module, names in self._together(functions).items():
             with contextlib.suppress(OSError, SyntaxError, ValueError):
                 lines = bare_lines(*parsed(self.file_of(module) or ""))
                 found |= {self._digest(module, name): redact_code(self._text(module, name, lines)) for name in names}
         return found
+
+    def _together(self, functions: Iterable[Any]) -> Reached:
+        together: Reached = {}
+        for start in {self._start(plain_function(fn)) for fn in functions}:
+            for module, names in self._reach(start).items():
+                together.setdefault(module, set()).update(names)
+        return together
 
     def keep_tables(self) -> None:
         """Save the tables for later processes."""
@@ -101,15 +107,18 @@ class OwnModules:
             self._files[module] = None if top in _TOOLS else _own_file(module, self.file_of)
         return self._files[module]
 
-    def _start(self, fn: Callable[..., Any] | None) -> _Start:
-        """Return a function's module and the definitions to start from; none if the module is not own."""
-        known = self._starts.get(id(fn))
+    def _starts_of(self, fn: Callable[..., Any] | None, held: Iterable[Any]) -> tuple[_Start, ...]:
+        first = self._start(None if fn is None else plain_function(fn))
+        return (first, *sorted({self._start(each) for each in held} - {first, ("", ())}))
+
+    def _start(self, start: Any) -> _Start:
+        """Return the module of a plain function or class and the definitions to start from; none if it is not own."""
+        known = self._starts.get(id(start))
         if known is None:
-            known = self._starts[id(fn)] = (fn, self._look_up(fn))
+            known = self._starts[id(start)] = (start, self._look_up(start))
         return known[1]
 
-    def _look_up(self, fn: Callable[..., Any] | None) -> _Start:
-        start = None if fn is None else plain_function(fn)
+    def _look_up(self, start: Any) -> _Start:
         module = getattr(start, "__module__", None)
         table = self.table(module) if isinstance(module, str) else None
         if start is None or module is None or table is None:

@@ -130,7 +130,6 @@ class Executor:
         self._forced = ForcedOutputs([])
         self._texts: dict[str, StepText] = {}
         self._info_of: dict[str, ExecutorStepInfo] = {}
-        self._functions: dict[str, Callable[..., Any] | None] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -282,9 +281,7 @@ class Executor:
 
     def get_infos(self) -> None:
         """Compute `step_infos` and `executor_info`."""
-        steps = [step for step in self.steps if not self.is_pseudo_dep[step]]
-        self.step_infos = [self.plan.info(step) for step in steps]
-        self._functions = {info.fn_name: step.fn for info, step in zip(self.step_infos, steps, strict=True)}
+        self.step_infos = [self.plan.info(step) for step in self.steps if not self.is_pseudo_dep[step]]
         self._info_of = {info.output_path: info for info in self.step_infos}
         self._texts = {info.output_path: StepText.of(info) for info in self.step_infos}
         path = caller_path()
@@ -303,7 +300,8 @@ class Executor:
     def _code_recorder(self) -> Callable[[], dict[str, Any]]:
         assert self.executor_info is not None
         folder = _folder_of(self.executor_info.caller_path)
-        return code_recorder(self.executor_info_base_path, folder, self.plan.own_modules, self._functions)
+        functions = self.plan.code_by_function()
+        return code_recorder(self.executor_info_base_path, folder, self.plan.own_modules, functions)
 
     def write_infos(self) -> None:
         """Write the run's info file, and each step's into its output path."""
@@ -368,7 +366,7 @@ class Executor:
         text = self._texts[path]
         dependencies = frozenset([self.output_paths[dependency] for dependency in self.dependencies[step]])
         if states[path].status == STATUS_SUCCESS:
-            return StepTask(step.name, path, dependencies, _no_work, differences=differing.get(path, ()))
+            return StepTask(step.name, path, dependencies, lambda: None, differences=differing.get(path, ()))
         return StepTask(
             name=step.name,
             output_path=path,
@@ -397,7 +395,3 @@ class Executor:
 
 def _folder_of(caller: str) -> str:
     return os.path.dirname(caller) or "."
-
-
-def _no_work() -> None:
-    """Do nothing: the step's output exists."""

@@ -12,6 +12,7 @@ from marin.execution.jobs.live_jobs import LiveJobs
 from marin.execution.jobs.placement import bind, tries_of
 from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.record.function_source import function_source
+from marin.execution.record.held import held_by
 from marin.execution.record.info import plain
 from marin.execution.record.output_state import read_infos
 from marin.execution.record.own_modules import OwnModules
@@ -62,6 +63,7 @@ def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: boo
 
 def spec_info(spec: StepSpec) -> dict[str, Any]:
     """Return the content of a bare spec's `.executor_info`."""
+    source, reached = _code(spec)
     return {
         "name": spec.name,
         "fn_name": function_name(spec.fn),
@@ -72,8 +74,8 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
         "dependencies": spec.dep_paths,
         "output_path": spec.output_path,
         "executor_version": EXECUTOR_VERSION,
-        "source": function_source(spec.fn),
-        **({"reached": reached} if (reached := OwnModules().reached(spec.fn)) else {}),
+        "source": source,
+        **({"reached": reached} if reached else {}),
     }
 
 
@@ -89,11 +91,12 @@ def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
     old, new = there.get("dependencies"), spec.dep_paths
     is_reordered = isinstance(old, list) and old != new and sorted(map(str, old)) == sorted(new)
     order = [Difference("order of deps", str(old), str(new))] if is_reordered else []
-    return (
-        order
-        + _of_fixed_path(there, spec)
-        + code_differences(there, function_source(spec.fn), OwnModules().reached(spec.fn))
-    )
+    return order + _of_fixed_path(there, spec) + code_differences(there, *_code(spec))
+
+
+def _code(spec: StepSpec) -> tuple[dict[str, str], dict[str, Any]]:
+    held = held_by([spec.fn])
+    return function_source(spec.fn, held), OwnModules().reached(spec.fn, held)
 
 
 def _of_fixed_path(there: Mapping[str, Any], spec: StepSpec) -> list[Difference]:

@@ -192,7 +192,9 @@ def _with_texts(executor: Executor, step: Step, explained: Explanation) -> Expla
     if not of_code:
         return explained
     old = read_contents(executor.executor_info_base_path, {str(item.before) for item in of_code if item.before})
-    return replace(explained, code=text_changes(of_code, old, executor.plan.own_modules.texts([step.fn])))
+    return replace(
+        explained, code=text_changes(of_code, old, executor.plan.own_modules.texts(executor.plan.code_of(step)))
+    )
 
 
 def _unfinished(path: str, status: str, force_run_failed: bool) -> tuple[PlannedAction, str]:
