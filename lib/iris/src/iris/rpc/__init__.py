@@ -1,4 +1,4 @@
 """The wire: protobuf messages, their conversion, tokens, frames of local streams, shared formats.
 
-For what both ends must agree on. Contains no decisions and no state.
+Code that both ends share belongs here, without decisions or state.
 """

@@ -1,12 +1,12 @@
 """Tokens and their principals. Permissions are in `iris.controller.access.authority`.
 
 A token is `<kind>:<name>:<HMAC-SHA256(secret, kind:name)>`: the controller stores one secret and nothing per token.
-Kinds: `a` an admin, `u` a user, `w` a worker, `j` a job. Other tokens are not signatures but secrets whose digests the
-controller stores (`iris.controller.access`): `n` lets a new worker join, `c` is a worker that has joined, and
-`u:<user>:<id>.<secret>` is a user's token; user tokens of earlier releases, `u:<user>:<signature>`, are valid, too.
-`u:<user>#<id>:<signature>` acts for the holder of the token `<id>` and is revoked with it; dashboard pages use it. A
-worker is sent the token of a job and derives from it the attempt's token (`attempt_token`), which names the attempt, so
-that it is revoked when the attempt ends.
+Kinds: `a` an admin, `u` a user, `w` a worker, `j` a job. Other tokens contain a secret instead of a signature, and the
+controller stores its digest (`iris.controller.access`): `n` lets a new worker join, `c` is a worker that has joined,
+and `u:<user>:<id>.<secret>` is a user's token. User tokens of earlier releases, `u:<user>:<signature>`, are valid, too.
+`u:<user>#<id>:<signature>` acts for the holder of the token `<id>` and is revoked with that token; dashboard pages use
+it. From a job's token a worker derives the attempt's token (`attempt_token`), which names the attempt and is revoked at
+its end.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from rigging.filesystem.private import load_or_create
 
 
 class PrincipalKind(StrEnum):
-    """The kind of a principal; the value is the first letter of its tokens."""
+    """The kind of a principal. The value is the first letter of the kind's tokens."""
 
     ADMIN = "a"
     USER = "u"
@@ -51,7 +51,7 @@ CREDENTIAL_PREFIX: Final = "c:"
 _DOT: Final = "."
 """A character that signatures do not contain."""
 _BY: Final = "#"
-"""Precedes the id of the token for whose holder a signed one acts; no user name contains it."""
+"""Separates the user from the id of a token for whose holder a signed token acts; no user name contains it."""
 
 
 def credential_token(worker_id: str, secret: str) -> str:
@@ -65,25 +65,25 @@ def join_bearer(token_id: str, secret: str) -> str:
 
 
 def user_token(user: str, token_id: str, secret: str) -> str:
-    """Return a user's token whose digest the controller stores: `u:<user>:<id>.<secret>`.
+    """Return a user's token, `u:<user>:<id>.<secret>`; the controller stores its digest.
 
     Args:
         user: The user.
-        token_id: Distinguishes it from the user's other tokens; eight hex digits.
-        secret: Known only to its holder.
+        token_id: The id among the user's tokens; eight hex digits.
+        secret: The secret of the token's holder.
     """
     return f"{PrincipalKind.USER.value}:{user}:{token_id}{_DOT}{secret}"
 
 
 def parts_of_user_token(text: str) -> tuple[str, str, str]:
-    """Split such a token, unverified, into user, id and secret."""
+    """Split a user's token, unverified, into user, id and secret."""
     claim, _, rest = text.rpartition(":")
     token_id, _, secret = rest.partition(_DOT)
     return claim.partition(":")[2], token_id, secret
 
 
 def is_kept(token: str) -> bool:
-    """Return whether the controller stores a token's digest; all other tokens are signed with its secret."""
+    """Return whether the controller stores the token's digest; other tokens are signed."""
     if token.startswith(f"{PrincipalKind.USER.value}:"):
         return _DOT in token.rpartition(":")[2]
     return token.startswith((CREDENTIAL_PREFIX, f"{PrincipalKind.JOIN.value}:"))
@@ -99,7 +99,7 @@ class Principal:
 
     Args:
         name: A user's name (also for an admin), a worker id, a job id or the id of a join token.
-        attempt_id: The job's calling attempt; None if the token is the job's own.
+        attempt_id: The calling attempt; None for the job's token.
         token_id: Id of a user's stored token; empty for a signed token or another principal.
     """
 
@@ -113,7 +113,7 @@ class Principal:
 
     @property
     def user(self) -> str:
-        """The user for whom it acts; empty for a worker or a join token."""
+        """The user for whom the principal acts; empty for a worker or a join token."""
         if self.kind is PrincipalKind.JOB:
             return user_of(self.name)
         return "" if self.kind in (PrincipalKind.WORKER, PrincipalKind.JOIN) else self.name
@@ -129,16 +129,16 @@ def make_token(secret: bytes, kind: PrincipalKind, name: str, token_id: str = ""
 
     Args:
         secret: The cluster's secret.
-        kind: Kind of the principal.
+        kind: The kind of the principal.
         name: Its name, e.g. a user's or a job's id.
-        token_id: Id of the user's token with which this one is revoked; empty for none.
+        token_id: Id of the user's token whose revocation also revokes this token; empty for none.
     """
     claim = f"{kind.value}:{name}{_BY}{token_id}" if token_id else f"{kind.value}:{name}"
     return f"{claim}:{_mac(secret, claim)}"
 
 
 def attempt_token(job_token: str, attempt_id: str) -> str:
-    """Return the token of one attempt of a job, derived from the job's token without the cluster's secret."""
+    """Derive the token of one attempt of a job from the job's token, without the cluster's secret."""
     job_mac = job_token.rpartition(":")[2]
     return f"{PrincipalKind.JOB.value}:{attempt_id}:{_mac(job_mac.encode(), attempt_id)}"
 
@@ -170,7 +170,7 @@ def _claimed(secret: bytes, kind: PrincipalKind, name: str) -> tuple[Principal, 
 
 
 def user_of_token(token: str) -> str:
-    """Return the only user for whom a token can act (unverified); empty if it is not a user's, or is an admin's."""
+    """Return the only user for whom a token can act (unverified); empty for an admin's token or another principal's."""
     kind, _, rest = token.partition(":")
     return rest.partition(":")[0] if kind == PrincipalKind.USER.value else ""
 
@@ -183,7 +183,7 @@ def _mac(secret: bytes, claim: str) -> str:
 
 
 def load_or_create_secret(path: Path) -> bytes:
-    """Return the cluster's secret, created on first use: 32 random bytes in hex, in a file that only its owner can
+    """Return the cluster's secret, creating it on first use: 32 random bytes in hex, in a file that only its owner can
     read.
 
     Args:

@@ -1,4 +1,5 @@
-"""Channels to a controller: encrypted for a token that pins an authority, unencrypted on loopback or when requested."""
+"""Opens channels to a controller: encrypted if the token pins an authority, otherwise only on loopback or on
+request."""
 
 import logging
 import os
@@ -17,9 +18,9 @@ from rigging.errors import Denied
 logger = logging.getLogger(__name__)
 
 CA_VARIABLE: Final = "IRIS_CA_SHA256"
-"""The authority that the tokens of a task's cluster pin."""
+"""The variable with the authority that the tokens of a task's cluster pin."""
 INSECURE_VARIABLE: Final = "IRIS_INSECURE"
-""""1" allows unencrypted tokens beyond loopback."""
+"""The variable that with "1" allows unencrypted tokens beyond loopback."""
 
 _NAMED: Final[ChannelOption] = ("grpc.ssl_target_name_override", SERVER_NAME)
 
@@ -34,9 +35,9 @@ def open_channel(place: ControllerAddress, options: Options) -> grpc.Channel:
         options: Channel options.
 
     Raises:
-        Denied: The token would be sent unencrypted beyond loopback, or the controller is not the one that the token
-            pins.
-        Unavailable: The controller's authority is not known yet, and it cannot be reached.
+        Denied: The token would be sent unencrypted beyond loopback, or the controller has another authority than the
+            token pins.
+        Unavailable: The controller's authority is not known yet, and the controller cannot be reached.
     """
     credentials = _credentials(place, None)
     if credentials is None:
@@ -50,7 +51,7 @@ def open_aio_channel(place: ControllerAddress, options: Options, ca_dir: Path | 
     Args:
         place: The controller and the token for it.
         options: Channel options.
-        ca_dir: Where authorities are stored; None for the user's cache.
+        ca_dir: The directory of stored authorities; None for the user's cache.
     """
     credentials = _credentials(place, ca_dir)
     if credentials is None:

@@ -1,4 +1,4 @@
-"""The address at which a client or a worker reaches its controller."""
+"""The address of a controller for clients and workers."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ class ControllerAddress:
 
     Args:
         socket: Path of its Unix socket, if it is on this machine and has one.
-        ca_sha256: SHA-256 (hex) of the only authority to which the token may be sent; empty if it pins none and the
-            connection is unencrypted.
+        ca_sha256: SHA-256 (hex) of the only authority to which the token may be sent; empty for none and an unencrypted
+            connection.
         insecure: Allow sending the token unencrypted beyond loopback.
     """
 
@@ -29,7 +29,7 @@ class ControllerAddress:
 
         Args:
             address: "host:port".
-            token_text: With or without the authority that it pins.
+            token_text: The token, with or without a pinned authority.
             ca_sha256: The authority if the text pins none; empty for none.
             insecure: As in the class.
         """
@@ -41,7 +41,7 @@ class ControllerAddress:
 
 
 def parse_address(address: str) -> str:
-    """Return the "host:port" of an address without a leading scheme and a trailing "/".
+    """Return the "host:port" of an address, without a leading scheme or a trailing "/".
 
     Raises:
         InvalidRequest: The text is not an address.

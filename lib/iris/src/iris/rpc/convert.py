@@ -1,4 +1,5 @@
-"""Wire ↔ domain conversion of the states of jobs and tasks, and of budgets. Invalid messages raise InvalidRequest."""
+"""Converts the states of jobs and tasks, and budgets, between wire and domain. Invalid messages raise
+InvalidRequest."""
 
 import math
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ _POLICIES = {
 
 
 def existing_policy_from_wire(value: int) -> ExistingJobPolicy:
-    """Return the policy with this number; raises an error if this release does not know it."""
+    """Return the policy with this number. Raises an error for an unknown number."""
     for number_, policy in _POLICIES.items():
         if number_ == value:
             return policy
@@ -41,7 +42,7 @@ def budget_from_wire(message: pb.UserBudget) -> UserBudget:
 
 
 def budget_to_wire(budget: UserBudget, held_weight: float) -> pb.UserBudget:
-    """Return the wire form of a user's budget, with the weight that the user currently uses."""
+    """Return the wire form of a user's budget, with the user's current weight."""
     return pb.UserBudget(
         user=budget.user,
         max_weight=budget.max_weight,
@@ -64,8 +65,8 @@ def job_status(job: Job, pending_reason: str = "", include_spec: bool = False) -
 
     Args:
         job: The job.
-        pending_reason: Why it is pending; empty if it is not.
-        include_spec: Whether to include its spec.
+        pending_reason: Why it is pending; empty if it is not pending.
+        include_spec: Whether to include the spec.
     """
     return pb.JobStatus(
         job_id=job.job_id,
@@ -109,7 +110,7 @@ def task_status(
 
     Args:
         task: The task.
-        pending_reason: Why it is pending; empty if it is not.
+        pending_reason: Why it is pending; empty if it is not pending.
         silent: Its attempts on unreachable workers.
         usage: The usage of its attempts.
     """
@@ -143,7 +144,7 @@ def task_state_to_wire(state: TaskState) -> pb.TaskState.ValueType:
 
 
 def job_states_from_wire(values: Iterable[int]) -> frozenset[JobState]:
-    """Return the states with these numbers. Raises InvalidRequest for others."""
+    """Return the states with these numbers. Raises InvalidRequest for unknown numbers."""
     return frozenset(number(JobState, value, "job state") for value in values)
 
 
@@ -160,5 +161,5 @@ def usage_to_wire(attempt_id: str, usage: Usage, worker_id: str = "") -> pb.Atte
 
 
 def usage_from_wire(message: pb.AttemptUsage) -> Usage:
-    """Return an attempt's usage; negative numbers are replaced by 0."""
+    """Return an attempt's usage, with 0 for negative numbers."""
     return Usage(*(max(getattr(message, name), 0) for name in USAGE_FIELDS))

@@ -1,4 +1,4 @@
-"""Wire ↔ domain conversion of job specs. Contains no decisions; invalid messages raise InvalidRequest."""
+"""Converts job specs between wire and domain. Invalid messages raise InvalidRequest."""
 
 from typing import Any, Final
 
@@ -25,8 +25,7 @@ _KEPT_BYTES: Final = 64 * 1024
 
 
 def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
-    """Return the wire form of a spec; for display it omits env_vars and the path of notify_url, which may contain
-    secrets.
+    """Return the wire form of a spec. For display, omit env_vars and the path of notify_url, which may contain secrets.
     """
     plain: dict[str, Any] = {name: getattr(spec, name) for name in PLAIN_FIELDS}
     if not with_env_vars:
@@ -48,7 +47,7 @@ def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
 
 
 def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBand.INTERACTIVE) -> JobSpec:
-    """Return the requested spec; `default_band` is used if the message names no band."""
+    """Return the requested spec, with `default_band` if the message names no band."""
     environment = message.environment
     plain = {name: getattr(message, name) for name in PLAIN_FIELDS}
     if message.exclusive and not message.fence_after_ms:
@@ -72,13 +71,13 @@ def spec_from_wire(message: pb.JobSpec, default_band: PriorityBand = PriorityBan
 
 
 class SpecReader:
-    """Reads jobs from the wire. Jobs that differ only in their names are parsed once and share their parts."""
+    """Reads jobs from the wire. Parses jobs that differ only in their names once; they share their parts."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, PriorityBand], JobSpec] = {}
 
     def read(self, message: pb.JobSpec, default_band: PriorityBand) -> JobSpec:
-        """Return the spec, with the same result as `spec_from_wire`."""
+        """Return the same spec as `spec_from_wire`."""
         nameless = pb.JobSpec()
         nameless.CopyFrom(message)
         nameless.ClearField("job_id")
@@ -95,7 +94,7 @@ class SpecReader:
 
 
 def resources_from_wire(message: pb.Resources) -> Resources:
-    """Return the resources of a message, unchecked."""
+    """Return the resources of a message without validation."""
     device = None
     if message.HasField("device") and message.device.kind:
         wire = message.device
@@ -117,7 +116,7 @@ def resources_to_wire(resources: Resources) -> pb.Resources:
 
 
 def entrypoint_from_wire(message: pb.Entrypoint) -> Entrypoint:
-    """Return the entry point of a message. Raises InvalidRequest if there is none."""
+    """Return the entry point of a message. Raises InvalidRequest if the message has none."""
     kind = message.WhichOneof("kind")
     if kind == "command":
         return CommandEntrypoint(tuple(message.command.argv))

@@ -1,4 +1,4 @@
-"""Wire ↔ domain conversion of task runtimes; used by clients, the controller and workers."""
+"""Converts task runtimes between wire and domain, for clients, the controller and workers."""
 
 from enum import IntEnum
 from functools import lru_cache
@@ -17,7 +17,7 @@ def number(kind: type[_Number], value: int, what: str) -> _Number:
     Args:
         kind: The enumeration.
         value: The number.
-        what: The name of the number in the error.
+        what: The number's name for the error.
     """
     try:
         return kind(value)

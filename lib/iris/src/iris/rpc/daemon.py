@@ -1,4 +1,4 @@
-"""Process settings of a cluster's daemons; to be applied before gRPC is imported."""
+"""Process settings of a cluster's daemons. Apply them before importing gRPC."""
 
 import gc
 import os
@@ -9,11 +9,11 @@ _EXPERIMENTS: Final = "GRPC_EXPERIMENTS"
 _VERBOSITY: Final = "GRPC_VERBOSITY"
 _FORMER_POLLERS: Final = "-event_engine_client,-event_engine_listener"
 _YOUNG_OBJECTS: Final = 20_000
-"""Objects created between two searches for cycles, which are rare here, while each search visits all live objects."""
+"""Garbage collection threshold: cycles are rare here, and each collection visits all live objects."""
 
 
 def tune_process() -> None:
-    """Reduce thread wake-ups, garbage collections and third-party log lines; existing environment variables take
+    """Reduce thread wake-ups, garbage collections and third-party log lines. Existing environment variables take
     precedence.
     """
     os.environ.setdefault(_EXPERIMENTS, _FORMER_POLLERS)

@@ -1,4 +1,4 @@
-"""gRPC does not survive a fork, so a fork of a process that uses gRPC must not use it."""
+"""Guards against gRPC after a fork, which does not work if the parent has used gRPC."""
 
 import gc
 import os
@@ -10,10 +10,11 @@ _lost = False
 
 
 def use_grpc(what: str) -> None:
-    """Call this before using gRPC, and outside any lock, because the fork's copy may be held forever.
+    """Record that this process uses gRPC. Call this before each use, outside any lock, because a fork may copy a held
+    lock.
 
     Raises:
-        Conflict: This is a fork of a process that used gRPC. The message starts with `what`.
+        Conflict: This process was forked from one that used gRPC. The message starts with `what`.
     """
     global _in_use
     if _lost:
@@ -25,9 +26,10 @@ def use_grpc(what: str) -> None:
 
 
 def in_fork() -> bool:
-    """Return whether this is a fork of a process that used gRPC.
+    """Return whether this process was forked from one that used gRPC.
 
-    What was opened there belongs to the parent, which shares the sockets: closing it here must have no effect.
+    Channels opened before the fork belong to the parent, which shares the sockets: closing them here must have no
+    effect.
     """
     return _lost
 

@@ -1,8 +1,8 @@
-"""Messages on a Unix socket: streams between processes of one machine, at an eighth of the cost of gRPC.
+"""Streams of messages on a Unix socket between processes of one machine, at an eighth of the cost of gRPC.
 
-A frame is a length (4 bytes, little-endian), a kind (1 byte) and that many bytes. The caller's first frame opens the
-stream: JSON with `method` and `metadata`, as in a gRPC call. Then both sides send messages of that method; the caller
-may half-close the stream. The server's last frame contains the status of the stream, like gRPC's.
+A frame is a length (4 bytes, little-endian), a kind (1 byte) and `length` bytes. The caller's first frame opens the
+stream: JSON with `method` and `metadata`, as in a gRPC call. Then both sides send messages; the caller may half-close
+the stream. The server's last frame contains the status of the stream, like gRPC's.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from rigging.errors import InvalidRequest, Unavailable
 
 MAX_OPENING_BYTES: Final = 16 * 1024
 MAX_SOCKET_PATH: Final = 100
-"""The kernel's limit is 107 bytes."""
+"""The kernel's maximum length of a socket's path, in bytes."""
 
 _HEADER: Final = struct.Struct("<IB")
 
@@ -28,7 +28,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class FrameKind(IntEnum):
-    """The kind of a frame; the numbers are those of the wire."""
+    """The kind of a frame, with its number on the wire."""
 
     OPENING = 1
     MESSAGE = 2
@@ -52,8 +52,8 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
-        """Return the frames completed by `data`. Raises InvalidRequest for one that is too long or of an
-        unknown kind.
+        """Return the frames completed by `data`. Raises InvalidRequest for a frame that is too long or of an unknown
+        kind.
         """
         buffer = self._buffer
         buffer += data
@@ -73,10 +73,10 @@ class FrameReader:
 
 
 async def read_frame(reader: asyncio.StreamReader, most: int) -> tuple[FrameKind, bytes] | None:
-    """Return the next frame; None if there are no more.
+    """Return the next frame; None at the end of the stream.
 
     Raises:
-        InvalidRequest: It is longer than `most` bytes, or of an unknown kind.
+        InvalidRequest: The frame is longer than `most` bytes, or of an unknown kind.
     """
     try:
         size, kind = _HEADER.unpack(await reader.readexactly(_HEADER.size))
@@ -87,7 +87,7 @@ async def read_frame(reader: asyncio.StreamReader, most: int) -> tuple[FrameKind
 
 
 async def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Send a frame when there is room for it. Raises Unavailable if the other side is gone."""
+    """Send a frame as soon as the socket has room. Raises Unavailable if the other side has closed."""
     try:
         if writer.is_closing():
             raise ConnectionResetError
@@ -124,7 +124,7 @@ class Opening:
 
     @classmethod
     def of(cls, data: bytes) -> "Opening":
-        """Parse the first frame. Raises InvalidRequest if it is malformed."""
+        """Parse the first frame. Raises InvalidRequest for a malformed frame."""
         try:
             found = json.loads(data)
             pairs = tuple((str(key), str(value)) for key, value in found["metadata"])

@@ -1,4 +1,5 @@
-"""Proof of a worker's key: it signs a nonce from the controller with an Ed25519 key that it never sends."""
+"""Proves that a worker has its key: it signs a nonce from the controller with an Ed25519 key, which never leaves the
+host."""
 
 import os
 from pathlib import Path
@@ -16,7 +17,7 @@ _CONTEXT: Final = b"iris worker session\0"
 
 
 def load_or_create_key(work_dir: Path) -> Ed25519PrivateKey:
-    """Return the key in a work directory, created on first use, readable by this user only. Raises MarinError or
+    """Return the key in a work directory, creating it on first use, readable only by this user. Raises MarinError or
     OSError.
     """
     seed = load_or_create(work_dir / KEY_FILE, lambda: os.urandom(32).hex().encode(), "the worker's key")
@@ -30,7 +31,7 @@ def load_or_create_key(work_dir: Path) -> Ed25519PrivateKey:
 
 
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
-    """Return the 32 bytes that identify the key to the controller."""
+    """Return the public key, 32 bytes."""
     return key.public_key().public_bytes_raw()
 
 
@@ -45,7 +46,7 @@ def check_proof(public_key: bytes, worker_id: str, nonce: bytes, proof: bytes) -
     Args:
         public_key: 32 bytes, possibly invalid.
         worker_id: The worker of the session.
-        nonce: The nonce that was sent.
+        nonce: The nonce sent to the worker.
         proof: The received signature.
     """
     try:

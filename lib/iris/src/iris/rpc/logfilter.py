@@ -1,8 +1,7 @@
-"""Selects log lines by text, level, time and attempt. Pure; used at both ends of a connection.
+"""Selects log lines by text, level, time and attempt, for both ends of a connection. Pure.
 
-A filter processes one attempt's records in order. Whole lines are matched: pieces of a line are buffered until its end,
-up to 1 MiB. Notes of iris (about missing output) are always selected, so that a selection never looks more complete
-than it is.
+A filter processes one attempt's records in order and matches whole lines: it buffers partial lines until their end, up
+to 1 MiB. It always selects notes about missing output, so that gaps stay visible.
 """
 
 import re
@@ -21,7 +20,7 @@ _WORD: Final = re.compile(rb"\b(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b"
 _LETTER: Final = re.compile(rb"([DIWEC])\d{4,8} ")
 _LETTERS: Final = {b"D": 0, b"I": 1, b"W": 2, b"E": 3, b"C": 4}
 _HEAD: Final = 100
-"""The level is at the start of a line, if anywhere."""
+"""Number of bytes at the start of a line to search for a level."""
 _HELD_BYTES: Final = 1024 * 1024
 
 _SPECIAL: Final = frozenset(".^$*+?{}[]|()\\")
@@ -30,11 +29,11 @@ _NUMBERED: Final = re.compile(r"\\[0-9xuUN]")  # a character by its number, or a
 _REPEATED: Final = re.compile(r"[*?+]|\{\d*,?\d*\}")
 _SHORTEST_LITERAL: Final = 2
 _LOOKS_AROUND: Final = re.compile(r"[\^$*+]|\\[bBAZ]|\{\d*,\}|\(\?(?![ais]+\)|:)")
-"""Anchors and similar depend on a line's ends; unbounded repetition could scan a whole block at each position."""
+"""Constructs that depend on a line's ends, such as anchors, or that may scan a whole block at each position."""
 
 
 class Piece(Protocol):
-    """A record of a log, or a line of a client, with the fields that a filter uses."""
+    """A record of a log, or a client's line, with the fields for a filter."""
 
     @property
     def is_stderr(self) -> bool: ...
@@ -56,9 +55,9 @@ class LineChoice:
     """The selected lines of a log.
 
     Args:
-        grep: A regular expression, searched in the UTF-8 of each line; empty for all lines.
-        level: One of LEVELS: lines of this level and above; empty for all. A line without a level, such as one of a
-            traceback, belongs to the previous line; lines before the first with a level are selected.
+        grep: A regular expression to search in the UTF-8 of each line; empty for all lines.
+        level: One of LEVELS: lines of this level and above; empty for all. A line without a level, for example of a
+            traceback, has the previous line's level. Lines before the first level are selected.
         until_ms: Maximum time of lines in Unix ms; 0 for no maximum.
         attempt: Select only this attempt of each task; ANY_ATTEMPT for all.
 
@@ -87,7 +86,7 @@ class LineChoice:
 
     @property
     def looks_at_lines(self) -> bool:
-        """Whether lines must be matched; a selected attempt alone only determines which logs are read."""
+        """Whether lines must be matched; a selection by attempt only selects logs."""
         return bool(self.grep or self.level or self.until_ms)
 
     @property
@@ -106,7 +105,7 @@ class _Stream(Generic[P]):
 
 
 class LineFilter(Generic[P]):
-    """Selects the lines of one attempt, whose records are passed in order."""
+    """Selects the lines of one attempt from its records, in order."""
 
     def __init__(self, choice: LineChoice) -> None:
         self._pattern = choice.pattern
@@ -116,11 +115,11 @@ class LineFilter(Generic[P]):
 
     @property
     def is_between_lines(self) -> bool:
-        """Whether no line is unfinished, so that the next record starts one."""
+        """Whether the next record starts a new line."""
         return not (self._streams[False].held or self._streams[True].held)
 
     def take(self, piece: P) -> list[P]:
-        """Return the pieces selected after this one, in order: none, this one, or all pieces of a line."""
+        """Add a piece and return the selected pieces, in order: none, this one, or all pieces of a line."""
         if self._until_ms and piece.at_ms > self._until_ms:
             return []
         if piece.note:
@@ -161,9 +160,9 @@ def _rank(line: bytes) -> int | None:
 
 
 def required_text(pattern: str) -> bytes:
-    """Return the longest text that every match of the expression must contain, if easily determined; else empty.
+    """Return a long text that every match of the expression must contain; empty if it is not easily determined.
 
-    Megabytes of a log without this text need not be matched line by line.
+    A block without this text need not be matched line by line.
     """
     if "|" in pattern or "(?" in pattern or _NUMBERED.search(pattern):
         return b""
@@ -194,14 +193,14 @@ def required_text(pattern: str) -> bytes:
 def finds_in_blocks(pattern: str) -> bool:
     """Return whether each match in a line is also found if other bytes precede and follow the line.
 
-    If so, many lines can be searched at once, and only those with a match are processed separately. False also if this
-    is not easily determined.
+    Then many lines can be searched at once, and only lines with a match are processed separately. False also if this is
+    not easily determined.
     """
     return not _LOOKS_AROUND.search(pattern)
 
 
 def _class_end(pattern: str, position: int) -> int:
-    """Return the end of the character class that starts there."""
+    """Return the end of the character class that starts at an index."""
     position += 2 if pattern[position + 1 : position + 2] == "^" else 1
     position += 1  # a "]" that comes first is one of the class
     while position < len(pattern) and pattern[position] != "]":

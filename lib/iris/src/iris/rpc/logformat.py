@@ -1,19 +1,19 @@
 """The record format of task logs, used on the worker's disk, on the wire, on the controller's disk, and by readers.
 
-One record is one line of output (without its newline), or a piece of one:
+One record is one line of output (without its newline), or a part of a line:
 
     flags: u8 (bit 0: stderr, bit 1: partial, bit 2: note) | at_ms: u64 | length: u32 | data | check and length: u32
 
-All numbers are little-endian. The length is on both sides of the data so that a file can be read from its end; the
-second length has 21 bits, above which are 11 bits of a checksum of everything but the lengths, which is never 0. A log
-is append-only, so an offset always refers to the same byte. A note is not output of the task: iris states in it which
-output is missing here, and why.
+All numbers are little-endian. The length is on both sides of the data so that a file can be read from its end. The
+second length has 21 bits. The 11 bits above it are a checksum of the rest without the lengths, which is never 0. A log
+is append-only, so an offset always refers to the same byte. A note comes from iris, not from the task: it explains
+which output is missing, and why.
 
-Logs are read in spans: consecutive records, passed on as raw bytes. Only damaged bytes are unreadable: reading
-continues at the next record, recognized by its form (a time between 2004 and 2109, equal lengths on both sides, the
-checksum), and a note takes the place of the hole.
+Logs are read in spans: consecutive records as raw bytes. After damaged bytes, reading continues at the next valid
+record: it has a time between 2004 and 2109, equal lengths on both sides, and a matching checksum. A note replaces the
+damaged bytes (the hole).
 
-Only this module knows the layout.
+Only this module depends on the layout.
 """
 
 import re
@@ -45,32 +45,32 @@ _NEVER: Final = 2**64
 _START: Final = re.compile(rb"(?=[\x00-\x07].{5}[\x01-\x03]\x00\x00.{2}[\x00-\x10]\x00)", re.DOTALL)
 
 Read = Callable[[int, int], bytes]
-"""Returns the given number of bytes of a log from an offset on, fewer only at its end."""
+"""Returns bytes of a log: from an offset, up to a count, fewer only at the log's end."""
 
 
 class Record(NamedTuple):
-    """One line, or a piece of one if `partial` (the line continues in the next record of the same stream)."""
+    """One line, or a part of a line if `partial` (the next record of the same stream continues it)."""
 
     is_stderr: bool
     at_ms: int
     data: bytes
     partial: bool
     end: int
-    """Offset of the first byte after this record, in the bytes or the log that it was read from."""
+    """Offset of the first byte after this record, in the source bytes or the log."""
     note: bool = False
-    """Whether it was written by iris about missing output, not by the task."""
+    """Whether this is a note from iris about missing output, not output of the task."""
     hole: int = 0
-    """The number of missing bytes, for a note that is not in the log itself."""
+    """The number of missing bytes, for a note that is not stored in the log."""
 
 
 class Span(NamedTuple):
-    """Consecutive whole records of a log, or the note of a hole in it.
+    """Consecutive whole records of a log, or the note for a hole.
 
     Args:
         data: The records. end: Offset in the log after their last byte.
-        first_ms: Minimum time of them, or of the span from which they were selected. last_ms: Maximum time.
-        plain: Whether each of them is a whole line of output, neither a piece nor a note.
-        hole: Number of missing bytes of the log, if it is a note.
+        first_ms: Minimum time of the records, or of the span from which they were selected. last_ms: Maximum time.
+        plain: Whether each record is a whole line of output.
+        hole: Number of missing bytes, if the span is a note for a hole.
     """
 
     data: bytes
@@ -106,7 +106,7 @@ class Span(NamedTuple):
         none.
 
         Args:
-            begin: Offset of a record to start from, which is skipped in any case.
+            begin: Offset of a record; the search starts after it.
             time_ms: Unix ms.
         """
         if self.last_ms > time_ms:
@@ -144,7 +144,7 @@ def encode(is_stderr: bool, at_ms: int, data: bytes, partial: bool = False, note
         at_ms: Unix ms.
         data: The line without its newline.
         partial: Whether the line continues in the next record of the stream.
-        note: Whether it is a note of iris, not output of the task.
+        note: Whether this is a note from iris, not output of the task.
     """
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"a log record holds at most {MAX_DATA_BYTES} bytes, not {len(data)}")
@@ -154,12 +154,12 @@ def encode(is_stderr: bool, at_ms: int, data: bytes, partial: bool = False, note
 
 
 def encode_lines(is_stderr: bool, at_ms: int, lines: list[bytes]) -> bytes:
-    """Return the records of whole lines of at most MAX_DATA_BYTES, like `encode`, in a third of the time.
+    """Return the records of whole lines of at most MAX_DATA_BYTES, like `encode` but three times as fast.
 
     Args:
         is_stderr: Whether the lines are from stderr.
         at_ms: Unix ms.
-        lines: Without their newlines.
+        lines: The lines without their newlines.
     """
     return _encoded(_STDERR if is_stderr else 0, at_ms, lines)
 
@@ -190,7 +190,7 @@ def lost_output(count: int, why: str) -> bytes:
 
 
 def lost_log(count: int, why: str) -> bytes:
-    """Return the text of a note about this many missing bytes of the log; the amount of output in them is unknown."""
+    """Return the text of a note about this many missing bytes of the log, which contain an unknown amount of output."""
     return f"{count:,} bytes of the log lost: {why}".encode()
 
 
@@ -211,7 +211,7 @@ def decode_all(buf: bytes, base: int = 0) -> Iterator[Record]:
 
     Args:
         buf: Whole records, except for the last.
-        base: Offset of the first byte, to which `Record.end` refers.
+        base: Offset of the first byte, added to `Record.end`.
 
     Raises:
         ValueError: The bytes are not a record.
@@ -236,7 +236,7 @@ def decode_all(buf: bytes, base: int = 0) -> Iterator[Record]:
 
 
 def whole_records(buf: bytes, most: int = READ_BYTES) -> Span | None:
-    """Return the records at the start, up to the first truncated or invalid one; None if there is none.
+    """Return the records at the start, up to the first truncated or invalid record; None if there is none.
 
     Args:
         buf: Bytes of a log.
@@ -276,11 +276,11 @@ def _places(data: bytes, begin: int = 0) -> Iterator[tuple[int, int, int]]:
 
 
 def matching(data: bytes, find: Callable[[bytes, int], int], is_wanted: Callable[[bytes], object]) -> bytes:
-    """Return those records of a span whose line is selected.
+    """Return the records of a span whose lines are selected.
 
     Args:
         data: Whole records.
-        find: Returns the offset, from a given one on, at which the next match is possible; -1 for none.
+        find: Returns the offset of the next possible match, from a given offset on; -1 for none.
         is_wanted: Returns whether a line is selected.
     """
     found: list[bytes] = []
@@ -301,7 +301,7 @@ def matching(data: bytes, find: Callable[[bytes, int], int], is_wanted: Callable
 
 
 def claimed_bytes(buf: bytes) -> int:
-    """Return the length that the record at the start claims; 0 if it is not a record."""
+    """Return the length in the header of the record at the start; 0 if it is not a record."""
     if len(buf) < _HEADER.size:
         return RECORD_OVERHEAD
     flags, _, length = _HEADER.unpack_from(buf)
@@ -309,11 +309,11 @@ def claimed_bytes(buf: bytes) -> int:
 
 
 def claimed_before(buf: bytes) -> int:
-    """Return the length that the record at the end claims; 0 if it is not a record."""
+    """Return the length in the footer of the record at the end; 0 if it is not a record."""
     length = _TRAILER.unpack_from(buf, len(buf) - _TRAILER.size)[0] & _LENGTHS
     return 0 if length > MAX_DATA_BYTES else RECORD_OVERHEAD + int(length)
 
 
 def possible_starts(buf: bytes) -> Iterator[int]:
-    """Return the offsets at which a record may start, by the form of its header, except in the last few bytes."""
+    """Return the offsets with a plausible record header, except in the last few bytes."""
     return (match.start() for match in _START.finditer(buf))

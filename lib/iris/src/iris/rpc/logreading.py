@@ -1,4 +1,4 @@
-"""Reading a log in the record format (`iris.rpc.logformat`): forward from an offset, or backward from its end."""
+"""Reads a log in the record format (`iris.rpc.logformat`), forward from an offset or backward from the end."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -30,10 +30,9 @@ def read_spans(
         read: Reads bytes of the log.
         start: Offset of a record's first byte.
         end: Offset to read up to.
-        closed: Whether a record ends at `end`, so that one that seems to continue beyond it is a hole; else a truncated
-            last record is omitted.
+        closed: Whether a record ends at `end`. If so, a truncated last record is a hole; otherwise it is omitted.
         most: Number of bytes after which a span ends.
-        before_ms: Unix ms of the record before `start`, if known: the time of an initial note.
+        before_ms: Unix ms of the record before `start`, if known, for the time of an initial note.
     """
     position, at_ms, wanted = start, before_ms, READ_BYTES
     while position < end:
@@ -63,12 +62,12 @@ def read_from(read: Read, start: int, end: int, closed: bool = False) -> Iterato
 
 
 def last_complete(read: Read, size: int, known: int = 0) -> int:
-    """Return the offset after the last complete record in the first `size` bytes of a log, which may grow later.
+    """Return the offset after the last complete record in the first `size` bytes of a growing log.
 
     Args:
         read: Reads bytes of the log.
         size: Number of bytes to search.
-        known: The end of a complete record, from which to search if the last record is truncated.
+        known: The end of a complete record; the search starts here if the last record is truncated.
     """
     if size == known or _record_before(_Window(read), size) is not None:
         return size
@@ -78,9 +77,9 @@ def last_complete(read: Read, size: int, known: int = 0) -> int:
 
 
 def start_of_last(read: Read, count: int, since_ms: int, end: int) -> tuple[int, int]:
-    """Return the start of the last records before an offset, and how many of the requested ones the log lacks.
+    """Return the start of the last `count` records before an offset, and how many of them are missing.
 
-    Reads backward, so that the cost depends on the request and not on the size of the log. Holes count as records.
+    Reads backward, so the cost does not depend on the size of the log. Holes count as records.
 
     Args:
         read: Reads bytes of the log.
@@ -106,7 +105,7 @@ class _Window:
         self._most = _FIRST_BYTES
 
     def bytes(self, begin: int, end: int) -> bytes:
-        """Return the bytes of a range, which must not end after a previous one."""
+        """Return the bytes of a range, which must not end after an earlier range's end."""
         if begin < self._base or end > self._base + len(self._buf):
             self._base = max(min(begin, end - self._most), 0)
             self._most = min(4 * self._most, READ_BYTES)
@@ -115,7 +114,7 @@ class _Window:
 
 
 def _record_before(window: _Window, end: int) -> tuple[int, int] | None:
-    """Return the start and time of the record that ends there; None if none does."""
+    """Return the start and time of the record that ends at an offset; None if there is none."""
     total = claimed_before(window.bytes(end - RECORD_OVERHEAD, end)) if end >= RECORD_OVERHEAD else 0
     if not 0 < total <= end:
         return None
@@ -124,8 +123,7 @@ def _record_before(window: _Window, end: int) -> tuple[int, int] | None:
 
 
 def _hole_before(read: Read, end: int) -> int:
-    """Return the start of the hole that ends there, found by reading forward from far enough back to include whole
-    records.
+    """Return the start of the hole that ends at an offset. Reads forward from far enough back to include whole records.
     """
     back = 2 * MAX_RECORD_BYTES
     while True:

@@ -1,6 +1,6 @@
-"""The manifest of a bundle: its format, and the rules that every part of the cluster enforces.
+"""Parses and validates the manifest of a bundle.
 
-The controller checks a manifest at submit, and the worker checks it again before it writes anything.
+The controller checks a manifest at submission; the worker checks it again before any write.
 """
 
 import re
@@ -21,7 +21,7 @@ MAX_BUNDLE_BYTES: Final = 16 * 1024**3
 MAX_NAME_BYTES: Final = 255
 """Maximum length of a path component on Linux file systems."""
 MAX_PATH_BYTES: Final = 2048
-"""Maximum length of a path: half of the kernel's limit, because the other half is for the worker's directory."""
+"""Maximum length of a path: half of the kernel's limit, to leave room for the worker's directory."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SHOWN: Final = 80
@@ -32,7 +32,7 @@ _EMPTY: Final = "lies in a directory that is said to be empty"
 
 @dataclass(frozen=True, slots=True)
 class BundleEntry:
-    """One file, symbolic link or empty directory of a bundle; only a file has parts and a size."""
+    """A file, symbolic link or empty directory of a bundle. Only a file has parts and a size."""
 
     path: str
     executable: bool
@@ -43,9 +43,7 @@ class BundleEntry:
 
 
 def parse_manifest(data: bytes) -> list[BundleEntry]:
-    """Return the entries of a bundle's manifest, unchecked. Raises InvalidRequest if it is invalid or of another
-    format.
-    """
+    """Return the unchecked entries of a bundle's manifest. Raises InvalidRequest if the manifest has another format."""
     if len(data) > MAX_MANIFEST_BYTES:
         raise InvalidRequest(f"its manifest has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are allowed")
     try:
@@ -81,7 +79,7 @@ def check_entries(entries: Sequence[BundleEntry]) -> None:
 
 
 def check_sizes(entries: Iterable[BundleEntry], sizes: dict[str, int]) -> None:
-    """Raise InvalidRequest for a file whose size differs from that of its parts; `sizes` are those of all parts."""
+    """Raise InvalidRequest for a file whose size differs from the sum of its parts' `sizes`."""
     for entry in entries:
         actual = sum(sizes[part] for part in entry.part_digests)
         if actual != entry.size_bytes:
@@ -125,7 +123,7 @@ def _check_content(entry: BundleEntry) -> None:
 
 
 def _check_directories(kinds: Mapping[str, str]) -> None:
-    """Check that no entry is below another, which would have to be a directory. Visits each directory once."""
+    """Check that no entry is below another entry, which would have to be a directory. Visits each directory once."""
     seen: set[str] = set()
     for path in kinds:
         above = path.rpartition("/")[0]

@@ -1,11 +1,11 @@
-"""Constants shared by both ends of every connection: the version, metadata keys and channel options."""
+"""Constants for both ends of every connection: the version, metadata keys and channel options."""
 
 from typing import Final
 
 PROTOCOL_VERSION: Final = 3
-"""Increased if an old peer could misunderstand a new one (see iris.proto). 2: a job specifies its directory, its Python
-and packages (`Runtime`), and whether it is exclusive; a peer without these fields would run it elsewhere, with other
-packages, or twice. 3: logs are sent as stored records; an older client would show empty logs.
+"""Increased if an old peer could misunderstand a new one (see iris.proto). Version 2: a job specifies its directory,
+Python and packages (`Runtime`), and whether it is exclusive; an older peer would run it elsewhere, with other packages,
+or twice. Version 3: logs are sent as stored records; an older client would show empty logs.
 """
 
 OLDEST_VERSION: Final = 3
@@ -13,13 +13,12 @@ OLDEST_VERSION: Final = 3
 
 
 def version_mismatch(caller: str, theirs: int, ours: int) -> str:
-    """Return why a caller and this controller are incompatible, and which of them to upgrade; empty if they are
-    compatible.
+    """Return why a caller and this controller are incompatible, and which one to upgrade; empty if they are compatible.
 
     Consecutive versions are compatible, so that a cluster can be upgraded host by host.
 
     Args:
-        caller: Its name for the message, e.g. "worker w1".
+        caller: The caller's name for the message, e.g. "worker w1".
         theirs: The caller's version.
         ours: This controller's version.
     """
@@ -42,13 +41,13 @@ AUTHORIZATION_KEY: Final = "authorization"
 """Metadata key of the bearer token: `authorization: Bearer <token>`."""
 
 ATTEMPT_ID_KEY: Final = "iris-attempt-id"
-"""Metadata key with which a task that waits for its children names its own attempt (it lends its cpu meanwhile)."""
+"""Metadata key for the attempt of a task that waits for its children and lends its CPUs meanwhile."""
 
 PROTOCOL_VERSION_KEY: Final = "iris-protocol-version"
-"""Metadata key of the caller's PROTOCOL_VERSION; without it the caller is assumed to use ours."""
+"""Metadata key of the caller's PROTOCOL_VERSION; without it, this release's version is assumed."""
 
 SOCKET_NAME: Final = "controller.sock"
-"""The socket for processes of the controller's machine, in its state directory, which only its user can enter."""
+"""The socket in the controller's state directory, for processes of the same user and machine."""
 
 ChannelOption = tuple[str, int | str]
 

@@ -1,4 +1,4 @@
-"""The mapping between the error classes of marin and gRPC status codes."""
+"""Maps marin's error classes to gRPC status codes and back."""
 
 from typing import Final
 
@@ -62,7 +62,7 @@ def to_status(error: MarinError) -> tuple[grpc.StatusCode, str]:
 
 
 def _cut(text: str) -> str:
-    """Truncate a text to what a status can carry, because an error may quote long input."""
+    """Truncate a text to the maximum length for a status, because an error may quote long input."""
     data = text.encode(errors="replace")
     if len(data) <= _MOST_DETAILS:
         return text

@@ -1,4 +1,4 @@
 """The controller's durable state in one SQLite file.
 
-The only package with SQL. It converts rows to records and has no rules.
+The only package with SQL. It contains no rules.
 """

@@ -1,4 +1,5 @@
-"""Join tokens, users' tokens and workers' credentials ↔ rows. The columns are the fields, in order."""
+"""Converts join tokens, users' tokens and workers' credentials to rows and back. The columns are the fields, in
+order."""
 
 from dataclasses import astuple, fields
 from typing import Final

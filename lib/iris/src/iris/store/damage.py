@@ -1,4 +1,4 @@
-"""Distinguish a damaged database from a fresh directory, and explain how to restore the state."""
+"""Detects a damaged database, and explains how to restore the state."""
 
 import shlex
 import sqlite3
@@ -12,16 +12,16 @@ from rigging.errors import Conflict
 DATABASE_NAME: Final = "iris.db"
 _MAGIC: Final = b"SQLite format 3\x00"
 MOST_CHECKED_BYTES: Final = 256 * 1024 * 1024
-"""A larger database is not checked completely at a start; damage in it is reported when it is read."""
+"""Maximum size for a complete check at a start. Damage in a larger database is reported when it is read."""
 _SHOWN: Final = 3
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 class DatabaseDamaged(Conflict):
-    """The controller's database cannot be trusted. The message says what is wrong and which command helps.
+    """The controller's database is damaged. The message names the damage and the command to restore the state.
 
     Args:
-        database: The file. what: What is wrong. remote: The remote state; empty for none.
+        database: The file. what: The damage. remote: The remote state; empty for none.
     """
 
     def __init__(self, database: Path, what: str, remote: str = "") -> None:
@@ -41,7 +41,7 @@ class DatabaseDamaged(Conflict):
 
 
 def is_corruption(error: sqlite3.Error) -> bool:
-    """Return whether the error says that the file itself is damaged."""
+    """Return whether the error means that the file is damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
 
 
@@ -80,7 +80,7 @@ def content_damage(connection: sqlite3.Connection, database: Path, most_bytes: i
     Args:
         connection: The open database.
         database: Its file.
-        most_bytes: Larger files are not checked.
+        most_bytes: Maximum size of a file to check.
     """
     if database.stat().st_size > most_bytes:
         return ""

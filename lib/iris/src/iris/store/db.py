@@ -1,4 +1,4 @@
-"""Open the controller's database: one writer, private files, migrations in order."""
+"""Opens and migrates the controller's database: one writer, private files."""
 
 import os
 import sqlite3
@@ -35,9 +35,7 @@ class SchemaTooOld(Conflict):
 
 
 def migrations(folder: Path = MIGRATIONS) -> list[tuple[int, Path]]:
-    """Return the numbered scripts (`NNNN_what.sql`) in order. The first creates the schema, each later one is a
-    step.
-    """
+    """Return the numbered scripts (`NNNN_what.sql`) in order. The first creates the schema; the others migrate it."""
     found = sorted((int(path.name.partition("_")[0]), path) for path in folder.glob("*.sql"))
     first = found[0][0]
     if [number for number, _ in found] != list(range(first, first + len(found))):
@@ -48,7 +46,7 @@ def migrations(folder: Path = MIGRATIONS) -> list[tuple[int, Path]]:
 def lock(state_dir: Path) -> int:
     """Become the only writer of the database in `state_dir`, and return the descriptor of the lock.
 
-    Raise Conflict if another process is.
+    Raise Conflict if another process is the writer.
     """
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chmod(state_dir, 0o700)
@@ -60,9 +58,9 @@ def lock(state_dir: Path) -> int:
 
 
 def connect(state_dir: Path) -> sqlite3.Connection:
-    """Open the database in `state_dir`, created with mode 0600 if new, and migrate its schema to this release.
+    """Open or create (mode 0600) the database in `state_dir`, and migrate its schema to this release.
 
-    Raise SchemaTooNew, SchemaTooOld, DatabaseDamaged, and MarinError if it is not usable for another reason.
+    Raise SchemaTooNew, SchemaTooOld, DatabaseDamaged, or another MarinError if the database is not usable.
     """
     path = state_dir / DATABASE_NAME
     damage = file_damage(path)
@@ -92,7 +90,7 @@ def connect(state_dir: Path) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Create an empty database atomically: a file later found without its tables is damaged, not new."""
+    """Create an empty database atomically, so that a file without tables must be damaged."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     # Created here, as SQLite would follow the umask; its -wal file takes over the mode of the main file.

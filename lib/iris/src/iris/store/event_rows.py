@@ -1,7 +1,6 @@
-"""Records of what happened ↔ rows of the table `events`.
+"""Converts records of the history to rows of the table `events` and back.
 
-A row costs about as much as its names: fields that have their default are left out, and times are written relative to
-the record's.
+To keep rows small, fields with their default are omitted, and times are relative to the record's.
 """
 
 import json
@@ -47,7 +46,7 @@ EVENT_COLUMNS: Final = (
 
 REQUESTED: Final = 23
 _OBSERVED: Final = 100
-"""Added to a task state: the kind of an observed attempt."""
+"""Added to a task state to give the kind of an observed attempt."""
 
 _KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
     1: (JobSubmitted, "submitted"),
@@ -75,7 +74,7 @@ _KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
     REQUESTED: (Requested, "requested"),
     24: (ControllerStarted, "controller started"),
 }
-"""The number of each kind is stored, so it never changes its meaning."""
+"""The stored number of each kind. Numbers never change their meaning."""
 
 WORDS: Final[Mapping[int, str]] = {
     **{number: word for number, (_, word) in _KINDS.items()},
@@ -101,13 +100,14 @@ _OF_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
     "what": TimeoutKind,
 }
 _TIMES: Final = {"at_ms": "at", "started_at_ms": "began"}
-"""Times of the worker, and their names in the detail: milliseconds after the record's time, mostly negative."""
+"""Fields with times of the worker, and their names in the detail: milliseconds after the record's time, mostly
+negative."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How one kind of event is written: its subject's field, whether it names a worker, and (name, default) of the
-    rest.
+    """The row format of one kind of event: the field of its subject, whether it names a worker, and (name, default) of
+    the other fields.
     """
 
     subject: str
@@ -130,7 +130,7 @@ def event_row(sequence: int, record: Record) -> Row:
     """Return the row of a record.
 
     Args:
-        sequence: Its number in the table.
+        sequence: The record's number in the table.
         record: The record.
     """
     what: Any = record.what

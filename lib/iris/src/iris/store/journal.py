@@ -1,6 +1,6 @@
 """The journal: every commit as data, in the database until it is replicated.
 
-It is written in the commit's own transaction, so after a crash it contains exactly what still has to be replicated.
+A commit's own transaction writes its entry, so after a crash the journal contains exactly the unreplicated commits.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from iris.store.ops import Op, ops_to_json
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A commit: its number, Unix ms, and its ops as JSON."""
+    """A commit: its number, time (Unix ms), and ops as JSON."""
 
     sequence: int
     at_ms: int
@@ -21,10 +21,10 @@ class Entry:
 
 
 class Journal:
-    """Number and date the commits of one generation. Used in the store's thread, except for `uploaded`.
+    """Numbers and dates the commits of one generation. Use it in the store's thread, except for `uploaded`.
 
     Args:
-        clock_ms: Unix time in milliseconds, which also dates the snapshots of these commits.
+        clock_ms: Returns Unix time in milliseconds; also dates the snapshots of these commits.
     """
 
     def __init__(self, sequence: int, schema: int, first_waiting: int, clock_ms: Callable[[], int]) -> None:
@@ -38,12 +38,12 @@ class Journal:
 
     @classmethod
     def begin(cls, connection: sqlite3.Connection, generation: int, clock_ms: Callable[[], int]) -> "Journal | None":
-        """Continue from the database. With generation 0, leave the replicated history.
+        """Continue from the database. With generation 0, stop replicating its history.
 
         Args:
             connection: The open database.
-            generation: The leadership's generation; 0 without one.
-            clock_ms: Unix time in milliseconds.
+            generation: The generation of the leadership; 0 without a remote state.
+            clock_ms: Returns Unix time in milliseconds.
         """
         if not generation:
             connection.execute("UPDATE replication SET generation = 0 WHERE generation != 0")
@@ -73,5 +73,5 @@ class Journal:
             self.on_commit(entry)
 
     def uploaded(self, sequence: int) -> None:
-        """Record that everything up to this commit is replicated. May be called in any thread."""
+        """Record that all commits up to this one are replicated. May be called in any thread."""
         self._uploaded = sequence

@@ -1,4 +1,4 @@
-"""A commit's changes of the tables as data, executed here and replayed elsewhere from the journal."""
+"""A commit's changes of the tables as data, to execute here and to replay elsewhere from the journal."""
 
 import json
 import sqlite3

@@ -1,6 +1,6 @@
-"""SQL queries of operators: read-only, over the views of `iris.store.views`, limited in time, rows and bytes.
+"""Runs operators' SQL queries: read-only, over the views of `iris.store.views`, with limits on time, rows and bytes.
 
-Every query has its own connection, so the controller's writer never sees or waits for it.
+Every query has its own connection, so the controller's writer never waits for one.
 """
 
 import secrets
@@ -36,7 +36,7 @@ _FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "fts3_tokenizer"})
 
 @dataclass(frozen=True, slots=True)
 class QueryRows:
-    """Columns by name and rows. `truncated` means that there is more than the limits allow."""
+    """The columns' names and the rows. `truncated` means that the result exceeds the limits."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -48,19 +48,20 @@ def run_query(
 ) -> QueryRows:
     """Return the answer to one SELECT over the views.
 
-    Call it in a separate process with hard limits: a single step of SQLite (`printf('%.*c', 2e9, 'x')`) may take longer
-    than `time_limit_s`, and what a query sorts or gathers is in memory.
+    Call this in a separate process with hard limits: a single step of SQLite (`printf('%.*c', 2e9, 'x')`) may take
+    longer than `time_limit_s`, and sorting and grouping need memory.
 
     Args:
         state_dir: The controller's state directory.
         sql: One SELECT statement.
         max_rows: Maximum number of rows; 0 for DEFAULT_ROWS.
         time_limit_s: Timeout of the query in seconds.
-        reader: The asking user, who sees of others' jobs only what `iris.store.views` allows; None for an admin.
+        reader: The user of the query, who sees only the columns of others' jobs that `iris.store.views` allows; None
+            for an admin.
 
     Raises:
-        InvalidRequest: It is not a single valid SELECT, or max_rows is not allowed. Denied: It would change something
-            or read private data. BudgetExceeded: It took too long.
+        InvalidRequest: The text is not a single valid SELECT, or max_rows is not allowed. Denied: The query would
+            change or read private data. BudgetExceeded: The query took too long.
     """
     if not 0 <= max_rows <= MAX_ROWS:
         raise InvalidRequest(f"max_rows is {max_rows}; allowed are 1 to {MAX_ROWS}, and 0 for {DEFAULT_ROWS}")
@@ -127,10 +128,10 @@ def _authorize(action: int, first: str | None, second: str | None, _database: st
 
 
 def _restrict(connection: sqlite3.Connection, reader: str) -> _Authorizer:
-    """Create the views that a reader may see, and an authorizer that blocks everything else.
+    """Create the views that a reader may see, and an authorizer that blocks all other reads.
 
-    Only inner views read the tables, under names that no query can know. SQLite passes the authorizer the name of the
-    view that it reads in, but a query could give its WITH clause the name of any view that it knows.
+    Only inner views, with secret names, may read the tables. SQLite tells the authorizer the name of the reading view,
+    but a query could give its WITH clause the name of any known view.
     """
     prefix = f"v{secrets.token_hex(16)}_"
     for name, select in VIEWS.items():

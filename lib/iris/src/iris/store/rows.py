@@ -1,4 +1,4 @@
-"""Domain records ↔ rows and their JSON. Only this module knows both."""
+"""Converts domain records to rows and their JSON, and back."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -138,7 +138,7 @@ def worker_row(worker: Worker) -> Row:
 
 
 def worker_of(row: Row) -> Worker:
-    """Return the worker of a row, not connected, because no session outlives its process."""
+    """Return the worker of a row, disconnected, because no session outlives the controller."""
     return Worker(
         worker_id=WorkerId(row[0]),
         instance_id=row[1],
@@ -193,7 +193,7 @@ def stopping_of(row: Row) -> tuple[AttemptId, Stopping]:
 
 
 def lost_row(name: AttemptId, lost: LostAttempt) -> Row:
-    """Return the row of an attempt that was given up."""
+    """Return the row of a lost attempt."""
     return (
         name,
         lost.job_id,
@@ -225,13 +225,13 @@ def attempt_usage_row(name: AttemptId, use: AttemptUse) -> Row:
 
 
 def attempt_usage_of(row: Row) -> tuple[AttemptId, AttemptUse]:
-    """Return the attempt's id and resource use in a row."""
+    """Return an attempt's id and resource use from a row."""
     name = attempt_id(TaskId(f"{row[0]}/{row[1]}"), row[2])
     return name, AttemptUse(WorkerId(row[3]), usage_from(row[4:]))
 
 
 def spec_to_json(spec: JobSpec) -> str:
-    """Return the spec as JSON, without env_vars, which are stored separately, and without fields at their defaults."""
+    """Return the spec as JSON, without default values and without env_vars, which are stored separately."""
     given = ((name, getattr(spec, name)) for name in _SPEC_FIELDS)
     return _dump(
         {
@@ -253,7 +253,7 @@ def _constraints_to_json(constraints: Sequence[Constraint]) -> Sequence[object]:
 
 
 class SpecWriter:
-    """Serialise specs. The text of a spec equal to the last one is reused."""
+    """Serialises specs. Reuses the text for a spec equal to the last one."""
 
     def __init__(self) -> None:
         self._last: tuple[JobSpec, str, str] | None = None
@@ -272,12 +272,12 @@ def env_vars_to_json(spec: JobSpec) -> str:
 
 
 def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
-    """Return the spec stored as these texts.
+    """Return the spec from its stored texts.
 
     Args:
         job_id: The job.
-        text: Its spec in JSON.
-        env_vars: Its variables in JSON; None for none.
+        text: The spec in JSON.
+        env_vars: The job's variables in JSON; None for none.
     """
     written = json.loads(text)
     return JobSpec(
@@ -299,7 +299,7 @@ def spec_of(job_id: JobId, text: str, env_vars: str | None = None) -> JobSpec:
 
 
 class SpecReader:
-    """Read many specs. Equal ones share their parts, because most jobs of a day are alike."""
+    """Reads many specs. Equal specs share their parts, because most jobs are alike."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str | None], JobSpec] = {}
@@ -332,7 +332,7 @@ def resources_to_json(resources: Resources) -> dict[str, object]:
 
 
 def resources_of(fields: Mapping[str, Any]) -> Resources:
-    """Return the resources of their JSON form."""
+    """Return the resources from JSON."""
     device = None
     if "device" in fields:
         kind, variant, count, alternatives = fields["device"]
@@ -352,7 +352,7 @@ _TO_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
     "band": int,
     "runtime": runtime_to_json,
 }
-"""Conversions of the fields of a spec that JSON cannot represent directly."""
+"""Conversions for the fields of a spec that JSON cannot represent directly."""
 
 _DEFAULTS: Final = {item.name: item.default for item in fields(JobSpec)}
 _SPEC_FIELDS: Final = tuple(name for name in _DEFAULTS if name not in ("job_id", "env_vars"))

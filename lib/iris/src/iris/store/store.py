@@ -1,4 +1,4 @@
-"""The store: it contains everything acknowledged, and returns the same records."""
+"""The store: the durable records of all acknowledged changes."""
 
 import os
 import sqlite3
@@ -121,7 +121,7 @@ def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
 
 @dataclass(frozen=True, slots=True)
 class UserUse:
-    """A user's decayed use of the cluster at a time (Unix ms), in the units of `iris.core.state.usage`."""
+    """A user's decayed usage of the cluster at a time (Unix ms), in the units of `iris.core.state.usage`."""
 
     user: str
     use: float
@@ -142,7 +142,7 @@ class Stored:
 
 
 class Store:
-    """The only writer of the database in a state directory. Use `Store.open`."""
+    """The only writer of the database in a state directory. Create it with `Store.open`."""
 
     def __init__(
         self, connection: sqlite3.Connection, lock_descriptor: int, path: Path, journal: Journal | None = None
@@ -162,9 +162,10 @@ class Store:
         Args:
             state_dir: The controller's state directory.
             generation: The generation of commits in the journal; 0 writes no journal.
-            clock_ms: Dates the journal.
+            clock_ms: Returns Unix ms, to date the journal.
 
-        Raise Conflict if another process has it open, SchemaTooNew, and MarinError if it is not an iris database.
+        Raise Conflict if another process has the database open, SchemaTooNew, or MarinError if it is not an iris
+        database.
         """
         descriptor = lock(state_dir)
         try:
@@ -182,9 +183,8 @@ class Store:
     def commit(self, changes: Changes) -> None:
         """Write these changes in one transaction. On return they survive a power failure.
 
-        A job with another sequence than the stored one of its name replaces it, with its spec and tasks. Raise
-        StorageUnavailable if nothing was written and a retry may succeed, sqlite3.Error if nothing was written and no
-        retry can succeed.
+        A job with a new sequence replaces the stored job with the same name, its spec and its tasks. If nothing was
+        written, raise StorageUnavailable if a retry may succeed, otherwise sqlite3.Error.
         """
         if not changes.is_durable:
             return
@@ -204,7 +204,7 @@ class Store:
             known[job.job_id] = job.sequence
 
     def save_usage(self, accounts: Sequence[UserUse]) -> None:
-        """Write users' accounts in a separate transaction. Other accounts are unchanged.
+        """Write these users' accounts in a separate transaction.
 
         Raise Unavailable if nothing was written.
         """
@@ -216,7 +216,7 @@ class Store:
             raise Unavailable(f"the use of {len(accounts)} users could not be written: {error}") from error
 
     def save_access(self, tokens: Sequence[JoinToken], credentials: Sequence[WorkerCredential]) -> None:
-        """Write these in a separate transaction. Others are unchanged.
+        """Write these tokens and credentials in a separate transaction.
 
         Raise StorageUnavailable if nothing was written.
         """
@@ -237,7 +237,7 @@ class Store:
             return [join_token_of(row) for row in tokens], [credential_of(row) for row in credentials]
 
     def save_user_tokens(self, tokens: Sequence[UserToken]) -> None:
-        """Write these, like `save_access`."""
+        """Write these tokens, like `save_access`."""
         self._run([upsert("user_tokens", [user_token_row(token) for token in tokens])])
 
     def load_user_tokens(self) -> list[UserToken]:
@@ -249,7 +249,7 @@ class Store:
             return [user_token_of(row) for row in rows]
 
     def save_notices(self, owed: Sequence[str], settled: Sequence[str]) -> None:
-        """Write which notices are pending, like `save_access`.
+        """Write the changes of pending notices, like `save_access`.
 
         Args:
             owed: Names of new pending deliveries.
@@ -264,12 +264,12 @@ class Store:
             return [str(name) for (name,) in self._connection.execute("SELECT name FROM notices ORDER BY name")]
 
     def forget_events(self, before_ms: int, keep: int, at_once: int = 1000) -> int:
-        """Remove the oldest events, and return how many: at most `at_once`, so call it again if it returns as many.
+        """Remove the oldest events, and return how many. Call it again if it returns `at_once`.
 
         Args:
-            before_ms: Events from before this time (Unix ms) are removed.
-            keep: Number of newest events kept, at most.
-            at_once: Maximum number removed in one transaction.
+            before_ms: Remove events before this time (Unix ms).
+            keep: Maximum number of events to keep.
+            at_once: Maximum number of events to remove in one transaction.
 
         Raise StorageUnavailable if nothing was removed.
         """
@@ -280,7 +280,7 @@ class Store:
         return len(gone)
 
     def load_usage(self) -> list[UserUse]:
-        """Return the users' accounts as last saved."""
+        """Return the users' accounts."""
         return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
 
     def _run(self, ops: Sequence[Op]) -> None:
@@ -373,7 +373,7 @@ class Store:
         return Stored(jobs, tasks, workers, budgets, endpoints, stopping, lost)
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
-        """Return the committed tasks of a job, in order of index; empty if there is no such job."""
+        """Return the committed tasks of a job, in order of index; empty if the job does not exist."""
         with self._reading(f"the tasks of {job_id}"):
             return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 

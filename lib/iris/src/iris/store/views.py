@@ -1,6 +1,7 @@
-"""The tables that operators query. Names and columns are public (docs/query.md), whatever the tables behind them are.
+"""The tables that operators query. Names and columns are public (docs/query.md) and do not depend on the internal
+tables.
 
-They are temporary views of the querying connection, which shadow the tables of the same name.
+They are temporary views of the querying connection that shadow tables with the same names.
 """
 
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ HIDDEN: Final = {
     "tasks": frozenset({"error", "causes"}),
     "events": frozenset({"caller", "address"}),
 }
-"""Columns that are NULL in other users' rows unless the reader is an admin: what a job runs and prints."""
+"""Columns with a job's command and output, which are NULL in other users' rows unless the reader is an admin."""
 
 OWN_ROWS: Final = {
     "budgets": "user = {user}",
@@ -108,11 +109,11 @@ OWN_ROWS: Final = {
     "audit": "caller = {user}",
     "endpoints": "substr(name, 1, length({user}) + 2) = '/' || {user} || '/'",
 }
-"""Views of which a reader sees only their own rows unless they are an admin."""
+"""Views that show a reader only their own rows, unless they are an admin."""
 
 
 def view_for(reader: str, name: str, inner: str, columns: Sequence[str]) -> str:
-    """Return the SELECT that shows a reader its permitted part of a whole view called `inner`.
+    """Return the SELECT that shows a reader the permitted part of the whole view `inner`.
 
     Args:
         reader: A user.
@@ -129,6 +130,6 @@ def view_for(reader: str, name: str, inner: str, columns: Sequence[str]) -> str:
 
 
 READABLE: Final = frozenset({*VIEWS, "job_specs"})
-"""Everything that a query may read: the views, and the tables behind them, most of which have the same name. The others
-contain the environment variables of jobs: `job_env_vars`, and `journal`, which contains every written row.
+"""The views and tables that a query may read. The other tables contain the environment variables of jobs:
+`job_env_vars`, and `journal`, which contains every written row.
 """

@@ -1,8 +1,8 @@
-"""Check a write-ahead log: SQLite silently treats a damaged one as a shorter one.
+"""Checks a write-ahead log, because SQLite silently truncates a damaged one.
 
-The format is that of https://www.sqlite.org/walformat.html. A commit was acknowledged when its frames were synced, so
-an unreadable frame before such a commit is damage. After the last commit it is only what a crash cut off. The index
-(`-shm`) that a killed process leaves behind has the number of frames.
+The format is that of https://www.sqlite.org/walformat.html. A commit is acknowledged after its frames are synced, so an
+unreadable frame before a commit is damage. An unreadable frame after the last commit is a write that a crash
+interrupted. The index (`-shm`) of a killed process contains the number of frames.
 """
 
 import struct
@@ -15,7 +15,7 @@ FRAME_HEADER: Final = 24
 MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
 _INDEX: Final = struct.Struct("=IIIBBHII8s8s8s")
 _MOST_BYTES: Final = 64 * 1024 * 1024
-"""A longer one is not read twice at a start."""
+"""Maximum size of a log to check at a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class WalIndex:
 
 
 def wal_damage(database: Path) -> str:
-    """Return the damage of a closed database's write-ahead log; empty if none is recognised."""
+    """Return the damage of a closed database's write-ahead log; empty if none is found."""
     wal = database.with_name(database.name + "-wal")
     index = read_index(database.with_name(database.name + "-shm"))
     size = wal.stat().st_size if wal.exists() else 0
@@ -111,7 +111,7 @@ def wal_checksum(order: str, data: bytes, start: tuple[int, int]) -> tuple[int, 
 
 
 def read_index(path: Path) -> WalIndex | None:
-    """Return the header of a log's index; None if there is none, or none that is consistent."""
+    """Return the header of a log's index; None if it is missing or inconsistent."""
     try:
         with path.open("rb") as file:
             content = file.read(100)

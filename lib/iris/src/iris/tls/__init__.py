@@ -1,4 +1,5 @@
-"""TLS beyond loopback: a cluster's own certificate authority, tokens that pin it, and trust in that authority only.
+"""TLS beyond loopback. Each cluster has its own certificate authority (CA); its tokens pin the CA, and clients trust
+only that CA.
 
-For certificates and pins; `iris.rpc.channels` opens channels.
+`iris.rpc.channels` opens the channels.
 """

@@ -1,9 +1,9 @@
-"""Certificates of a cluster: its certificate authority (CA), and the server certificate that it signs.
+"""Creates a cluster's certificate authority (CA) and the server certificate that the CA signs.
 
-Every connection uses the server name `SERVER_NAME`, whatever its address: the authority signs for one cluster only, so
-a certificate is valid for all addresses of its controller, and moving the controller requires no new one. The server's
-certificate contains its authority's in a custom extension, so that a client that knows the authority's digest gets the
-authority in an ordinary handshake, before anything else is sent (`iris.tls.trust`).
+Every connection uses the server name `SERVER_NAME`, whatever its address. The CA signs for only one cluster, so a
+certificate is valid at all addresses, and stays valid when the controller moves. The server certificate contains the
+CA's certificate in a custom extension. A client that knows the CA's digest thus gets the CA in an ordinary handshake,
+before it sends anything (`iris.tls.trust`).
 """
 
 import datetime
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 DIRECTORY_NAME: Final = "tls"
 SERVER_NAME: Final = "iris-controller"
 AUTHORITY_FILES: Final = ("ca-key.pem", "ca.pem")
-"""In order of creation: without its certificate a key has no use."""
+"""The CA's files, in order of creation: a key without its certificate has no use."""
 _CA_EXTENSION: Final = (
     "2.25.268205006409806299022864026585374405889"  # made of a UUID: only our own certificates have it
 )
 _CA_DAYS: Final = 20 * 365
 _SERVER_DAYS: Final = 5 * 365
 _RENEWED_DAYS: Final = 365
-"""A server certificate with fewer days left is renewed when the controller starts."""
+"""Remaining days below which the controller's start renews a server certificate."""
 _CLOCK_MARGIN: Final = datetime.timedelta(days=2)
-"""Certificates are valid from this long before their creation, because clocks of hosts differ."""
+"""How long before their creation certificates become valid, because clocks of hosts differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ServerIdentity:
 
 
 def digest_of(pem: bytes) -> str:
-    """Return the SHA-256 (hex) of a certificate's DER form, as common tools show it."""
+    """Return the SHA-256 (hex) of a certificate's DER form, like common tools."""
     import hashlib
     import ssl
 
@@ -61,14 +61,15 @@ def digest_of(pem: bytes) -> str:
 def ensure_certificates(
     state_dir: Path, *, renew: bool = False, now: datetime.datetime | None = None
 ) -> ServerIdentity:
-    """Return the certificates below a state directory; missing, expiring or not yet valid ones are created.
+    """Return the certificates below a state directory. Create missing ones, and renew those that expire soon or are not
+    yet valid.
 
-    The authority is created once. A new server certificate changes nothing for clients that trust the authority.
+    The CA is created once. Clients that trust the CA need no change for a new server certificate.
 
     Args:
         state_dir: The controller's directory; the certificates are in its `tls` directory, mode 0700.
         renew: Create a new server certificate even if the old one is valid.
-        now: The current time; None for the clock's.
+        now: The current time; None to read the clock.
 
     Raises:
         MarinError: A file is damaged or cannot be written.
@@ -91,9 +92,9 @@ def read_certificates(state_dir: Path) -> ServerIdentity:
     """Return the certificates below a state directory.
 
     Raises:
-        NotFound: There are none.
-        InvalidRequest: They are damaged or do not match.
-        Denied: Others can read their keys.
+        NotFound: There are no certificates.
+        InvalidRequest: The certificates are damaged or do not match.
+        Denied: Other users can read their keys.
     """
     place = state_dir / DIRECTORY_NAME
     names = ("server.pem", "server-key.pem", "ca.pem")
@@ -115,7 +116,8 @@ def read_authority(state_dir: Path) -> dict[str, bytes]:
 
 
 def write_authority(state_dir: Path, files: Mapping[str, bytes]) -> None:
-    """Write an authority below a state directory that has none; no effect if there is one, or if files are missing."""
+    """Write an authority below a state directory. Has no effect if there is one already, or if `files` is
+    incomplete."""
     place = state_dir / DIRECTORY_NAME
     if (place / "ca.pem").exists() or set(files) != set(AUTHORITY_FILES):
         return
@@ -166,7 +168,7 @@ def _check_fit(place: Path, server: "x509.Certificate", authority: "x509.Certifi
 
 
 def _is_outside_its_time(path: Path, now: datetime.datetime) -> bool:
-    """Return whether it expires soon, or is not valid yet because the clock was ahead when it was created."""
+    """Return whether a certificate expires soon, or is not valid yet because the clock was ahead at its creation."""
     found = _load(path)
     return found.not_valid_before_utc > now or found.not_valid_after_utc - now < datetime.timedelta(days=_RENEWED_DAYS)
 

@@ -1,6 +1,6 @@
-"""The text form of tokens: the token itself, and the only certificate authority to which it may be sent.
+"""The text form of tokens: the token, and the digest of the only certificate authority (CA) to send it to.
 
-A pinned token is `iris-v1.<sha256 of the CA>.<token>`; only `<token>` is ever sent. A join token is
+A pinned token is `iris-v1.<sha256 of the CA>.<token>`; clients send only `<token>`. A join token is
 `iris-join-v1.<id>.<secret>.<sha256 of the CA>`; without TLS the digest is `insecure`.
 """
 
@@ -17,7 +17,7 @@ _NO_CA: Final = "insecure"
 
 @dataclass(frozen=True, slots=True)
 class PinnedToken:
-    """A token, and the SHA-256 (hex) of the only authority to which it may be sent; empty if created without TLS."""
+    """A token, and the SHA-256 (hex) of the only CA to send it to; empty without TLS."""
 
     token: str = field(repr=False)
     ca_sha256: str = ""
@@ -33,9 +33,9 @@ class JoinTokenText:
     """The parts of a join token.
 
     Args:
-        token_id: Identifies it to the controller and its operators; not secret.
+        token_id: Its public id, for the controller and operators.
         secret: Its secret.
-        ca_sha256: SHA-256 (hex) of the controller's authority; empty if the controller serves without TLS.
+        ca_sha256: SHA-256 (hex) of the controller's CA; empty without TLS.
     """
 
     token_id: str
@@ -49,7 +49,7 @@ class JoinTokenText:
 
 
 def parse_token(text: str) -> PinnedToken:
-    """Split a token; text without a pin is the token itself."""
+    """Split a token. Text without a pin is a plain token."""
     match = _PINNED.fullmatch(text.strip())
     return PinnedToken(match[2], match[1]) if match else PinnedToken(text.strip())
 
@@ -58,7 +58,7 @@ def parse_join_token(text: str) -> JoinTokenText:
     """Split a join token.
 
     Raises:
-        InvalidRequest: It is not a join token. The text is not repeated, because it may be another secret.
+        InvalidRequest: The text is not a join token. The error does not repeat it, because it may be another secret.
     """
     match = _JOIN.fullmatch(text.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""Files that contain a token: reading them, and checking who else can access them."""
+"""Reads files that contain a token, and checks whether other users can access them."""
 
 import codecs
 import os
@@ -12,11 +12,11 @@ _OTHERS: Final = 0o077
 
 
 def read_token_file(path: str) -> str:
-    """Return the token in a file; a byte order mark before it is ignored.
+    """Return the token in a file, ignoring a byte order mark.
 
     Raises:
         MarinError: The file cannot be read.
-        InvalidRequest: It is empty, or contains something other than one token. The content is not repeated.
+        InvalidRequest: The file is empty, or does not contain exactly one token. The error does not repeat the content.
     """
     try:
         content = Path(path).read_bytes()
@@ -49,10 +49,10 @@ def token_in(content: bytes, path: str) -> str:
 
 
 def privacy_warning(path: str) -> str:
-    """Return a warning if other users may read or change a token file; empty if they may not.
+    """Return a warning if other users can read or change a token file; empty otherwise.
 
     Args:
-        path: The file; a missing one is not reported.
+        path: The file, which may be missing.
     """
     try:
         mode = os.stat(path).st_mode

@@ -1,4 +1,5 @@
-"""Obtaining a controller's authority by its digest before any secret is sent; and allowed unencrypted addresses."""
+"""Fetches a controller's authority (CA) by its digest, before any secret is sent. Also tells which addresses need no
+encryption."""
 
 import contextlib
 import os
@@ -15,11 +16,11 @@ HANDSHAKE_S: Final = 5.0
 
 
 class _NoHandshake(OSError):
-    """A listener accepted the connection and then sent nothing."""
+    """A listener accepted the connection, but did not answer."""
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether a "host:port" or a host is this machine's loopback, on which nobody else can listen."""
+    """Return whether a "host:port" or a host is this machine's loopback, where no other host can listen."""
     host = address.rpartition(":")[0] if address.count(":") == 1 or address.startswith("[") else address
     host = host.strip("[]")
     if host == "localhost" or host == "127.0.0.1":
@@ -32,22 +33,22 @@ def is_loopback(address: str) -> bool:
 
 
 def default_ca_dir(environ: Mapping[str, str]) -> Path:
-    """Return where a user's programs store known authorities: iris/ca in XDG_CACHE_HOME or ~/.cache."""
+    """Return the user's directory of known authorities: iris/ca in XDG_CACHE_HOME or ~/.cache."""
     base = environ.get("XDG_CACHE_HOME", "")
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "iris" / "ca"
 
 
 def trusted_ca(address: str, ca_sha256: str, ca_dir: Path) -> bytes:
-    """Return the authority (PEM) with this digest: the stored one, else the one that the controller presents.
+    """Return the authority (PEM) with this digest, from the store or else from the controller.
 
     Args:
         address: "host:port" of the controller.
         ca_sha256: The digest, in hex.
-        ca_dir: Where authorities are stored, named by digest; a new one is added.
+        ca_dir: The directory of stored authorities, named by digest; a new authority is added.
 
     Raises:
-        Denied: The controller presents another one, or does not use TLS. Nothing was sent to it.
-        Unavailable: It cannot be reached.
+        Denied: The controller presents another authority, or does not use TLS. No secret was sent.
+        Unavailable: The controller cannot be reached.
     """
     kept = ca_dir / f"{ca_sha256}.pem"
     with contextlib.suppress(OSError, ValueError):
@@ -61,7 +62,7 @@ def trusted_ca(address: str, ca_sha256: str, ca_dir: Path) -> bytes:
 
 
 def fetch_ca(address: str, ca_sha256: str, timeout: float = HANDSHAKE_S) -> bytes:
-    """Get a controller's authority by a handshake that trusts nobody, and check its digest.
+    """Get a controller's authority in an unverified handshake, and check the authority's digest.
 
     Args:
         address: "host:port".
@@ -69,8 +70,8 @@ def fetch_ca(address: str, ca_sha256: str, timeout: float = HANDSHAKE_S) -> byte
         timeout: Timeout in seconds.
 
     Raises:
-        Denied: It presents another authority or none, or does not use TLS.
-        Unavailable: It cannot be reached.
+        Denied: The controller presents another authority or none, or does not use TLS.
+        Unavailable: The controller cannot be reached.
     """
     import hashlib
     import ssl
@@ -104,7 +105,7 @@ def fetch_ca(address: str, ca_sha256: str, timeout: float = HANDSHAKE_S) -> byte
 
 
 def speaks_tls(address: str, timeout: float = 2.0) -> bool:
-    """Return whether a listener answers a TLS handshake; for error messages after a plain connection has failed."""
+    """Return whether a listener answers a TLS handshake, for error messages after a plain connection has failed."""
     try:
         _server_certificate(address, timeout)
     except OSError:
@@ -132,7 +133,7 @@ def _server_certificate(address: str, timeout: float) -> bytes:
 
 
 def certificate_trouble(reason: str, now: float) -> str:
-    """Return what is wrong with a controller's certificate, as text after "its certificate"; "" for nothing.
+    """Return the problem with a controller's certificate, as text after "its certificate"; "" for none.
 
     Args:
         reason: gRPC's message.

@@ -119,6 +119,6 @@ def next_deadline(view: ClusterView) -> int | None:
 
 
 def expired(view: ClusterView, now_ms: int) -> list[TimedOut | RetryDue]:
-    """Yield the events due at `now_ms`, earliest first. Reducing and applying each removes it from the list."""
+    """Return the events due at `now_ms`, earliest first. Reduce and apply each, so that the next call omits it."""
     timeouts = [TimedOut(job_id, what) for job_id, what in view.deadlines.due(now_ms)]
     return [*timeouts, *map(RetryDue, view.delays.due(now_ms))]

@@ -1,11 +1,11 @@
-"""Object names in the remote state directory, and which of them form the state at a given time. Pure.
+"""Object names in the remote state directory, and the choice of objects for the state at a given time. Pure.
 
     generations/<generation>-<base>           one controller's term: its commits come after `base`
     snapshots/<generation>-<sequence>-<at_ms>.db.gz     the database with all commits up to `sequence`
-    journal/<generation>-<first>-<last>-<at_ms>.gz      the commits first..last, the last made at `at_ms`
+    journal/<generation>-<first>-<last>-<at_ms>.gz the commits first..last, the last committed at `at_ms`
 
-Numbers have 16 digits, so names sort by number. A generation is the fencing number of the controller's lease. Whatever
-a controller writes after another has taken over is beyond the base of the next generation, and is ignored.
+Numbers have 16 digits, so names sort by number. A generation is the fencing number of the controller's lease. Commits
+that a controller writes after another has taken over are beyond the base of the next generation, and are ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """The commits `first` to `last`, the last one created at `at_ms` (Unix ms)."""
+    """The commits `first` to `last`, the last of `at_ms` (Unix ms)."""
 
     generation: int
     first: int
@@ -55,7 +55,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All objects there, in order."""
+    """All objects of the remote state, in order."""
 
     generations: Sequence[Generation] = ()
     snapshots: Sequence[Snapshot] = ()
@@ -67,12 +67,12 @@ class Listing:
         return self.generations[-1].number if self.generations else 0
 
     def end_of(self, generation: int) -> int | None:
-        """Return the last valid commit of a generation; None for the newest, whose commits are all valid."""
+        """Return the last valid commit of a generation; None for the newest generation, whose commits are all valid."""
         later = [item.base for item in self.generations if item.number > generation]
         return min(later) if later else None
 
     def counts(self, generation: int, sequence: int) -> bool:
-        """Return whether a commit of that number belongs to the history."""
+        """Return whether a commit belongs to the history."""
         end = self.end_of(generation)
         return end is None or sequence <= end
 
@@ -87,7 +87,7 @@ class RestorePlan:
 
 
 def listing_of(names: Iterable[str]) -> Listing:
-    """Parse names. Those outside of this layout are ignored."""
+    """Parse names; ignore names outside of this layout."""
     generations, snapshots, segments = [], [], []
     for name in names:
         folder, _, rest = name.rpartition("/")
@@ -109,7 +109,7 @@ def plan_restore(listing: Listing, at_ms: int | None = None) -> RestorePlan:
     """Return the plan for the latest state, or the one at `at_ms` (Unix ms).
 
     Raises:
-        NotFound: There is no snapshot, or none that old.
+        NotFound: There is no snapshot, or none is old enough.
     """
     usable = [
         item

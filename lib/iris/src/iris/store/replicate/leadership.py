@@ -1,6 +1,4 @@
-"""Take over a state directory: acquire the lease, and decide whether the local database or the remote state is
-newer.
-"""
+"""Takes over a state directory: acquires the lease, and finds out whether the local or the remote state is newer."""
 
 import logging
 import time
@@ -24,11 +22,11 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The right to write the remote state: the lease, and the generation under which it is written.
+    """The right to write the remote state: the lease and the generation.
 
     Args:
-        needs_snapshot: Whether the remote state does not lead up to the local database. Nothing may be answered before
-            it does.
+        needs_snapshot: Whether the remote state needs a snapshot of the local database before the controller may
+            answer.
     """
 
     remote: RemoteState
@@ -38,7 +36,7 @@ class Leadership:
 
 
 def acquire(url: str, state_dir: Path, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Leadership:
-    """Take the lease and make the local state the newest; blocks.
+    """Take the lease and make the local state the newest. Blocks.
 
     Args:
         url: The remote state.
@@ -81,11 +79,11 @@ def acquire_lease(
         lock: The lease.
         url: The remote state, for messages.
         timeout_s: Seconds after which a lease that is not renewed is free.
-        clock: A monotonic clock in seconds.
+        clock: Returns monotonic seconds.
         sleep: Sleeps for seconds.
 
     Raises:
-        Conflict: It is renewed, so its holder is alive.
+        Conflict: A live holder renews the lease.
     """
     first = lock.holder()
     deadline = clock() + 1.5 * timeout_s

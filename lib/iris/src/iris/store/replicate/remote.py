@@ -1,4 +1,4 @@
-"""Read and write the remote state directory."""
+"""Reads and writes the remote state directory."""
 
 import gzip
 import shutil
@@ -13,7 +13,7 @@ from rigging.errors import MarinError
 from rigging.filesystem import atomic_write, read_bytes_or_none, url_to_fs, write_bytes_atomic
 
 SECRETS = ("secret", "notify-secret")
-"""Files of the state directory that are replicated: the secrets that sign tokens and notices."""
+"""Files of the state directory to replicate: the secrets that sign tokens and notices."""
 _AUTHORITY = "tls"
 _FAST = 1  # the level of gzip: the network is slower than that anyway
 
@@ -29,7 +29,7 @@ class RemoteState:
         return f"{self.url}/lease.lock"
 
     def listing(self) -> Listing:
-        """Return the names that exist there."""
+        """Return the names of all objects."""
         filesystem, root = url_to_fs(self.url)
         filesystem.invalidate_cache()
         names: list[str] = []
@@ -122,7 +122,7 @@ class RemoteState:
 
 
 def position(database: Path) -> tuple[int, int]:
-    """Return the generation and last commit of a database; (0, 0) for one of a release without a journal."""
+    """Return the generation and last commit of a database; (0, 0) if its release had no journal."""
     with _reading(database) as connection:
         try:
             row = connection.execute("SELECT generation, sequence FROM replication").fetchone()
@@ -134,11 +134,11 @@ def position(database: Path) -> tuple[int, int]:
 
 
 def read_waiting(database: Path, after: int, most_bytes: int) -> list[Entry]:
-    """Return the commits after that number in a database's journal, in order: about that many bytes, but at least one.
+    """Return the commits after a number in a database's journal, in order, up to about `most_bytes` but at least one.
 
     Args:
-        database: Its file.
-        after: A commit's number.
+        database: The database's file.
+        after: The number of a commit.
         most_bytes: The size at which to stop.
     """
     found: list[Entry] = []

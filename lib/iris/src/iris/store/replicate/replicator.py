@@ -1,10 +1,10 @@
-"""Keep the remote state up to date, in separate threads: the controller never waits for it.
+"""Keeps the remote state up to date, in separate threads.
 
-Commits are collected for a quarter of a second and written as one object, so the loss of the disk loses at most about a
-second of them. A caller that needs to know that a commit is replicated calls `wait`.
+The commits of a quarter of a second are written as one object, so the loss of the disk loses about a second of commits
+at most. `wait` waits until commits are replicated.
 
-Commits wait in the journal of the local database. The latest few MiB are also in memory, so that they need not be read
-again. While the storage does not answer, the journal grows on disk and memory does not.
+The journal of the local database contains the unreplicated commits. The latest few MiB are also in memory, to save
+reads. While the storage does not answer, the journal grows, but memory does not.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ class Pace:
     """Intervals (seconds) and sizes (bytes) of replication.
 
     Args:
-        gather_s: How long commits are collected for one object, unless a caller waits.
-        snapshot_s: Interval between snapshots, if anything changed, or sooner after `snapshot_bytes` of journal.
-        history_s: The state can be restored as of any time within this period.
+        gather_s: How long to collect commits for one object, unless a caller waits.
+        snapshot_s: Interval between snapshots if the state has changed; shorter after `snapshot_bytes` of journal.
+        history_s: The period from which any earlier state can be restored.
         segment_bytes: Maximum bytes of commits in one object.
-        memory_bytes: Commits beyond this size are read from the journal again.
+        memory_bytes: Maximum bytes of commits in memory; others are read from the journal.
         retry_s: First and longest delay between attempts.
     """
 
@@ -53,10 +53,11 @@ class Pace:
 
 
 class Replicator:
-    """Write one leader's commits to the remote state.
+    """Writes one leader's commits to the remote state.
 
     Args:
-        on_lost_leadership: Called once, in some thread, when the lease is lost: nothing may be acknowledged any more.
+        on_lost_leadership: Called once, in any thread, when the lease is lost. The controller must acknowledge nothing
+            afterwards.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Replicator:
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Write what is left, within ten seconds, and release the lease."""
+        """Write the remaining commits, within ten seconds, and release the lease."""
         self._journal.on_commit = None
         with self._changed:
             self._closing = True
@@ -120,7 +121,7 @@ class Replicator:
 
     @property
     def last_snapshot_at_ms(self) -> int:
-        """Return the time of this process's last snapshot in Unix ms; 0 if there is none."""
+        """Return the time of this process's last snapshot in Unix ms; 0 before the first."""
         return self._last_snapshot_at_ms
 
     @property
@@ -129,7 +130,7 @@ class Replicator:
         return self._leadership.generation
 
     async def wait(self) -> None:
-        """Return when all current commits are replicated."""
+        """Wait until all current commits are replicated."""
         sequence = self._journal.sequence
         with self._changed:
             if self._uploaded >= sequence:
@@ -145,7 +146,7 @@ class Replicator:
                 self._hurry -= 1
 
     def snapshot(self) -> Snapshot:
-        """Write a snapshot now, and remove what no restore needs any more. Blocks the caller, but not the
+        """Write a snapshot now, and remove objects that no restore needs any more. Blocks the caller, but not the
         controller.
         """
         with self._snapshot_lock:
@@ -173,7 +174,7 @@ class Replicator:
 
     @property
     def bytes_in_memory(self) -> int:
-        """Return the size of commits kept in memory besides the journal. It is bounded, however many wait."""
+        """Return the bounded size of the unreplicated commits in memory."""
         return self._recent_bytes
 
     def _upload(self) -> None:

@@ -1,4 +1,4 @@
-"""Restore the state from the remote state directory into an empty local one."""
+"""Restores the state from the remote state directory into an empty local directory."""
 
 import logging
 import os
@@ -28,7 +28,8 @@ def restore(remote: RemoteState, state_dir: Path, at_ms: int | None = None) -> i
         at_ms: Unix ms of the state to restore; None for the latest.
 
     Raises:
-        Conflict: A database already exists, or a controller uses the directory. NotFound: There is no state (that old).
+        Conflict: A database already exists, or a controller uses the directory. NotFound: There is no state (old
+            enough).
     """
     descriptor = lock(state_dir)
     try:
@@ -106,7 +107,7 @@ def set_aside(state_dir: Path, name: str, kind: str = "superseded") -> Path:
     Args:
         state_dir: The directory of the state.
         name: The suffix of the new directory's name.
-        kind: Its prefix: the reason.
+        kind: The prefix of the new directory's name: the reason.
     """
     place = state_dir / f"{kind}-{name}"
     place.mkdir(mode=0o700, exist_ok=True)

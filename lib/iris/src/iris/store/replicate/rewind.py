@@ -1,4 +1,4 @@
-"""Rewind: make the state as of an earlier time the latest one."""
+"""Rewinds: makes the state as of an earlier time the latest state."""
 
 import os
 import sqlite3
@@ -26,7 +26,7 @@ class Rewound:
 
 
 def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float = LEASE_TIMEOUT_S) -> Rewound:
-    """Restore `state_dir` as of `at_ms` (Unix ms; None: the latest), and invalidate everything later.
+    """Restore `state_dir` as of `at_ms` (Unix ms; None: the latest), and invalidate all later commits.
 
     Args:
         url: The remote state.
@@ -35,7 +35,7 @@ def rewind(url: str, state_dir: Path, at_ms: int | None, lease_timeout_s: float 
         lease_timeout_s: Seconds after which a lease that is not renewed is free.
 
     Raises:
-        Conflict: A controller uses the remote state or the directory. NotFound: There is no state (that old).
+        Conflict: A controller uses the remote state or the directory. NotFound: There is no state (old enough).
     """
     remote = RemoteState(url)
     try:
