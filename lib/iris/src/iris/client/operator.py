@@ -15,7 +15,8 @@ _LINK_SECONDS = 150.0  # the server of the pages is started for the first link
 
 class Operator:
     """The operations of `IrisClient.operator`. Every call is idempotent, and raises Denied for an unauthorised
-    caller."""
+    caller.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -147,7 +148,8 @@ class Operator:
 
     def checkpoint(self) -> Checkpoint:
         """Write a snapshot of the controller's state now. Raise Conflict if the controller has no remote state
-        directory."""
+        directory.
+        """
         request = pb.CheckpointRequest()
         reply = self._connection.ask(lambda c: c.cluster.Checkpoint, request, seconds=_CHECKPOINT_SECONDS, retry=False)
         return checkpoint(reply)

@@ -1,5 +1,6 @@
 """A pool of workers that run functions, with the interface of iris's predecessor. The workers are actors, the tasks of
-one job."""
+one job.
+"""
 
 import collections
 import secrets

@@ -1,5 +1,6 @@
 """Opens channels to a controller: encrypted if the token pins an authority, otherwise only on loopback or on
-request."""
+request.
+"""
 
 import logging
 import os

@@ -1,5 +1,6 @@
 """Converts the states of jobs and tasks, and budgets, between wire and domain. Invalid messages raise
-InvalidRequest."""
+InvalidRequest.
+"""
 
 import math
 from collections.abc import Iterable

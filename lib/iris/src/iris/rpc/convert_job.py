@@ -25,7 +25,8 @@ _KEPT_BYTES: Final = 64 * 1024
 
 
 def spec_to_wire(spec: JobSpec, *, with_env_vars: bool = False) -> pb.JobSpec:
-    """Return the wire form of a spec. For display, omit env_vars and the path of notify_url, which may contain secrets.
+    """Return the wire form of a spec. For display, omit env_vars and the path of notify_url, which may contain
+    secrets.
     """
     plain: dict[str, Any] = {name: getattr(spec, name) for name in PLAIN_FIELDS}
     if not with_env_vars:

@@ -1,5 +1,6 @@
 """Proves that a worker has its key: it signs a nonce from the controller with an Ed25519 key, which never leaves the
-host."""
+host.
+"""
 
 import os
 from pathlib import Path

@@ -123,7 +123,8 @@ def _record_before(window: _Window, end: int) -> tuple[int, int] | None:
 
 
 def _hole_before(read: Read, end: int) -> int:
-    """Return the start of the hole that ends at an offset. Reads forward from far enough back to include whole records.
+    """Return the start of the hole that ends at an offset. Reads forward from far enough back to include whole
+    records.
     """
     back = 2 * MAX_RECORD_BYTES
     while True:

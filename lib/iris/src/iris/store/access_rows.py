@@ -1,5 +1,6 @@
 """Converts join tokens, users' tokens and workers' credentials to rows and back. The columns are the fields, in
-order."""
+order.
+"""
 
 from dataclasses import astuple, fields
 from typing import Final

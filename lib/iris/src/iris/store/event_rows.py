@@ -101,7 +101,8 @@ _OF_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
 }
 _TIMES: Final = {"at_ms": "at", "started_at_ms": "began"}
 """Fields with times of the worker, and their names in the detail: milliseconds after the record's time, mostly
-negative."""
+negative.
+"""
 
 
 @dataclass(frozen=True, slots=True)

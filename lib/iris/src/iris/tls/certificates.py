@@ -117,7 +117,8 @@ def read_authority(state_dir: Path) -> dict[str, bytes]:
 
 def write_authority(state_dir: Path, files: Mapping[str, bytes]) -> None:
     """Write an authority below a state directory. Has no effect if there is one already, or if `files` is
-    incomplete."""
+    incomplete.
+    """
     place = state_dir / DIRECTORY_NAME
     if (place / "ca.pem").exists() or set(files) != set(AUTHORITY_FILES):
         return

@@ -1,5 +1,6 @@
 """Fetches a controller's authority (CA) by its digest, before any secret is sent. Also tells which addresses need no
-encryption."""
+encryption.
+"""
 
 import contextlib
 import os

@@ -66,7 +66,8 @@ def read_logs(connection: Connection, query: LogSelection) -> Iterator[LogLine]:
 @dataclass(slots=True)
 class _Seen:
     """The delivered part of an attempt's output: the first line, the number of lines, and the number of repeated
-    ones."""
+    ones.
+    """
 
     first: LogLine
     count: int

@@ -142,7 +142,8 @@ class Submitter:
         self, plan: JobPlan, policy: ExistingJobPolicy, idempotency_key: str | None
     ) -> tuple[pb.SubmitJobRequest, bytes]:
         """Return the request and the pickled callable. The request's blobs are stored on the cluster or inside the
-        message."""
+        message.
+        """
         payload = pickle_callable(plan.entrypoint)
         digest = blob_digest(payload) if payload else ""
         spec = self._spec(plan, digest)

@@ -182,7 +182,8 @@ class _Translator:
         convert: Callable[[object], object] = lambda value: value,
     ) -> None:
         """Set a key to the value from any of several places. Raise InvalidRequest if the places contradict each
-        other."""
+        other.
+        """
         values = [(place.where(name), convert(place.content[name])) for place, name in places if place.has(name)]
         if made.get(key) is not None:
             values.insert(0, (section.where(key), made[key]))

@@ -271,7 +271,8 @@ class Engine:
 
     def _write(self, batch: Batch) -> bool:
         """Commit a batch. Return False if the commit failed permanently and the process exits. Raise
-        StorageUnavailable."""
+        StorageUnavailable.
+        """
         began = time.perf_counter()
         try:
             try:

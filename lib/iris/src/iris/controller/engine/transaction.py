@@ -62,7 +62,8 @@ class Transaction:
 
     def forget_job(self, job_id: JobId) -> bool:
         """Remove a job's history. Remove descendants first. Return False if the job is in use, or changed in this
-        batch."""
+        batch.
+        """
         view, changes = self.view, self.batch.changes
         busy = job_id in changes.jobs or job_id in view.children
         if busy or job_id not in view.jobs or not view.is_settled(job_id):

@@ -161,7 +161,8 @@ class LogHub:
 
     def is_complete(self, job_id: JobId, include_children: bool) -> bool:
         """Return whether the logs are final: the job (with its descendants) has ended and no worker has its attempts
-        any more."""
+        any more.
+        """
         job = self.view.jobs.get(job_id)
         if job is not None and not self.view.is_settled(job_id):
             return False

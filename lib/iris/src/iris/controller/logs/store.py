@@ -36,7 +36,8 @@ TRASH: Final = "logs-trash"
 
 _RESULTS_SINCE: Final = "results-since"
 """A file next to the logs' directory: since when (Unix ms) the store has results. A None result has no file, like a
-result from before."""
+result from before.
+"""
 
 LogKey = tuple[str, int, int]
 """Job id, task index, attempt number."""

@@ -115,7 +115,8 @@ class BlobStore:
 
     def read(self, digest: str) -> Iterator[tuple[int, bytes, bool]]:
         """Yield a blob in chunks of at most 1 MiB: (offset, data, is last). Raise NotFound, also if the blob is
-        damaged."""
+        damaged.
+        """
         try:
             file = self.path(digest).open("rb")
         except FileNotFoundError:

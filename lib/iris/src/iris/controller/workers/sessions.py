@@ -153,7 +153,8 @@ class Sessions:
 
     def rival_of(self, worker_id: WorkerId) -> str:
         """Return the address of another host that tried to connect as this worker within the last minute; empty for
-        none."""
+        none.
+        """
         host = self.host_of(worker_id)
         recent = host is not None and self._now_ms() - host.rival_ms <= RIVAL_SHOWN_MS
         return host.rival if host is not None and recent else ""

@@ -85,7 +85,8 @@ def check_band(view: ClusterView, spec: JobSpec) -> None:
 
 def check_pending_jobs(view: ClusterView, spec: JobSpec) -> None:
     """Raise BudgetExceeded if the user has the maximum number of pending jobs. A job that will be replaced does not
-    count."""
+    count.
+    """
     limit, user = view.jobs_per_user.max_pending, user_of(spec.job_id)
     if not limit or parent_of(spec.job_id) is not None:
         return

@@ -20,7 +20,8 @@ from iris.domain.states import LIVE_TASK_STATES, TaskState
 
 _GOES_ON: Final = frozenset({TaskState.RUNNING, TaskState.SUCCEEDED})
 """States of returned attempts that may become current again. FAILED is not one: the attempt may have failed because its
-cluster was missing."""
+cluster was missing.
+"""
 _NOT_BEGUN: Final = frozenset({TaskState.ASSIGNED, TaskState.BUILDING})
 
 

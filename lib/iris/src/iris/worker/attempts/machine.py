@@ -175,7 +175,8 @@ Step = tuple[AttemptState, tuple[Instruction, ...]]
 
 def advance(state: AttemptState, event: Event) -> Step:
     """Apply one event. Repeated stops have no effect. Raises IllegalEvent for an event that this phase does not
-    allow."""
+    allow.
+    """
     match event:
         case Exited():
             if state.phase is AttemptPhase.RUNNING:

@@ -42,7 +42,8 @@ class AttemptReports:
 
     def report(self, attempt: Attempt, at_once: bool = True) -> None:
         """Report the attempt's state, now or after a short delay; a delayed report is dropped if the attempt ends
-        first."""
+        first.
+        """
         if at_once:
             self.outbox.observe(attempt.observation())
         elif attempt.report_timer is None:

@@ -98,7 +98,8 @@ class Rooms:
 
     def find_held(self, attempt_id: str, uid: int | str) -> int | str:
         """Return the name of the room in which an earlier worker process started an attempt with this uid (0 for the
-        worker's)."""
+        worker's).
+        """
         if not uid:
             return self._have(None)
         user = user_of(attempt_id)

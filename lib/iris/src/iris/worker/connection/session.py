@@ -94,7 +94,8 @@ def _blob_errors() -> Iterator[None]:
 
 class GrpcControllerLink:
     """A channel to one controller, with the worker's token. Raises MarinError if the connection is not safe for the
-    token."""
+    token.
+    """
 
     def __init__(self, place: ControllerAddress) -> None:
         self.address = place.address

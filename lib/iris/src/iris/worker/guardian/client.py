@@ -146,7 +146,8 @@ class GuardianClient(asyncio.Protocol):
 
     def trouble(self) -> str:
         """Return the reason why nothing can be started, which is that the guardian does not answer; empty while it
-        answers."""
+        answers.
+        """
         asked = (self._commands[name] for name in self._live)
         since = min((command.asked_at for command in asked if not command.started), default=None)
         if since is None or self._loop.time() - max(since, self._heard_at) < SILENCE_S:

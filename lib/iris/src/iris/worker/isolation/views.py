@@ -218,7 +218,8 @@ def shared_paths(work_dir: Path) -> list[str]:
 
 def _apply(mount: Mount, options: str) -> bool:
     """Make a mount; return whether it is a layer in its own directory, which is reusable if this attempt writes
-    nothing."""
+    nothing.
+    """
     if not mount.layer:
         syscalls.bind(mount.source, mount.target, read_only=mount.source == mount.target)
         return False

@@ -192,7 +192,8 @@ class AttemptGroups:
 
     def end(self, group: Group) -> GroupReading:
         """Return the last reading of a group whose processes have exited, and release the group for reuse or remove
-        it."""
+        it.
+        """
         left = peak = kills = 0
         path = self._path("memory", group)
         if path is not None:

@@ -63,7 +63,8 @@ NO_LIMITS: Final = LimitRequest()
 
 def limits_from(words: object) -> LimitRequest:
     """Return the limits from JSON, the inverse of `LimitRequest.words`; ignore unknown keys. Raises ValueError for a
-    negative limit."""
+    negative limit.
+    """
     if not isinstance(words, Mapping):
         return NO_LIMITS
     names = ("memory_bytes", "disk_bytes", "processes", "cpu_millis", "memory_told")

@@ -24,7 +24,8 @@ ROOM_S: Final = 1.0
 """Interval between checks of the file system's free space, while no attempt's disk is limited."""
 ROOM_PAUSE_S: Final = 30.0
 """How long to wait, after killing an attempt to free disk space, for the removal of its files before killing
-another."""
+another.
+"""
 _FULL_BYTES: Final = 64 * 1024 * 1024
 _FULL_SHARE: Final = 50
 _DISK_PAUSE: Final = 100

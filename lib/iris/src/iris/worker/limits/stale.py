@@ -82,7 +82,8 @@ def _remove(path: str) -> bool:
 
 def _has_processes(path: str) -> bool:
     """Return whether a group or its child groups contain a process; an empty child group may be in use. Raises
-    OSError."""
+    OSError.
+    """
     for place, _, files in os.walk(path):
         if "cgroup.procs" in files:
             with open(f"{place}/cgroup.procs", "rb") as file:

@@ -94,7 +94,8 @@ def remove_strays(strays: Sequence[Path]) -> None:
 
 def check_links(entries: list[BundleEntry], tree: Path) -> None:
     """Raise PreparationFailed if a link leads out of the tree, directly or through other links, because the worker
-    follows links, too."""
+    follows links, too.
+    """
     root = os.path.realpath(tree)
     for entry in entries:
         if entry.symlink_target and not f"{os.path.realpath(tree / entry.path)}/".startswith(f"{root}/"):

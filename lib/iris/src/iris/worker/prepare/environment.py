@@ -291,7 +291,8 @@ class EnvironmentStore:
 
     async def _newest(self, output: str, path: Path, cwd: Path, env: Mapping[str, str]) -> str:
         """Return a hint with a package's newest version if the requested version does not exist; empty for other
-        failures."""
+        failures.
+        """
         match = _NO_VERSION.search(output)
         if match is None or not (path / "bin" / "python").exists():
             return ""

@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 
 def end_leftovers(work_dir: Path) -> None:
     """Kill every process that an earlier guardian of this work directory started. Call it only while no guardian is
-    alive."""
+    alive.
+    """
     cgroup.kill_recorded(work_dir)
     for uid in _uids_of_tasks(work_dir):
         kill_all_of(uid)

@@ -33,7 +33,8 @@ _RSS_LINE: Final = re.compile(rb"^Max resident set +(\d+) ", re.MULTILINE)
 
 def become_subreaper() -> None:
     """Make this process a child subreaper, the new parent of orphaned descendants. Raises OSError if the kernel
-    refuses."""
+    refuses.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()

@@ -90,7 +90,8 @@ def device_groups(patterns: Sequence[str] = _DEVICES) -> tuple[tuple[int, ...], 
 
 def needed_paths(work_dir: Path) -> list[str]:
     """Return the paths that tasks must be able to read: the work directory, the worker's Python and packages, and
-    uv."""
+    uv.
+    """
     found = [str(work_dir.absolute().parent), os.path.realpath(sys.executable), sys.prefix, os.__file__]
     for name in ("iris", "cloudpickle"):
         spec = importlib.util.find_spec(name)

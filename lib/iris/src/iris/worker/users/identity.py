@@ -30,7 +30,8 @@ class TaskIdentity:
 
 def identity_from(words: Sequence[Any] | None) -> TaskIdentity | None:
     """Return the identity from JSON, the inverse of `TaskIdentity.words`; None if empty. Raises TypeError or
-    ValueError."""
+    ValueError.
+    """
     if not words:
         return None
     uid, *groups = map(int, words)
