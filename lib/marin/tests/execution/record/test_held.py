@@ -82,9 +82,20 @@ def test_code_held_by_value_counts(
     assert found.code[-2:] == ["-FACTOR = 2", "+FACTOR = 30"]
 
 
+class Proxy(Holder):
+    """Stands for something that is not there."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("no request")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("no request")
+
+
 def test_what_is_not_called_or_very_large_is_not_followed() -> None:
     loop = Holder(None)
-    loop._helper = [loop]
+    loop._helper = [loop, Proxy(None)]
     held = functools.partial(call, loop, Path("x"), os, [call] * (MOST_OBJECTS + 1), {"other": object()})
     assert held_by([held]) == [Holder, call]
     assert len(held_by([functools.partial(call, *(closing(number) for number in range(1000)))])) < MOST_OBJECTS

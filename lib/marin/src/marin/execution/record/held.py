@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Iterable, Iterator
@@ -27,15 +28,16 @@ def held_by(roots: Iterable[Any]) -> list[Any]:
     waiting = [*roots]
     while waiting and len(seen) < MOST_OBJECTS:
         item = waiting.pop()
-        if isinstance(item, _NOTHING_HELD) or id(item) in seen:
+        if issubclass(type(item), _NOTHING_HELD) or id(item) in seen:
             continue
         seen.add(id(item))
-        if isinstance(item, type):
+        if issubclass(type(item), type):
             found.append(item)
             continue
-        if isinstance(item, types.FunctionType) and not hasattr(item, "__wrapped__"):
+        if type(item) is types.FunctionType and not hasattr(item, "__wrapped__"):
             found.append(item)
-        waiting += _parts(item)
+        with contextlib.suppress(Exception):  # any attribute of a proxy may raise
+            waiting += _parts(item)
     return found
 
 

@@ -54,7 +54,9 @@ class LogLines:
                 logger.info("step %s: %s", event.name, progress_words(event.done, event.total))
             case StepEnded() if event.differences:
                 if differing <= MOST_CACHED_LINES:
-                    logger.warning("step %s%s", end_words(event), f"; {WHAT_TO_TYPE}" if differing == 1 else "")
+                    # A stream of bare specs has no such options.
+                    is_told = differing == 1 and (start is None or start.steps is not None)
+                    logger.warning("step %s%s", end_words(event), f"; {WHAT_TO_TYPE}" if is_told else "")
                 elif differing == MOST_CACHED_LINES + 1:
                     logger.warning("more outputs were made with other unversioned values or code; --explain lists all")
             case StepEnded(status=StepEnd.CACHED):
