@@ -1,4 +1,5 @@
-"""The cluster's web pages: a process next to the controller, and its client. Requires the extra `dashboard`.
+"""The cluster's web pages, served by a separate process that is a client of the controller. Requires the extra
+`dashboard`.
 
-For pages and their queries; changes to the controller only go through its RPCs.
+Pages and their queries belong here. They change the cluster only through the controller's RPCs.
 """

@@ -1,4 +1,4 @@
-"""`python -m iris.dashboard`: serves the pages for the controller that started it, and ends with it."""
+"""`python -m iris.dashboard`: serves the pages for the controller that started it, and exits with the controller."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _serve(settings: Settings, answers: TextIO) -> None:
 
 
 async def _issue_links(reader: asyncio.StreamReader, web: Web, answers: TextIO) -> None:
-    """Answer the controller's requests for links until it ends."""
+    """Answer the controller's requests for links until stdin ends."""
     while line := await reader.readline():
         asked = json.loads(line)["link"]
         viewer = viewer_of(

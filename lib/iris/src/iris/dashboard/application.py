@@ -66,8 +66,8 @@ def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> Pa
 
 
 def cookie_of(key: bytes) -> str:
-    """Return the name of the session cookie, which depends on the cluster: several may be visited under one host name
-    through tunnels.
+    """Return the name of the session cookie. It depends on the cluster, because tunnels may show several clusters under
+    one host name.
 
     Args:
         key: Signs the sessions of this cluster.
@@ -88,8 +88,8 @@ def make_application(
 
     Args:
         settings: The controller's address, and the key that signs sessions.
-        others: Additional page sets; None for those of installed packages, which show the controller's own files and
-            are therefore for admins only.
+        others: Additional page sets; None for those of installed packages. They show the controller's files and are
+            only for admins.
         task_port: Port for pages of tasks; 0 for none.
         home_port: Port of this application.
     """

@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 _CALL_S: Final = 10.0
 _KEPT_S: Final = 0.25
 _KEPT_TIMES: Final = 8
-"""A result is cached for this multiple of the time that it took, so that many pages cost no more than one."""
+"""A result is cached for this multiple of its call's duration, which limits the load of many pages."""
 _KEPT_AT_MOST_S: Final = 2.0
-"""Maximum time until a page is refused after the token of its session was revoked."""
+"""Maximum time between the revocation of a token and the end of its sessions."""
 _MOST_KEPT: Final = 500
 _ADMIN: Final = " (admin)"
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_reconnect_backoff_ms", 500), ("grpc.initial_reconnect_backoff_ms", 50))
@@ -53,7 +53,7 @@ def viewer_of(user: str, *, is_admin: bool, may_write: bool, token_id: str = "")
         user: The user's name.
         is_admin: Whether the user is an admin; user names cannot end like an admin's displayed name.
         may_write: Whether the user requested pages that can make changes.
-        token_id: Id of the token used to request the pages: once it is revoked, the pages show nothing more.
+        token_id: Id of the token that requested the pages, whose revocation ends the session.
     """
     return Viewer(user + _ADMIN if is_admin else user, may_write, token_id)
 
@@ -79,7 +79,7 @@ class ClusterClient:
     event loop.
 
     Args:
-        address: Where the controller listens.
+        address: The controller's address.
         secret: The cluster's secret.
         ca_sha256: The authority of the controller; "" if connections are unencrypted.
         patience_s: Timeout of a call.
@@ -117,7 +117,7 @@ class ClusterClient:
         """Return the rows of a query as mappings by column name.
 
         Args:
-            viewer: The viewer, who sees only what they are permitted to.
+            viewer: The viewer, whose permissions apply.
             sql: One SELECT (docs/query.md).
             max_rows: Maximum number of rows; 0 for 1,000.
         """
@@ -127,7 +127,7 @@ class ClusterClient:
         ]
 
     async def query(self, viewer: Viewer, sql: str, max_rows: int = 0) -> pb.QueryResponse:
-        """Return the result of a query. Args as in `rows`."""
+        """Return the result of a query. Arguments as in `rows`."""
         return await self._shared(viewer, self._cluster.Query, pb.QueryRequest(sql=sql, max_rows=max_rows))
 
     async def job(self, viewer: Viewer, job_id: str) -> pb.JobStatus:
@@ -143,7 +143,7 @@ class ClusterClient:
         return await self._shared(viewer, self._jobs.GetTask, pb.GetTaskRequest(task_id=task_id))
 
     async def stop_job(self, viewer: Viewer, job_id: str, reason: str) -> list[str]:
-        """Stop a job and its descendants; return what was stopped. Raises NotFound, Denied.
+        """Stop a job and its descendants; return the stopped jobs. Raises NotFound, Denied.
 
         Args:
             viewer: The viewer.
@@ -158,12 +158,12 @@ class ClusterClient:
         return await self._shared(viewer, self._cluster.Status, pb.ClusterStatusRequest(all_workers=True))
 
     async def cordon(self, viewer: Viewer, worker_id: str, reason: str) -> None:
-        """Assign no further tasks to a worker, or with an empty reason use it again. Raises Denied, NotFound.
+        """Cordon a worker, or uncordon it if the reason is empty. Raises Denied, NotFound.
 
         Args:
             viewer: The viewer.
             worker_id: The worker.
-            reason: Shown with the worker; empty to use it again.
+            reason: The reason, shown with the worker; empty to uncordon.
         """
         if reason:
             request = pb.CordonWorkerRequest(worker_id=worker_id, reason=reason)
@@ -176,7 +176,7 @@ class ClusterClient:
         return list((await self._shared(viewer, self._cluster.ListBudgets, pb.ListBudgetsRequest())).budgets)
 
     async def figures(self, viewer: Viewer) -> dashboard.ControllerFiguresResponse:
-        """Return the controller's own metrics, and its queue."""
+        """Return the controller's metrics and its queue."""
         return await self._shared(viewer, self._dashboard.ControllerFigures, dashboard.ControllerFiguresRequest())
 
     async def endpoint(self, viewer: Viewer, name: str) -> str:
@@ -193,7 +193,7 @@ class ClusterClient:
         Args:
             viewer: The viewer.
             request: The selected lines.
-            to_the_end: Without a timeout, as for a file to download.
+            to_the_end: Whether to read without a timeout, for downloads.
         """
         is_long = to_the_end or request.follow
         call = self._jobs.FetchLogs(
@@ -209,7 +209,7 @@ class ClusterClient:
             call.cancel()
 
     async def changes(self) -> AsyncGenerator[dashboard.ClusterChanges, None]:
-        """Yield changes, as seen by an admin. Raises MarinError if the controller is away."""
+        """Yield the changes of the whole cluster. Raises MarinError if the controller is unreachable."""
         call = self._dashboard.WatchChanges(
             dashboard.WatchChangesRequest(), metadata=self._metadata(Viewer(_ADMIN)), wait_for_ready=True
         )
@@ -243,7 +243,7 @@ class ClusterClient:
         return answer
 
     async def _change(self, viewer: Viewer, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
-        """Make a call that changes something, and discard cached results."""
+        """Make a call that changes the cluster, and discard cached results."""
         try:
             return await self._call(viewer, method, request)
         finally:

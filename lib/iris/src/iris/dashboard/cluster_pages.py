@@ -27,7 +27,7 @@ _MOST_ROWS = 1000
 
 @dataclass(slots=True)
 class ClusterPages:
-    """Serves these pages.
+    """Serves the pages of the cluster.
 
     Args:
         client: The controller.
@@ -84,7 +84,7 @@ class ClusterPages:
         return render(request, "iris/worker.html", worker=found, tasks=tasks)
 
     async def cordon(self, request: Request, form: dict[str, str]) -> Response:
-        """Assign no further tasks to a worker, or use it again."""
+        """Cordon or uncordon a worker."""
         worker_id = form.get("id", "")
         reason = form.get("reason", "").strip()[:300]
         if form.get("do") == "cordon" and not reason:

@@ -1,7 +1,7 @@
-"""The endpoint that a path means, who may open it, and its address. Pure.
+"""Finds the endpoint for a path, checks the viewer's permission, and checks the endpoint's address. Pure.
 
-A task can register any address, and this server connects to it from the controller's machine: so the address must be
-the host that the task runs on, and not another host that the controller can reach.
+A task can register any address, and this server connects to that address from the controller's machine. So the address
+must be the task's own host, not another host that the controller can reach.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from rigging.web.proxy.headers import Upstream
 BASE: Final = "/proxy"
 _DEEPEST: Final = 64
 _UNIX: Final = "unix"
-"""Address of a worker on the controller's own machine."""
+"""Address of a worker on the controller's machine."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 
 
 def is_http(metadata: str) -> bool:
-    """Return whether an endpoint's metadata says that it speaks HTTP.
+    """Return whether an endpoint's metadata declares HTTP.
 
     Args:
-        metadata: As JSON.
+        metadata: The metadata as JSON.
     """
     found = json.loads(metadata or "{}")
     return isinstance(found, dict) and found.get("protocol") == "http"
 
 
 def names_in(words: Sequence[str], user: str) -> list[str]:
-    """Return the names of endpoints that a path may mean, the longest first.
+    """Return the possible endpoint names in a path, the longest first.
 
     Args:
-        words: Of the path `/proxy/USER/JOB/.../LEAF/rest`, decoded.
+        words: The decoded parts of the path `/proxy/USER/JOB/.../LEAF/rest`.
         user: The viewer.
 
     Raises:
-        NotFound: It is not such a path.
-        Denied: It belongs to another user; even admins open only their own, because a task's page acts as its viewer.
+        NotFound: The path has another form.
+        Denied: The endpoint belongs to another user. Even admins open only their own, because a task's page acts as its
+            viewer.
     """
     if not words or f"/{words[0]}" != BASE or len(words) < 4:
         raise NotFound(f"there is no such page; endpoints are at {BASE}/USER/JOB/NAME/")
@@ -53,14 +54,14 @@ def names_in(words: Sequence[str], user: str) -> list[str]:
 
 
 def chosen(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the endpoint that a path means: the longest name, and of several with that name the first registered.
+    """Return the endpoint for a path: the longest name, and of several endpoints with that name the first registered.
 
     Args:
         rows: Endpoints, with `name`, `metadata`, `attempt_id` and `registered_at_ms`.
-        names: As from `names_in`.
+        names: The result of `names_in`.
 
     Raises:
-        NotFound: There is none, or it does not speak HTTP.
+        NotFound: There is no endpoint, or it does not serve HTTP.
     """
     found = [row for row in rows if row["name"] in names]
     if not found:
@@ -87,9 +88,9 @@ def upstream_of(row: Mapping[str, Any], worker: str, own: Collection[str]) -> Up
         own: The addresses of this machine.
 
     Raises:
-        InvalidRequest: Its address is invalid.
-        Unavailable: Its worker is not connected.
-        Denied: Its address is not its worker's.
+        InvalidRequest: The endpoint's address is invalid.
+        Unavailable: The worker is not connected.
+        Denied: The address is not the worker's.
     """
     address = str(row["address"])
     host, _, port = address.rpartition(":")

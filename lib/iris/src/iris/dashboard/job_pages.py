@@ -31,12 +31,12 @@ _JOBS_PER_PAGE = 50
 MOST_MEASURED = 256
 _SAMPLE_S = 2.0
 _SIDE_BY_SIDE = 32
-"""Maximum number of gang members shown side by side."""
+"""Maximum number of gang members to show side by side."""
 
 
 @dataclass(slots=True)
 class JobPages:
-    """Serves these pages.
+    """Serves the pages of jobs.
 
     Args:
         client: The controller.
@@ -139,7 +139,7 @@ class JobPages:
         )
 
     async def usage(self, request: Request) -> Response:
-        """A stream of events: the usage of a job's running tasks, every two seconds."""
+        """A stream of events with the usage of a job's running tasks, every two seconds."""
         job_id, viewer = _asked_job(request), viewer_of(request)
         status = await self.client.job(viewer, job_id)
 
@@ -161,7 +161,7 @@ class JobPages:
         return event_response(until_away())
 
     async def task(self, request: Request) -> Response:
-        """A task: its attempts, how each ended, and their usage."""
+        """A task: its attempts, the cause of each end, and their usage."""
         task_id = query_text(request, "id", 1000)
         task = await self.client.task(viewer_of(request), task_id)
         template = "iris/task_body.html" if is_fragment(request) else "iris/task.html"
@@ -233,7 +233,7 @@ def attempts_of(task: pb.TaskStatus, now_ms: int) -> list[dict[str, Any]]:
 
 
 def spec_facts(status: pb.JobStatus) -> list[tuple[str, str]]:
-    """Return what a job requested, as labels and values.
+    """Return a job's request as labels and values.
 
     Args:
         status: The job's status with its spec.

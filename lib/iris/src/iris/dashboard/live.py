@@ -1,4 +1,4 @@
-"""Changes of the cluster, sent to every open page; and whether the controller is available."""
+"""Sends changes of the cluster, and of the controller's availability, to every open page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LiveNews:
     Args:
         client: The controller.
         broadcaster: Notifies the pages.
-        revoked: Told which tokens have been revoked.
+        revoked: Receives the ids of revoked tokens.
     """
 
     def __init__(self, client: ClusterClient, broadcaster: Broadcaster, revoked: RevokedGrants) -> None:
@@ -76,13 +76,13 @@ class LiveNews:
             self.broadcaster.publish("back")
 
     async def events(self, request: Request) -> Response:
-        """Return the event stream of a page: of one job, or of all."""
+        """Return the event stream of a page, for one job or for all."""
         job_id = query_text(request, "job")
         return event_response(self.broadcaster.stream(last_event_id(request), lambda event: is_wanted(event, job_id)))
 
 
 def events_of(changes: pb.ClusterChanges) -> list[tuple[str, str]]:
-    """Return the events that pages get about changes, with name and data.
+    """Return the page events for changes, as names and data.
 
     Args:
         changes: The changes.
@@ -99,8 +99,7 @@ def events_of(changes: pb.ClusterChanges) -> list[tuple[str, str]]:
 
 
 def is_wanted(event: Event, job_id: str) -> bool:
-    """Return whether a page gets an event: a job's page gets those of the job and its descendants, others those of all
-    jobs.
+    """Return whether a page gets an event. A job's page gets only events of the job and its descendants.
 
     Args:
         event: The event.

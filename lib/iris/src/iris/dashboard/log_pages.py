@@ -36,7 +36,7 @@ _TOGETHER_S: Final = 0.1
 
 @dataclass(slots=True)
 class LogPages:
-    """Serves these pages.
+    """Serves the pages of logs.
 
     Args:
         client: The controller.
@@ -49,7 +49,7 @@ class LogPages:
         return [Route("/logs", self.page), Route("/logs/follow", self.follow), Route("/logs/text", self.text)]
 
     async def page(self, request: Request) -> Response:
-        """The newest selected lines; the page follows the log from there."""
+        """The newest selected lines. The page then follows the log."""
         wanted = _wanted(request)
         wanted.max_lines = SHOWN
         entries = await first(self.client.logs(viewer_of(request), wanted), SHOWN)
@@ -75,7 +75,7 @@ class LogPages:
         )
 
     async def follow(self, request: Request) -> Response:
-        """A stream of events with the lines after those on the page."""
+        """A stream of events with new lines."""
         wanted = _wanted(request)
         wanted.follow = True
         # A browser that connects again says what it had last.
@@ -104,9 +104,7 @@ class LogPages:
         return StreamingResponse(lines(), media_type="text/plain; charset=utf-8", headers=headers)
 
     async def _lines(self, viewer: Viewer, wanted: pb.FetchLogsRequest, skip: int) -> AsyncIterator[bytes]:
-        """Yield events with lines, batched per tenth of a second. The first `skip` lines of the first time are
-        known.
-        """
+        """Yield events with lines, batched per tenth of a second, without the first `skip` lines of the start time."""
         yield encode_event("hello", str(HEARTBEAT_SECONDS))
         place = LogPlace(wanted.since_ms, skip)
         queue: asyncio.Queue[LogLine | MarinError | None] = asyncio.Queue(SHOWN)
@@ -155,8 +153,8 @@ class LogPlace:
     """A page's position in a log: the time of its last lines, and their number.
 
     Args:
-        since_ms: The time from which the log is read.
-        skip: Number of lines of that time that the page has.
+        since_ms: The time of the last lines.
+        skip: Number of lines with that time on the page.
     """
 
     def __init__(self, since_ms: int, skip: int) -> None:
@@ -166,11 +164,11 @@ class LogPlace:
 
     @property
     def mark(self) -> str:
-        """The position that a page sends back to continue from here."""
+        """The position as text, for a page to send back."""
         return f"{self._last_ms}-{self._count}"
 
     def is_new(self, entry: LogLine) -> bool:
-        """Advance past an entry; return False if the page has it."""
+        """Advance past an entry; return False if the page already has it."""
         self._count = self._count + 1 if entry.at_ms == self._last_ms else 1
         self._last_ms = entry.at_ms
         if entry.at_ms == self._since_ms and self._skip > 0:
@@ -180,7 +178,7 @@ class LogPlace:
 
 
 def is_for_programs(entry: LogLine) -> bool:
-    """Return whether a line is hidden from users (docs/iris-cli.md, "Lines for programs").
+    """Return whether a line is for programs and hidden on pages (docs/iris-cli.md, "Lines for programs").
 
     Args:
         entry: The line.
@@ -189,7 +187,7 @@ def is_for_programs(entry: LogLine) -> bool:
 
 
 def line_of(entry: LogLine, asked: str) -> dict[str, object]:
-    """Return a line in the page's form.
+    """Return a line in the form for the page.
 
     Args:
         entry: The line.

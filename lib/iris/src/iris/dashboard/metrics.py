@@ -9,11 +9,11 @@ _Sample = tuple[str, str, str, list[tuple[dict[str, str], float]]]
 
 
 def metrics_text(status: pb.ClusterStatusResponse | None, figures: dashboard.ControllerFiguresResponse | None) -> str:
-    """Return all samples; only the one that says the controller is away if nothing is known.
+    """Return all metrics as text. If the controller is unreachable, return only the metric for that.
 
     Args:
         status: The cluster.
-        figures: The controller's own metrics.
+        figures: The controller's metrics.
     """
     is_up = status is not None and figures is not None
     samples: list[_Sample] = [("iris_controller_up", "gauge", "1 if the controller answers.", [({}, int(is_up))])]

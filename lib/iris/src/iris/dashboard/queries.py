@@ -15,7 +15,7 @@ _JOB_COLUMNS: Final = (
 )
 _LIVE: Final = "('pending', 'building', 'running')"
 STATES: Final = ("live", *(state.word for state in JobState))
-"""States by which jobs can be filtered; `live` for those that have not ended."""
+"""States for the job filter; `live` selects jobs that have not ended."""
 
 SAVED: Final = (
     ("Jobs by state", "SELECT state_word, count(*) AS jobs FROM jobs GROUP BY 1 ORDER BY 2 DESC"),
@@ -49,10 +49,10 @@ class JobFilter:
     """A selection of jobs.
 
     Attributes:
-        text: Text in the job's id or description; "" for all, with only the root of each tree.
+        text: Text in the job's id or description; "" for all root jobs.
         state: One of STATES; "" for all.
         user: The user; "" for all.
-        parent: Only those submitted by this job; "" to go by `text`.
+        parent: Only children of this job; "" to use `text`.
     """
 
     text: str = ""
@@ -83,19 +83,19 @@ class JobFilter:
 
 
 def quoted(text: str) -> str:
-    """Return a text as an SQL literal. Raises InvalidRequest for a NUL character, which terminates SQL."""
+    """Return a text as an SQL literal. Raises InvalidRequest for a NUL character, which would end the SQL text."""
     if "\0" in text:
         raise InvalidRequest("the search text must not contain a NUL character")
     return "'" + text.replace("'", "''") + "'"
 
 
 def count_jobs(chosen: JobFilter) -> str:
-    """Query the number of jobs, as `total`."""
+    """Return the query for the number of jobs, as `total`."""
     return f"SELECT count(*) AS total FROM jobs WHERE {chosen.where}"
 
 
 def list_jobs(chosen: JobFilter, offset: int, limit: int) -> str:
-    """Query a page of jobs, newest first.
+    """Return the query for a page of jobs, newest first.
 
     Args:
         chosen: The selection.
@@ -109,13 +109,15 @@ def list_jobs(chosen: JobFilter, offset: int, limit: int) -> str:
 
 
 def parents_among(job_ids: list[str]) -> str:
-    """Query which of these jobs have children, as `parent_id`, and how many, as `children`."""
+    """Return the query for the jobs with children among these, as `parent_id`, and their numbers of children, as
+    `children`.
+    """
     names = ", ".join(map(quoted, job_ids))
     return f"SELECT parent_id, count(*) AS children FROM jobs WHERE parent_id IN ({names}) GROUP BY 1"
 
 
 def count_tasks(job_id: str, state: str) -> str:
-    """Query the number of tasks of a job, as `total`.
+    """Return the query for the number of tasks of a job, as `total`.
 
     Args:
         job_id: The job.
@@ -125,8 +127,8 @@ def count_tasks(job_id: str, state: str) -> str:
 
 
 def list_tasks(job_id: str, state: str, offset: int, limit: int) -> str:
-    """Query a page of a job's tasks, with the total usage of their attempts. Args as in `count_tasks` and
-    `list_jobs`.
+    """Return the query for a page of a job's tasks, with the total usage of their attempts. Arguments as in
+    `count_tasks` and `list_jobs`.
     """
     used = (
         f"SELECT task_index, sum(cpu_seconds) AS cpu_seconds, max(memory_peak_bytes) AS memory_peak_bytes "
@@ -143,12 +145,12 @@ def list_tasks(job_id: str, state: str, offset: int, limit: int) -> str:
 
 
 def task_states(job_id: str) -> str:
-    """Query the number of a job's tasks in each state."""
+    """Return the query for the number of a job's tasks in each state."""
     return f"SELECT state_word, count(*) AS tasks FROM tasks WHERE job_id = {quoted(job_id)} GROUP BY 1"
 
 
 def users() -> str:
-    """Query users with their jobs and usage on the cluster."""
+    """Return the query for users with their jobs and usage on the cluster."""
     return (
         f"SELECT user, count(*) AS jobs, sum(state_word IN {_LIVE}) AS live, sum(running_tasks) AS running, "
         "sum(pending_tasks) AS pending, max(submitted_at_ms) AS last_at_ms FROM jobs "
@@ -157,19 +159,19 @@ def users() -> str:
 
 
 def endpoints() -> str:
-    """Query the endpoints of live attempts."""
+    """Return the query for the endpoints of live attempts."""
     columns = "name, namespace, attempt_id, address, metadata, registered_at_ms"
     return f"SELECT {columns} FROM endpoints ORDER BY name LIMIT 1000"
 
 
 def endpoints_named(names: list[str]) -> str:
-    """Query the endpoints with these names."""
+    """Return the query for the endpoints with these names."""
     columns = "name, attempt_id, address, metadata, registered_at_ms"
     return f"SELECT {columns} FROM endpoints WHERE name IN ({', '.join(map(quoted, names))}) LIMIT 1000"
 
 
 def tasks_on(worker_id: str) -> str:
-    """Query the live tasks on a worker."""
+    """Return the query for the live tasks on a worker."""
     return (
         "SELECT task_id, job_id, state_word, attempt, started_at_ms FROM tasks "
         f"WHERE worker_id = {quoted(worker_id)} AND state_word IN ('assigned', 'building', 'running') "

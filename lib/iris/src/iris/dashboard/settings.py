@@ -1,4 +1,4 @@
-"""The settings that the process gets from its controller, in one line of JSON."""
+"""The settings that the controller sends the process, as one line of JSON."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Written by `iris.controller.dashboard.process`. The repr hides secrets.
+    """Settings of the process, from `iris.controller.dashboard.process`. The repr hides secrets.
 
     Attributes:
-        controller: Its address, "host:port".
+        controller: The controller's address, "host:port".
         secret: The cluster's secret, in hex.
-        key: Key that signs sessions, in hex, so that they outlive this process.
+        key: Key that signs sessions, in hex. Sessions outlive this process.
         port: Port on loopback; 0 for any.
         ca_sha256: The authority of the controller; "" if connections are unencrypted.
-        cluster_name: Shown on the pages.
+        cluster_name: The name to show on the pages.
     """
 
     controller: str

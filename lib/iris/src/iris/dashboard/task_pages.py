@@ -1,4 +1,4 @@
-"""Pages that tasks serve: which are available, and the application that forwards requests to them."""
+"""Forwards requests to pages that tasks serve."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TaskPages:
 
     Args:
         client: The controller.
-        port: Their port, different from that of the other pages; 0 for none.
+        port: The port of tasks' pages, different from that of the other pages; 0 for none.
         home_port: Port of the other pages.
-        patience: Timeout for servers.
+        patience: Timeout for tasks' servers.
     """
 
     client: ClusterClient
@@ -65,7 +65,7 @@ class TaskPages:
         return RedirectResponse(_at_port(request, self.port) + path + (f"?{query}" if query else ""), 307)
 
     async def find(self, viewer: Viewer, words: list[str]) -> Upstream:
-        """Return the server that a viewer's path means. Raises the errors of `iris.dashboard.endpoint_rules`."""
+        """Return the server for a viewer's path. Raises the errors of `iris.dashboard.endpoint_rules`."""
         names = names_in(words, user_of(viewer))
         row = chosen(await self.client.rows(viewer, queries.endpoints_named(names)), names)
         task_id, _, attempt = str(row["attempt_id"]).rpartition(":")
@@ -89,5 +89,5 @@ def own_addresses() -> frozenset[str]:
 
 
 def _at_port(connection: HTTPConnection, port: int) -> str:
-    """Return the origin with this port at the host name that the browser uses."""
+    """Return the origin with this port and the host name of the browser's request."""
     return f"{connection.url.scheme}://{host_name(connection.headers.get('host', ''))}:{port}"

@@ -17,7 +17,7 @@ class Span:
         state: The name of its state; "earlier" if another attempt followed it.
         left: Its start, in percent of the whole width.
         width: Its width, in percent.
-        words: Its description: number, duration, reason of the end.
+        words: Its description: number, duration, cause of the end.
     """
 
     attempt: int
@@ -65,7 +65,7 @@ def attempts_in_time(task: pb.TaskStatus, now_ms: int) -> list[AttemptTimes]:
     """Return the times of a task's attempts, oldest first, without those whose times are unknown.
 
     Args:
-        task: With the usage of its attempts.
+        task: The task, with the usage of its attempts.
         now_ms: Current Unix time, the end of a running attempt.
     """
     found = []

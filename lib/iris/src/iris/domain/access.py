@@ -1,4 +1,4 @@
-"""Admission to a cluster: tokens for new workers, and the credential of each worker. No secret is stored."""
+"""Tokens and workers' credentials. They contain no secrets, only digests."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +24,7 @@ class JoinToken:
         token_id: Its readable id.
         secret_sha256: The SHA-256 of its secret, in hex.
         note: Its purpose, as given by its creator.
-        uses: Workers that joined with it, out of `max_uses`.
+        uses: Number of workers that joined with it, at most `max_uses`.
         revoked_at_ms: 0 means not revoked.
     """
 
@@ -40,7 +40,7 @@ class JoinToken:
     revoked_at_ms: int = 0
 
     def refusal(self, now_ms: int) -> str:
-        """Return why nobody may join with it at `now_ms`; empty if a worker may."""
+        """Return why no worker may join with the token at `now_ms`; empty if a worker may."""
         if self.revoked_at_ms:
             return f"it was revoked by {self.revoked_by}"
         if now_ms >= self.expires_at_ms:
@@ -56,7 +56,7 @@ class UserToken:
 
     Args:
         token_id: Its readable id.
-        secret_sha256: The SHA-256 of its secret, in hex; empty if it stands for tokens that were signed, not stored.
+        secret_sha256: The SHA-256 of its secret, in hex; empty for the signed tokens of earlier releases.
         note: Its purpose, as given by its creator.
         revoked_at_ms: 0 means not revoked.
     """
@@ -73,13 +73,14 @@ class UserToken:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCredential:
-    """The credential of one worker. At most one per name is not revoked. Times are Unix ms.
+    """The credential of one worker. At most one per name is valid. Times are Unix ms.
 
     Args:
         secret_sha256: The SHA-256 of the credential, in hex, which also identifies it.
-        token_id: The join token that it came from.
+        token_id: The join token with which it was created.
         revoked_at_ms: 0 means not revoked.
-        public_key: The hex key that its worker proves in each session; empty until it has connected with one.
+        public_key: The public key (hex) that authenticates its worker in each session; empty until the worker has
+            connected with a key.
     """
 
     secret_sha256: str

@@ -11,7 +11,7 @@ from rigging.errors import InvalidRequest
 
 
 class ConstraintOp(IntEnum):
-    """How an attribute's value is compared. Stored jobs and the wire format use `STORED_NUMBERS` instead of these
+    """How to compare an attribute's value. Stored jobs and the wire format use `STORED_NUMBERS` instead of these
     numbers.
     """
 
@@ -80,7 +80,7 @@ _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, Constra
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A condition on one attribute. A soft one is a preference and never excludes a worker."""
+    """A condition on one attribute. A soft constraint is a preference and never excludes a worker."""
 
     key: str
     op: ConstraintOp
@@ -198,12 +198,12 @@ def evaluate(constraints: Iterable[Constraint], attributes: Mapping[str, str]) -
 
 
 def soft_score(constraints: Iterable[Constraint], attributes: Mapping[str, str]) -> int:
-    """Return the number of soft constraints that hold. Among suitable workers, the highest is preferred."""
+    """Return the number of soft constraints that a worker meets. The scheduler prefers the highest number."""
     return sum(1 for constraint in constraints if constraint.soft and constraint.evaluate(attributes))
 
 
 def validate_constraint(constraint: Constraint) -> None:
-    """Validate a constraint on its own.
+    """Validate a constraint without the cluster's state.
 
     Raises:
         InvalidRequest: A part has the wrong type, the key is missing, the number of values is wrong, or an order is

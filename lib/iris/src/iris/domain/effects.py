@@ -1,4 +1,4 @@
-"""Actions for the edge, to perform after the changes they came with are committed."""
+"""Effects: actions to perform after their changes are committed."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class StartAttempt:
     """Send this attempt to the worker.
 
     Args:
-        prefilled: Whether it waits on a full worker and starts when another attempt ends there.
+        prefilled: Whether it waits on a full worker until another attempt there ends.
     """
 
     attempt_id: AttemptId
@@ -29,7 +29,7 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawAttempt:
-    """Tell the worker to hand this attempt back (PENDING), unless it has begun."""
+    """Tell the worker to hand this attempt back (PENDING), unless it has started."""
 
     attempt_id: AttemptId
     worker_id: WorkerId
@@ -59,14 +59,14 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobSettled:
-    """The job has ended and no worker has an attempt of it. Follows JobEnded, immediately if nothing ran."""
+    """The job has ended and no worker has its attempts any more. Follows JobEnded, immediately if no attempt ran."""
 
     job_id: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class JobForgotten:
-    """The job ended long ago, and its history is removed."""
+    """The history of a job that ended long ago is removed."""
 
     job_id: JobId
 

@@ -1,7 +1,7 @@
 """Endpoints: addresses of live attempts under names, and the rules for those names.
 
-The full name is `{namespace}/{leaf}`. The namespace is the job that registered it, or one of its ancestors. Several
-attempts may share one name.
+The full name is `{namespace}/{leaf}`. The namespace is the registering job or one of its ancestors. Several attempts
+may share one name.
 """
 
 import re
@@ -23,7 +23,7 @@ class RegisteredEndpoint:
 
     Args:
         name: The full name, e.g. "/ann/train/counter".
-        address: "host:port", or any other text that callers understand.
+        address: "host:port", or any other text.
         metadata: Further data for callers.
         registered_at_ms: Time of the registration, Unix ms.
     """
@@ -36,7 +36,7 @@ class RegisteredEndpoint:
 
     @property
     def endpoint_id(self) -> EndpointId:
-        """Its id. An attempt has one endpoint per name."""
+        """The endpoint's id. An attempt has one endpoint per name."""
         return endpoint_id(self.name, self.attempt_id)
 
 
@@ -58,7 +58,7 @@ def namespace_of(name: str) -> JobId:
 def full_names(job_id: JobId, name: str) -> tuple[str, ...]:
     """Return the full names to try for `name` inside a job: in its own namespace, then in its ancestors'.
 
-    An absolute name ("/user/job/leaf") is returned as it is.
+    An absolute name ("/user/job/leaf") is returned unchanged.
 
     Raises:
         InvalidRequest: The name is invalid.

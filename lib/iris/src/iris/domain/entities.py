@@ -20,9 +20,9 @@ class Job:
     """A submitted job.
 
     Args:
-        error: Why it ended without success, as one readable chain; empty while it lives and after success.
-        exit_code: The exit code of the task that decided the end. exit_signal: 0 if it exited by itself.
-        deciding_task_id: The task that decided the end; None if something else did.
+        error: Why the job ended without success, as one readable chain; empty while it lives and after success.
+        exit_code: The exit code of the task that decided the end. exit_signal: Its signal; 0 for none.
+        deciding_task_id: The task that decided the end; None for a stop or a limit.
         sequence: Its position in the order of submission, unique in the cluster.
         task_counts: The number of tasks in each state, indexed by the TaskState's number.
         first_attempt: Attempts below this number belong to an ended job that had the same name.
@@ -64,12 +64,12 @@ class Task:
     Args:
         attempt: The number of the current or last attempt; below the job's `first_attempt` (-1 at first) before any.
         worker_id: The worker of the current or last attempt; None before the first and while waiting for a retry.
-        failures: The number of attempts that failed by the user's fault. preemptions: Attempts ended by the loss of
+        failures: Number of attempts that failed because of the user's code. preemptions: Number of attempts that lost
             their worker.
-        causes: A line for each ended attempt, oldest first.
+        causes: The causes of the ended attempts, one line each, oldest first.
         failure_times: The times of the latest failures (Unix ms), as many as the job's retry window needs.
         retry_at_ms: A failed task is not assigned before this time; 0 for no delay.
-        burnt: The highest attempt number used so far, if an earlier attempt is current again; -1 if it is `attempt`.
+        burnt: The highest used attempt number, if an earlier attempt is current again; -1 if that is `attempt`.
     """
 
     task_id: TaskId
@@ -92,7 +92,7 @@ class Task:
 
     @property
     def next_attempt(self) -> int:
-        """Return the number of its next attempt. No number is used twice."""
+        """Return the number of the task's next attempt. Numbers are never reused."""
         return max(self.attempt, self.burnt) + 1
 
     @property
@@ -106,14 +106,14 @@ class Worker:
     """An agent on one host.
 
     Args:
-        instance_id: Unique for every start of the agent's process.
+        instance_id: Identifies one run of its guardian.
         connected: Whether its session is open. Disconnected workers get no assignments.
-        is_late: Whether it was not heard for two heartbeats. Late workers get no assignments. Not stored.
-        last_seen_at_ms: When it connected, or its session ended.
+        is_late: Whether two heartbeats are missing. Late workers get no assignments. Not stored.
+        last_seen_at_ms: When it connected, or when its session ended.
         cordon_reason: Why it gets no new assignments; empty if it is not cordoned. Survives reconnections.
-        strikes: The number of consecutive attempts that ended by a fault of the host: a failed start or a device error.
-        cordoned_by: Who cordoned it, like "admin root"; empty if the controller did. cordoned_at_ms: 0 if unknown.
-        trouble: Why it reports that it cannot start anything now; empty if it can. Not stored.
+        strikes: The number of consecutive attempts that failed because of the host: a failed start or a device error.
+        cordoned_by: Who cordoned it, e.g. "admin root"; empty for the controller. cordoned_at_ms: 0 if unknown.
+        trouble: Why it cannot start attempts now, as it reports; empty if it can. Not stored.
     """
 
     worker_id: WorkerId
@@ -137,12 +137,11 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """An unwanted attempt that holds its worker's resources until it has ended.
+    """An unwanted attempt, which holds its worker's resources until it has ended.
 
     Args:
-        resources: The resources it holds; none if it was prefilled and has not begun.
-        found: Whether it was considered gone but its worker has it, or may have it. The worker may then exceed its
-            capacity.
+        resources: Its resources; none if it was prefilled and has not started.
+        found: Whether it was lost, but its worker has it, or may have it. The worker may then exceed its capacity.
     """
 
     job_id: JobId
@@ -153,15 +152,15 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class LostAttempt:
-    """An attempt that was given up while its worker was unreachable. It may still run.
+    """An attempt that counts as lost because its worker was unreachable. It may still run.
 
-    When its worker is heard again, it becomes current again, unless a successor has begun; then it is stopped. Never
-    used for a job with `waits_for_host`.
+    When its worker reconnects, it becomes current again, unless a successor has started; then it is stopped. Never used
+    for a job with `waits_for_host`.
 
     Args:
-        may_return: Whether it was wanted when it was given up. Otherwise it had been told to stop.
+        may_return: Whether it was wanted when it was lost. If not, it had been asked to stop.
         is_charged: Whether its loss counted as a preemption of its task.
-        endpoints: The endpoints it had: it does not register again.
+        endpoints: Its endpoints, because it does not register them again.
     """
 
     job_id: JobId
@@ -178,7 +177,7 @@ class UserBudget:
 
     Args:
         max_weight: The limit of concurrent weight in the units of `iris.domain.resources.weight` (a core is 1). Beyond
-            it the user's jobs run as batch. 0 for no limit.
+            the limit the user's jobs run as batch. 0 for no limit.
         max_band: The most urgent band that the user may use.
     """
 
@@ -189,10 +188,10 @@ class UserBudget:
 
 @dataclass(frozen=True, slots=True)
 class JobsPerUser:
-    """The most jobs without a parent that each user may have. 0 for no limit.
+    """Maximum numbers of root jobs per user; 0 for no limit.
 
     Args:
-        max_pending: Further ones are refused. max_running: Further ones stay pending.
+        max_pending: Further submissions are refused. max_running: Further jobs stay pending.
     """
 
     max_pending: int = 0
@@ -201,12 +200,12 @@ class JobsPerUser:
 
 @dataclass(frozen=True, slots=True)
 class SilentAttempt:
-    """An attempt that may still run on a worker that is not heard or is in trouble.
+    """An attempt that may still run on a worker that is silent or cannot stop attempts.
 
     Args:
-        is_wanted: Whether it is its task's current attempt. Otherwise it is stopped once its host is reachable.
-        fenced_in_ms: When its host has ended an exclusive attempt by itself; 0 if only its host knows.
-        trouble: Why nothing can be stopped there although the worker is heard; empty if it is not heard.
+        is_wanted: Whether it is its task's current attempt. Other attempts are stopped once their host is reachable.
+        fenced_in_ms: For an exclusive job: ms until the host has killed the attempt; 0 if only the host knows.
+        trouble: Why a connected worker cannot stop attempts; empty if it is not connected.
     """
 
     attempt_id: AttemptId

@@ -1,13 +1,13 @@
-"""Errors of iris's decisions that rigging.errors does not define."""
+"""Errors in addition to those of rigging.errors."""
 
 from rigging.errors import Conflict, Unavailable
 
 
 class IllegalTransition(Conflict):
-    """A state change that the transition table does not allow: a bug of the caller, never a user's mistake.
+    """A state change that the transition table does not allow: a bug in the caller, never a user's mistake.
 
     Args:
-        entity: The changed thing, e.g. "task /ann/train/0".
+        entity: The changed entity, e.g. "task /ann/train/0".
         old: Its state. new: The requested state. allowed: The allowed states.
         history: Its earlier events, oldest first.
     """
@@ -31,4 +31,4 @@ class InvariantViolation(Conflict):
 
 
 class StorageUnavailable(Unavailable):
-    """The database cannot be written now (no space, a disk error). The same commit may succeed later."""
+    """The database cannot be written now (no space, a disk error). A retry may succeed."""

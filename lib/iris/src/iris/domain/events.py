@@ -14,7 +14,7 @@ from iris.domain.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A user or a task requested a new job, whose spec is already validated. An empty key means none."""
+    """A user or a task submitted a new job with a validated spec; an empty key means none."""
 
     spec: JobSpec
     idempotency_key: str = ""
@@ -34,10 +34,10 @@ class AttemptObserved:
     """A worker reports the state of an attempt. Reports may be repeated, late or out of order.
 
     Args:
-        state: BUILDING, RUNNING or a final state. PENDING: handed back without ever beginning. A prefilled attempt may
-            also be ASSIGNED (it waits there for its turn).
-        started_at_ms: When it began to run; 0 if it has not, or the worker does not say.
-        usage: Its total resource use, reported with its end; None if the worker does not say.
+        state: BUILDING, RUNNING or a final state. PENDING: handed back before its start. A prefilled attempt may also
+            be ASSIGNED: it is queued on the worker.
+        started_at_ms: When it started to run; 0 if it has not, or if the report lacks the time.
+        usage: Its total resource use, reported with its end; None if the report lacks it.
     """
 
     attempt_id: AttemptId
@@ -57,7 +57,7 @@ class Assigned:
     """The scheduler assigned a pending task to a worker.
 
     Args:
-        prefilled: Whether the worker is full, so that the attempt starts when another ends there.
+        prefilled: Whether the worker is full, so that the attempt starts when another attempt there ends.
     """
 
     task_id: TaskId
@@ -84,7 +84,7 @@ class WorkerConnected:
 
 @dataclass(frozen=True, slots=True)
 class WorkerResized:
-    """A connected worker's capacity changed, because its disk has more or less room."""
+    """A connected worker's capacity changed, because its free disk space changed."""
 
     worker_id: WorkerId
     instance_id: str
@@ -93,7 +93,7 @@ class WorkerResized:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTroubled:
-    """A connected worker reports why it cannot start anything now, or ("") that it can again."""
+    """A connected worker reports why it cannot start attempts now, or ("") that it can again."""
 
     worker_id: WorkerId
     instance_id: str
@@ -102,7 +102,7 @@ class WorkerTroubled:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDisconnected:
-    """The session of that instance ended. Its attempts continue until the worker is lost."""
+    """The session of a worker's instance ended. Its attempts continue until the worker is lost."""
 
     worker_id: WorkerId
     instance_id: str
@@ -110,10 +110,10 @@ class WorkerDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLate:
-    """The worker was not heard for two heartbeats: it gets no new attempts, and unacknowledged ones go elsewhere.
+    """Two heartbeats of the worker are missing: it gets no new attempts, and unacknowledged attempts move elsewhere.
 
     Args:
-        keeps: Whether it fell silent together with too many others. Its unacknowledged attempts then stay.
+        keeps: Whether it keeps its unacknowledged attempts, because too many workers fell silent together.
     """
 
     worker_id: WorkerId
@@ -123,14 +123,14 @@ class WorkerLate:
 
 @dataclass(frozen=True, slots=True)
 class WorkerHeard:
-    """A late worker was heard again in the same session."""
+    """A late worker sent a message again in the same session."""
 
     worker_id: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """The worker was not heard for the timeout. Its attempts are given up, except those that wait for their host."""
+    """The worker was silent for the timeout. Its attempts count as lost, except those that wait for their host."""
 
     worker_id: WorkerId
     reason: str
@@ -138,7 +138,7 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """The worker's host and everything on it is gone, according to its platform or an operator."""
+    """The worker's host and everything on it is gone, according to the platform or an operator."""
 
     worker_id: WorkerId
     reason: str
@@ -146,7 +146,7 @@ class WorkerGone:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFenced:
-    """The host of an exclusive attempt has ended it by now, because it had no contact for long enough."""
+    """The host of an exclusive attempt must have killed it, because its fence has expired."""
 
     attempt_id: AttemptId
     reason: str
@@ -177,7 +177,7 @@ class RetryDue:
 
 @dataclass(frozen=True, slots=True)
 class LendCpu:
-    """A live attempt began (or ended) a wait for its children. Every `on` is paired with one off. Not stored."""
+    """A live attempt started (or ended) a wait for its children. Every `on` has a matching off. Not stored."""
 
     attempt_id: AttemptId
     on: bool
@@ -185,7 +185,7 @@ class LendCpu:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The scheduler evicts a live attempt for more urgent work. A gang is evicted as a whole."""
+    """The scheduler preempts a live attempt, and its whole gang, for more urgent work."""
 
     attempt_id: AttemptId
     reason: str
@@ -193,7 +193,7 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCordoned:
-    """The worker gets no new attempts. With `drain` its running ones are moved elsewhere, too. `by` says who asked."""
+    """The worker gets no new attempts. With `drain` its running attempts also move elsewhere. `by` is the caller."""
 
     worker_id: WorkerId
     reason: str
@@ -203,7 +203,7 @@ class WorkerCordoned:
 
 @dataclass(frozen=True, slots=True)
 class WorkerUncordoned:
-    """The worker may be used again, and its faults are cleared."""
+    """The worker may be used again, and its strikes are reset."""
 
     worker_id: WorkerId
 
@@ -224,7 +224,7 @@ class EndpointRegistered:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRemoved:
-    """The attempt removed its endpoint. Does nothing if it is not registered."""
+    """The attempt removed its endpoint. Has no effect if it is not registered."""
 
     endpoint_id: EndpointId
 

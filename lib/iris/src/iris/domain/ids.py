@@ -20,7 +20,7 @@ def validate_name(name: str) -> str:
     """Return `name` if it is valid as a part of a job id.
 
     Raises:
-        InvalidRequest: It is empty, too long, has invalid characters, or is digits only (digits name tasks).
+        InvalidRequest: The name is empty, too long, has invalid characters, or is digits only (digits name tasks).
     """
     if _PART.fullmatch(name) is None or name.isdigit() or name in (".", ".."):
         raise InvalidRequest(f"{name!r} is not a valid name of a job or user; allowed are {_ALLOWED}")
@@ -31,7 +31,7 @@ def validate_job_id(text: str) -> JobId:
     """Return `text` as a job id.
 
     Raises:
-        InvalidRequest: It does not have the form `/user/name[/child...]` with valid parts.
+        InvalidRequest: The text does not have the form `/user/name[/child...]` with valid parts.
     """
     parts = text.split("/")
     if len(parts) < 3 or parts[0]:
@@ -81,7 +81,7 @@ def parse_task_id(text: str) -> tuple[JobId, int]:
     """Split a task id into its job and index.
 
     Raises:
-        InvalidRequest: It does not have the form `/user/name[/child...]/index`.
+        InvalidRequest: The text does not have the form `/user/name[/child...]/index`.
     """
     job, _, index = text.rpartition("/")
     if not (index.isascii() and index.isdigit()) or job.count("/") < 2:
@@ -93,7 +93,7 @@ def parse_attempt_id(text: str) -> tuple[TaskId, int]:
     """Split an attempt id into its task and number.
 
     Raises:
-        InvalidRequest: It does not have the form `{task id}:{attempt}`.
+        InvalidRequest: The text does not have the form `{task id}:{attempt}`.
     """
     task, _, number = text.rpartition(":")
     if not (number.isascii() and number.isdigit()) or not task:

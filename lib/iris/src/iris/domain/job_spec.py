@@ -1,4 +1,4 @@
-"""The description of a job, which the client creates, the controller stores, and the rules use."""
+"""The description of a job."""
 
 import shlex
 from collections.abc import Mapping
@@ -44,21 +44,21 @@ class JobSpec:
     Args:
         resources: The resources of one task.
         bundle_digest: The workspace; empty for none.
-        timeout_ms: From the first task's start; 0 for none.
-        scheduling_timeout_ms: From submission to the first assignment; 0 for none.
+        timeout_ms: Time limit from the first task's start; 0 for none.
+        scheduling_timeout_ms: Time limit from submission to the first assignment; 0 for none.
         coscheduling_group_by: The attribute whose value all tasks' workers must share; empty if it is not a gang.
         max_task_failures: Tasks that may fail for good before the job fails. They stay failed; the others continue.
-        reserve: Hold the accelerators while the job lives, without attaching them to its tasks.
-        exclusive: No task ever has two live attempts, even when a host is out of reach: docs/durability.md.
-        fence_after_ms: For an exclusive job: its attempts end this long after their host's last contact.
-        description: Its purpose, in words.
-        retry_window_ms: Only failures of the last so many ms count against max_retries_failure; 0 counts all.
-        retry_delay_ms: Approximate delay before the first retry after a failure. It doubles each further time.
-        health_cmd: A line for the shell, run beside each task every `health_interval_ms`. A check that takes longer
-            than `health_timeout_ms` has failed, and `health_retries` consecutive failures end the attempt. Empty for
-            none.
-        stall_timeout_ms: An attempt without reported progress for this long is ended; 0 for never.
-        notify_url: Receives the job's end. It is secret except for its host (`iris.domain.webhooks`). Empty for none.
+        reserve: Reserve the accelerators while the job lives, without attaching them to its tasks.
+        exclusive: No task ever has two live attempts, even when a host is unreachable: docs/durability.md.
+        fence_after_ms: For an exclusive job: the host kills an attempt this long after its last contact with the
+            controller.
+        description: Its purpose.
+        retry_window_ms: Only failures in the last `retry_window_ms` count against max_retries_failure; 0 counts all.
+        retry_delay_ms: Approximate delay before the first retry after a failure; doubles with each further retry.
+        health_cmd: A shell command that checks each task every `health_interval_ms`; empty for none. A check longer
+            than `health_timeout_ms` fails, and `health_retries` consecutive failures end the attempt.
+        stall_timeout_ms: An attempt fails after this long without reported progress; 0 for never.
+        notify_url: The webhook for the job's end; empty for none. All but its host is secret (`iris.domain.webhooks`).
         enforced: The enforced limits of its tasks, from LIMIT_WORDS, separated by commas; empty for none.
         limits_mode: The submitter's choice from LIMIT_MODES; empty for none.
     """
@@ -98,27 +98,27 @@ class JobSpec:
 
 
 LIMIT_MODES: Final = ("enforced", "soft")
-"""Whether tasks are ended beyond their limits, or only placed by them."""
+"""The modes of limits: enforced, or used only for placement."""
 
 MEMORY_WARNING: Final = "memory-warning"
-"""A task that uses more memory than it was placed with gets a message, and is not ended."""
+"""In this mode, a task that exceeds its assumed memory gets a warning, and continues."""
 
 LIMIT_WORDS: Final = ("memory", "disk", "cpu", MEMORY_WARNING)
 """The resources that can be enforced for a job's tasks."""
 
 PLAIN_FIELDS: Final = tuple(item.name for item in fields(JobSpec) if item.type in (int, bool, str))
-"""Fields that are a number, a flag or text, with the same name and value on the wire and in the rows."""
+"""Fields that are a number, a flag or text, with the same name and value on the wire and in the database."""
 
 _ALL_BUT_NAME: Final = attrgetter(*(item.name for item in fields(JobSpec) if item.name != "job_id"))
 
 
 def is_alike(one: JobSpec, other: JobSpec) -> bool:
-    """Return whether two jobs differ at most in their names, as most consecutive submissions do."""
+    """Return whether two jobs differ at most in their names."""
     return bool(_ALL_BUT_NAME(one) == _ALL_BUT_NAME(other))
 
 
 def renamed(spec: JobSpec, job_id: JobId) -> JobSpec:
-    """Return the job under another name. Its parts are shared."""
+    """Return the job under another name, sharing its parts."""
     return JobSpec(job_id, *_ALL_BUT_NAME(spec))
 
 
@@ -132,9 +132,8 @@ def is_gang(spec: JobSpec) -> bool:
 
 
 def waits_for_host(spec: JobSpec) -> bool:
-    """Whether an attempt on a silent worker is kept instead of being given up by timeout.
+    """Whether an attempt on a silent worker waits for its host instead of being lost at the timeout.
 
-    An exclusive attempt may live until its fence. In a gang on accelerators, the other hosts are useless without that
-    one.
+    An exclusive attempt may be alive until its fence expires. A gang on accelerators cannot continue without one host.
     """
     return spec.exclusive or (is_gang(spec) and spec.resources.accelerator is not None)

@@ -8,9 +8,7 @@ _CLAUSE: Final = re.compile(r"(===?|~=|!=|[<>]=?)\s*([0-9]+(?:\.[0-9]+)*)[a-z0-9
 
 
 def is_python_request(text: str) -> bool:
-    """Return whether `text` is a version or version specifiers. Anything else might act as an option or path in uv's
-    arguments.
-    """
+    """Return whether `text` is a version or version specifiers. Other texts might act as an option or a path for uv."""
     return bool(_VERSION.fullmatch(text) or _clauses(text))
 
 

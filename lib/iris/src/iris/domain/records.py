@@ -1,4 +1,4 @@
-"""Records of what happened: every event that the controller applied, who asked for it, and what else was asked for."""
+"""Records of the history: every applied event with its caller, and other requests."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ from iris.domain.ids import WorkerId
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asked for something, and from where; both empty for the controller itself.
+    """The name and address of a caller; both empty for the controller itself.
 
     Args:
         name: A user, a job id or a worker id.
@@ -25,7 +25,7 @@ class Requested:
     """A caller used an RPC that changes no job and no worker, e.g. revoked a token.
 
     Args:
-        action: What the RPC does, e.g. "revoke users' tokens".
+        action: A readable name of the RPC, e.g. "revoke users' tokens".
         subject: The entity; empty for none.
     """
 
@@ -35,7 +35,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class AutoCordoned:
-    """The controller cordoned a worker because attempts failed there by the host."""
+    """The controller cordoned a worker because attempts failed there because of the host."""
 
     worker_id: WorkerId
     reason: str
@@ -43,7 +43,7 @@ class AutoCordoned:
 
 @dataclass(frozen=True, slots=True)
 class ControllerStarted:
-    """A controller loaded the stored state. What was only in memory before is gone."""
+    """A controller loaded the stored state; its predecessor's memory is lost."""
 
     version: str
 
@@ -60,8 +60,8 @@ class Record:
             decisions.
         at_ms: Unix time in milliseconds.
         what: The event.
-        caller: Who asked for it.
-        is_decision: Whether the scheduler decided it, in this turn's round.
+        caller: The caller who requested it.
+        is_decision: Whether it is a decision of the scheduler, in this turn's round.
     """
 
     turn: int

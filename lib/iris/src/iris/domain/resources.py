@@ -40,7 +40,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An amount in every dimension. As free capacity, numbers may be negative while lent CPUs are taken back."""
+    """An amount in every dimension. Numbers of free capacity may be negative while lent CPUs are taken back."""
 
     cpu_millis: int = 0
     memory_bytes: int = 0
@@ -112,7 +112,7 @@ class Shortfall:
 
     Args:
         need: The request, e.g. "4 cores". have: The available amount, e.g. "2". unit: The word after `have`.
-        severity: (need - have) / need, above 0. A larger value is further from fitting; 1 means nothing is available.
+        severity: (need - have) / need, above 0; 1 means that nothing is available.
     """
 
     dimension: str
@@ -158,7 +158,7 @@ def amount_of(dimension: str, resources: Resources) -> int:
 
 
 def validate_resources(resources: Resources) -> None:
-    """Validate a request on its own.
+    """Validate a request without the cluster's state.
 
     Raises:
         InvalidRequest: A dimension is negative, or the device's kind or count is invalid.
@@ -180,7 +180,7 @@ def validate_resources(resources: Resources) -> None:
 
 
 def slice_hosts(device: Device | None) -> int | None:
-    """Return the VMs of one slice of the device's type; None if it is not a TPU or its type is unknown."""
+    """Return the number of VMs in one slice of the device's type; None if it is not a TPU or its type is unknown."""
     if device is None or device.kind != "tpu" or not device.variant:
         return None
     try:
@@ -196,9 +196,9 @@ def whole_slices(device: Device, replicas: int) -> int:
 
 
 def tpu_mistake(device: Device | None, replicas: int, group_by: str) -> str | None:
-    """Return why no TPU matches the request, with a valid alternative; None if one does, or for other devices.
+    """Return why no TPU matches the request, with a valid alternative; None if one matches, or for other devices.
 
-    It checks the types (also the alternatives), the chips of a VM and, for gangs of slices, the number of VMs.
+    Checks the types (also the alternatives), the chips of a VM and, for gangs of slices, the number of VMs.
 
     Args:
         device: The request; None for no device.

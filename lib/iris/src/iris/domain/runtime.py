@@ -33,7 +33,7 @@ class TaskRuntime:
         python: A version ("3.12") or specifiers (">=3.11,<3.13"); empty for the worker's.
         packages: The source of the packages.
         environment_path: The environment's directory, if `packages` is SUBMITTER.
-        interpreter: The submitter's interpreter, which is preferred where the worker is on the same machine.
+        interpreter: The submitter's interpreter, which a worker on the same machine prefers.
     """
 
     working_dir: str = ""
@@ -49,7 +49,7 @@ DEFAULT_RUNTIME: Final = TaskRuntime()
 
 @lru_cache(maxsize=256)
 def validate_runtime(runtime: TaskRuntime) -> None:
-    """Validate a runtime on its own. Raise InvalidRequest naming the field, the value and what is allowed."""
+    """Validate a runtime. Raise InvalidRequest naming the field, the value and the allowed values."""
     for name in ("working_dir", "project_dir"):
         check_relative_dir(getattr(runtime, name), name)
     for name in ("environment_path", "interpreter"):
@@ -75,18 +75,18 @@ def check_relative_dir(path: str, what: str) -> None:
 
 @lru_cache(maxsize=256)  # jobs of a day differ little, and each is written twice
 def runtime_to_json(runtime: TaskRuntime) -> Mapping[str, object]:
-    """Return its fields that differ from their defaults."""
+    """Return the fields that differ from their defaults."""
     return {name: value for name, value in asdict(runtime).items() if value}
 
 
 @lru_cache(maxsize=256)
 def runtime_text(runtime: TaskRuntime) -> str:
-    """Return the text that `parse_runtime` reads."""
+    """Return the JSON text for `parse_runtime`."""
     return json.dumps(runtime_to_json(runtime))
 
 
 def runtime_from_json(fields: object) -> TaskRuntime:
-    """Return the runtime that `runtime_to_json` wrote. Raise ValueError or TypeError for anything else."""
+    """Return the runtime from the result of `runtime_to_json`. Raise ValueError or TypeError for other values."""
     if not isinstance(fields, dict):
         raise TypeError(f"{fields!r} does not describe a runtime")
     known = dict(fields)

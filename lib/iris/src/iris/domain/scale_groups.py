@@ -1,4 +1,4 @@
-"""Pools of identical slices that a cluster may start, up to a maximum: everything that could ever run there."""
+"""Pools of identical slices that a cluster may start, up to a maximum."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 from iris.domain.resources import Resources
 
 GROUP_ATTRIBUTE: Final = "scale-group"
-"""On workers of a scale group: its name."""
+"""The attribute with the name of a worker's scale group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class ScaleGroup:
     Args:
         host: The capacity of one host. hosts_per_slice: Hosts that start and stop together; 1 for single machines.
         min_slices, max_slices: The minimum and maximum number of slices.
-        preemptible: Whether the platform can take a slice away.
+        preemptible: Whether the platform may preempt a slice.
         attributes: Attributes other than region, zone and preemptible.
     """
 
@@ -45,7 +45,7 @@ class ScaleGroup:
         return found | dict(self.attributes)
 
     def tasks_per_slice(self, need: Resources) -> int:
-        """Return how many tasks of that size fit an empty slice."""
+        """Return how many tasks with these resources fit on an empty slice."""
         return tasks_on(self.host, need) * self.hosts_per_slice
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ _MOST_ON_A_HOST = 1024
 
 
 def tasks_on(host: Resources, need: Resources) -> int:
-    """Return how many tasks of that size fit an empty host, at most 1024."""
+    """Return how many tasks with these resources fit on an empty host, at most 1024."""
     left, count = host, 0
     while count < _MOST_ON_A_HOST and need.fits(left):
         left, count = left.sub(need), count + 1
@@ -64,7 +64,7 @@ def tasks_on(host: Resources, need: Resources) -> int:
 
 
 def offers(groups: tuple[ScaleGroup, ...]) -> Iterator[tuple[str, Resources, Mapping[str, str]]]:
-    """Yield the name, capacity and attributes of a host of each group that may have hosts."""
+    """Yield the name, and the capacity and attributes of a host, of each group that may have hosts."""
     for group in groups:
         if group.max_slices > 0:
             yield str(group), group.host, group.host_attributes

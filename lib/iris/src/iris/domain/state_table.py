@@ -1,4 +1,4 @@
-"""Generate the page docs/task-states.md from the tables that the code uses.
+"""Generates the page docs/task-states.md from the tables of the code.
 
 Usage: uv run python -m iris.domain.state_table > docs/task-states.md
 """

@@ -1,6 +1,6 @@
 """States of jobs and tasks, and the single table of transitions between them.
 
-The numbers are public: people use them in SQL queries and comparisons.
+The numbers are public: users have them in SQL queries and comparisons.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from iris.domain.errors import IllegalTransition
 class _Worded(IntEnum):
     @property
     def word(self) -> str:
-        """The lowercase word that people see."""
+        """The state's name in lowercase, for display."""
         return self.name.lower()
 
 
@@ -50,7 +50,7 @@ class TaskState(_Worded):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the task has ended. Only the restart of a whole gang reopens a finished member."""
+        """Whether the task has ended. Only the restart of its gang reopens a finished task."""
         return self in TERMINAL_TASK_STATES
 
     @property
@@ -60,7 +60,7 @@ class TaskState(_Worded):
 
 
 class FailureKind(IntEnum):
-    """Whose fault the end of an attempt was. UNSPECIFIED counts as the user's."""
+    """The cause of an attempt's end. UNSPECIFIED counts as the user's code."""
 
     UNSPECIFIED = 0
     USER = 1  # the command ended with a code or signal of its own
@@ -82,7 +82,7 @@ class PriorityBand(_Worded):
 
 
 class ExistingJobPolicy(StrEnum):
-    """What to do with a submission whose name a live job has."""
+    """What to do if a live job has the name of a submission."""
 
     FAIL = "fail"  # it is refused
     ADOPT = "adopt"  # the live job is the answer
@@ -137,7 +137,7 @@ def check_task_transition(name: str, old: TaskState, new: TaskState, history: tu
         history: The causes of the task's ended attempts, for the error.
 
     Raises:
-        IllegalTransition: The table does not allow it.
+        IllegalTransition: The table does not allow the transition.
     """
     if new not in TASK_TRANSITIONS[old]:
         allowed = tuple(state.word for state in sorted(TASK_TRANSITIONS[old]))

@@ -12,7 +12,7 @@ class Usage:
 
     Args:
         cpu_ms: Total processor time.
-        cpu_millis: Recent CPU use in thousandths of a core; 0 after its end.
+        cpu_millis: Recent CPU use in thousandths of a core; 0 after the attempt's end.
         memory_bytes: Current memory without the page cache.
         memory_peak_bytes: The highest observed value.
         disk_bytes: Size of its working directory and TMPDIR at the last measurement.
@@ -20,7 +20,7 @@ class Usage:
         processes: Current number of processes and threads.
         processes_peak: The highest observed value.
         at_ms: Time of the measurement (Unix time).
-        began_at_ms: Start of the attempt (Unix time), as the controller keeps it; 0 if unknown.
+        began_at_ms: Start of the attempt (Unix ms) on the controller's clock; 0 if unknown.
     """
 
     cpu_ms: int = 0
@@ -68,7 +68,9 @@ NO_USAGE: Final = Usage()
 
 
 def usage_from(numbers: object) -> Usage:
-    """Return the use in `Usage.numbers`. Extra numbers of later releases are ignored, and missing ones are 0."""
+    """Return the usage from the result of `Usage.numbers`. Ignores extra numbers of later releases; missing numbers are
+    0.
+    """
     if not isinstance(numbers, list | tuple):
         return NO_USAGE
     return Usage(*(max(0, int(number)) for number in numbers[: len(USAGE_FIELDS)]))

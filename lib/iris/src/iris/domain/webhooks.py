@@ -1,6 +1,6 @@
-"""Webhooks that receive the ends of jobs: validation, and which part may be shown. Pure.
+"""Validates and redacts the webhooks for the ends of jobs. Pure.
 
-The address is secret except for scheme and host: many services put the key into the path.
+All of the address except scheme and host is secret, because many services put the key into the path.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ class Webhook:
     """The parts of a webhook's address.
 
     Args:
-        target: Path and query, as sent.
+        target: Path and query.
         userinfo: "user:password"; empty for none.
     """
 
@@ -101,14 +101,14 @@ def _is_public(address: IpAddress) -> bool:
 
 
 def refusal(webhook: Webhook, address: IpAddress, allow: Sequence[str], *, is_private: bool) -> str:
-    """Return why a host may not be called; empty if it may.
+    """Return why a host may not be called; empty if it may be called.
 
     Args:
         webhook: The requested address.
         address: The address that its host resolves to now.
         allow: The operator's allowlist: hosts ("hooks.example.com"), patterns ("*.example.com"), networks
             ("10.0.0.0/8"). Empty allows every public address.
-        is_private: Whether only this machine's user can submit jobs. Then any address is allowed without `allow`.
+        is_private: Whether only this machine's user can submit jobs. Then every address is allowed if `allow` is empty.
     """
     if allow:
         if any(fnmatchcase(webhook.host.lower(), entry.lower()) or _is_within(address, entry) for entry in allow):
