@@ -216,6 +216,20 @@ def test_workers_are_chosen_by_name_attribute_and_state(
     assert [asked.args[0] for asked in client.operator.cordon.mock_calls] == names
 
 
+def test_jobs_are_held_and_released(iris: Iris, client: Client) -> None:
+    held = "held by ann since 2026-05-03 14:00 UTC"
+    client.holds = {"/ann/train/eval": held}
+    lets = "`iris job release /ann/train{}` lets it start"
+    assert iris("job", "hold", "train", "train/eval")[2].splitlines() == [
+        f"job /ann/train is held; {lets.format('')}",
+        f"iris: job /ann/train/eval is already {held}; {lets.format('/eval')}",
+    ]
+    assert iris("job", "release", "train/eval", "train/test")[2].splitlines() == [
+        f"job /ann/train/eval is released (it was {held})",
+        "iris: job /ann/train/test was not held",
+    ]
+
+
 def test_budgets_are_shown_and_only_what_is_named_is_changed(iris: Iris, client: Client) -> None:
     client.operator.budgets.return_value = [UserBudgetStatus("ann", 12.5, PriorityBand.INTERACTIVE, 3.0)]
     assert iris("user", "budget", "get", "ann")[1].splitlines()[1].split() == ["ann", "12.5", "3", "interactive"]

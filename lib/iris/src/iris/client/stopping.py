@@ -1,4 +1,4 @@
-"""Stop jobs."""
+"""Stop and hold jobs."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ _MOST_LISTED: Final = 1000
 
 
 class JobStopper(ClusterReader):
-    """Stop jobs, and read like `ClusterReader`: the base of `IrisClient`. Thread-safe."""
+    """Stop and hold jobs, and read like `ClusterReader`: the base of `IrisClient`. Thread-safe."""
 
     def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
         """Stop a job and its live children. Return the ids of the stopped jobs (none if it had already ended).
@@ -57,6 +57,24 @@ class JobStopper(ClusterReader):
         keep = not include_children
         requests = [pb.StopJobRequest(job_id=str(job_id), reason=reason, keep_children=keep) for job_id in job_ids]
         return [reply if isinstance(reply, MarinError) else stopped(reply) for reply in self._calls.stop(requests)]
+
+    def hold(self, job_id: str | JobName) -> str:
+        """Start no task of a live job until its release. Running tasks continue. Return the hold that it had.
+
+        Raises:
+            NotFound: The job does not exist. Conflict: It has ended.
+        """
+        request = pb.HoldJobRequest(job_id=str(job_id))
+        return self._connection.ask(lambda c: c.jobs.HoldJob, request).before
+
+    def release(self, job_id: str | JobName) -> str:
+        """Let the tasks of a held job start. Return its hold, "held by ann since ..."; empty for none.
+
+        Raises:
+            NotFound: The job does not exist.
+        """
+        request = pb.HoldJobRequest(job_id=str(job_id), release=True)
+        return self._connection.ask(lambda c: c.jobs.HoldJob, request).before
 
     def terminate_prefix(self, prefix: str | JobName, reason: str = "") -> list[JobName]:
         """Stop the live jobs whose names begin with `prefix`, and their children. Return the stopped jobs."""

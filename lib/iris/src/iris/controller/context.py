@@ -28,12 +28,20 @@ from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
 from iris.core.rules.job_rules import check_band, check_parent, check_pending_jobs, reserved_beside
 from iris.core.state.view import ClusterView
-from iris.domain.events import JobSubmitted, StopRequested, WorkerCordoned, WorkerGone, WorkerUncordoned
+from iris.domain.events import (
+    JobHeld,
+    JobReleased,
+    JobSubmitted,
+    StopRequested,
+    WorkerCordoned,
+    WorkerGone,
+    WorkerUncordoned,
+)
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.records import NOBODY, Caller
 from iris.domain.scale_groups import offers as group_offers
-from iris.domain.states import ExistingJobPolicy
+from iris.domain.states import ExistingJobPolicy, TaskState
 from iris.rpc.convert_job import SpecReader
 from iris.sched.preferences import with_preferences
 from iris.store.replicate.replicator import Replicator
@@ -117,6 +125,9 @@ class Controller:
         """Return why the first pending task of a job is not placed, or why a placed task waits on its worker; "" for
         neither.
         """
+        job = self.view.jobs.get(job_id)
+        if job is not None and job.hold and job.count(TaskState.PENDING):
+            return f"{job.hold}; `iris job release` lets it start"
         reason = self.engine.reasons.get(job_id, "")
         if not reason:
             return self.attempt_waits.of_job(job_id) or self._retry_wait(job_id)
@@ -184,6 +195,19 @@ class Controller:
             caller: Who asked for it.
         """
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
+
+    async def hold(self, job_id: JobId, release: bool, caller: Caller = NOBODY) -> str:
+        """Start no task of a live job, or with `release` let them start. Return its hold before.
+
+        Raise NotFound, and Conflict for a hold of an ended job.
+        """
+
+        def decide(transaction: Transaction) -> str:
+            before = transaction.view.job(job_id).hold
+            transaction.apply(JobReleased(job_id) if release else JobHeld(job_id, caller.name), caller)
+            return before
+
+        return await self.engine.decide(decide)
 
     async def cordon(self, worker_id: WorkerId, reason: str, drain: bool, caller: Caller = NOBODY) -> list[AttemptId]:
         """Assign no new attempts to a worker. With `drain`, also move its attempts to other workers, and return them.

@@ -26,6 +26,7 @@ class Job:
         sequence: Its position in the order of submission, unique in the cluster.
         task_counts: The number of tasks in each state, indexed by the TaskState's number.
         first_attempt: Attempts below this number belong to an ended job that had the same name.
+        hold: Why no task may start although the job lives: "held by ann since ..."; empty if it is not held.
     """
 
     spec: JobSpec
@@ -41,6 +42,7 @@ class Job:
     idempotency_key: str = ""
     task_counts: tuple[int, ...] = NO_TASKS
     first_attempt: int = 0
+    hold: str = ""
 
     @property
     def job_id(self) -> JobId:

@@ -30,6 +30,21 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld:
+    """Start no task of the job until it is released. Running ones continue. `by` says who asked."""
+
+    job_id: JobId
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased:
+    """Let the tasks of a held job start."""
+
+    job_id: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptObserved:
     """A worker reports the state of an attempt. Reports may be repeated, late or out of order.
 
@@ -232,6 +247,8 @@ class EndpointRemoved:
 Event = (
     JobSubmitted
     | StopRequested
+    | JobHeld
+    | JobReleased
     | AttemptObserved
     | Assigned
     | Begun

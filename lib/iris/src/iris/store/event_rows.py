@@ -17,6 +17,8 @@ from iris.domain.events import (
     AttemptObserved,
     Begun,
     BudgetSet,
+    JobHeld,
+    JobReleased,
     JobSubmitted,
     LendCpu,
     Preempted,
@@ -73,6 +75,8 @@ _KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
     22: (AutoCordoned, "auto-cordoned"),
     REQUESTED: (Requested, "requested"),
     24: (ControllerStarted, "controller started"),
+    25: (JobHeld, "held"),
+    26: (JobReleased, "released"),
 }
 """The stored number of each kind. Numbers never change their meaning."""
 
@@ -192,7 +196,7 @@ def record_of(row: Row, spec_of: Callable[[JobId], JobSpec]) -> Record:
         values["worker_id"] = worker_id
     if kind_of is AttemptObserved:
         values["state"] = TaskState(kind - _OBSERVED)
-    elif kind_of is WorkerCordoned:
+    elif kind_of in (WorkerCordoned, JobHeld):
         values["by"] = caller or ""
     elif kind_of is JobSubmitted:
         values = {"spec": spec_of(JobId(subject))}

@@ -125,6 +125,19 @@ def test_a_live_name_is_taken_unless_adopted_or_replaced_an_ended_one_free(user:
     worker.wait_for_start("/ann/a/0:2")
 
 
+def test_a_held_job_says_who_holds_it(user: Any, worker: ScriptedWorker) -> None:
+    user.submit("/ann/first", cpu_millis=2000)
+    user.submit("/ann/a", cpu_millis=2000)
+    assert user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/a")).before == ""
+    assert user.get("/ann/a").pending_reason.startswith("held by ann since 20")
+    assert user.cluster.Status(pb.ClusterStatusRequest()).pending_tasks == 1
+    user.stop("/ann/first")
+    assert user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/a", release=True)).before.startswith("held by ann")
+    worker.wait_for_start("/ann/first/0:0")
+    worker.observe("/ann/first/0:0", pb.TASK_STATE_KILLED)
+    worker.wait_for_start("/ann/a/0:0")
+
+
 def test_a_child_ends_with_its_parent_unless_the_stop_says_otherwise_and_inherits_its_band(
     controller: RunningController, connect: Any, user: Any, worker: ScriptedWorker
 ) -> None:

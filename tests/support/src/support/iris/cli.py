@@ -39,6 +39,7 @@ class Client:
         self.answer: bool | None = True
         """What the user answers to questions; None for no user at the terminal."""
         self.questions: list[str] = []
+        self.holds: dict[str, str] = {}
         self.looks: Iterator[list[WorkerStatus]] = iter(())
         """What each look at workers finds."""
         self.answers: dict[str, QueryResult] = {}
@@ -74,6 +75,11 @@ class Client:
     def stop_many(self, job_ids: Sequence[str], reason: str, *, include_children: bool) -> list[Stopped | Denied]:
         self.asked.append({"stop": list(job_ids), "include_children": include_children})
         return [self.refused or Stopped((job_id,)) for job_id in job_ids]
+
+    def hold(self, job_id: str) -> str:
+        return self.holds.get(job_id, "")
+
+    release = hold
 
     def workers(self, worker_ids: Sequence[str]) -> list[WorkerStatus]:
         return next(self.looks)

@@ -28,6 +28,8 @@ _PLACES: Final = {
     "logs": ("iris.cli.job.logs", "logs", "Print the output of a job or one of its tasks."),
     "wait": ("iris.cli.job.wait", "wait", "Wait until jobs have ended."),
     "bug-report": ("iris.cli.job.bug_report", "bug_report", "Write an archive with everything known about a job."),
+    "hold": ("iris.cli.job.holding", "hold", "Start no task of jobs until they are released."),
+    "release": ("iris.cli.job.holding", "release", "Let held jobs start."),
     "stop": _STOP,
     "kill": _STOP,
 }

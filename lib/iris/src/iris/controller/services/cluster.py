@@ -53,7 +53,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
                 if worker.worker_id in wanted
                 or (not wanted and (request.all_workers or controller.sessions.present(worker.worker_id)))
             ],
-            pending_tasks=sum(map(len, view.pending.values())) + len(view.delays),
+            pending_tasks=sum(view.jobs[job_id].count(TaskState.PENDING) for job_id in view.live_jobs),
             running_tasks=running,
             idle_exit_ms=round(controller.config.idle_exit_s * 1000),
             state_dir=str(controller.config.state_dir),

@@ -161,6 +161,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         return stop_response(self._controller, stopped)
 
+    async def HoldJob(self, request: pb.HoldJobRequest, context: Context) -> pb.HoldJobResponse:
+        before = await self._controller.hold(JobId(request.job_id), request.release, current_caller())
+        return pb.HoldJobResponse(before=before)
+
     async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
         await self._controller.engine.settled()
         index = None

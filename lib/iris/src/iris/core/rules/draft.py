@@ -220,6 +220,7 @@ def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: in
         idempotency_key=job.idempotency_key,
         task_counts=job.task_counts,
         first_attempt=job.first_attempt,
+        hold="" if state.is_terminal else job.hold,
     )
 
 
@@ -239,4 +240,5 @@ def with_counts(job: Job, counts: tuple[int, ...]) -> Job:
         job.idempotency_key,
         counts,
         job.first_attempt,
+        job.hold,
     )

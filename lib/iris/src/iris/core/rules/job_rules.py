@@ -1,15 +1,16 @@
 """Rules for a job and its descendants when a user submits or stops it, or its tasks change."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from iris.core.rules import return_rules
 from iris.core.rules.draft import Draft, with_state
-from iris.core.rules.task_rules import Verdict, kill, requeue
+from iris.core.rules.task_rules import Verdict, evict, kill, requeue
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import PLACE_KEYS
 from iris.domain.effects import JobChanged, JobEnded
 from iris.domain.entities import NO_TASKS, Job, Task
-from iris.domain.events import JobSubmitted, StopRequested, TimedOut
+from iris.domain.events import JobHeld, JobReleased, JobSubmitted, StopRequested, TimedOut
 from iris.domain.ids import JobId, parent_of, task_id, user_of
 from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
@@ -132,6 +133,37 @@ def stop(draft: Draft, event: StopRequested) -> None:
     job = draft.view.job(event.job_id)
     if not job.state.is_terminal:
         end_job(draft, job, JobState.KILLED, event.reason or "stopped", keep_children=event.keep_children)
+
+
+def hold(draft: Draft, event: JobHeld) -> None:
+    """Start no task of the job until its release. Prefilled attempts that are not known to have begun go back.
+
+    A held job is unchanged.
+
+    Raises:
+        NotFound: The job does not exist. Conflict: It has ended.
+    """
+    job = draft.view.job(event.job_id)
+    if job.state.is_terminal:
+        raise Conflict(f"job {job.job_id} has ended ({job.state.word}); only live jobs can be held")
+    if job.hold:
+        return
+    since = datetime.fromtimestamp(draft.now_ms / 1000, UTC)
+    held = f"held by {event.by} since {since:%Y-%m-%d %H:%M} UTC"
+    draft.put_job(replace(job, hold=held))
+    draft.effects.append(JobChanged(job.job_id))
+    for task in list(draft.tasks_of(job.job_id)) if job.count(TaskState.ASSIGNED) else ():
+        booking = draft.view.bookings.get(task.attempt_id)
+        if booking is not None and booking.prefilled and not booking.stopping:
+            follow_task(draft, *evict(draft, task, f"the job is {held}", is_charged=False))
+
+
+def release(draft: Draft, event: JobReleased) -> None:
+    """Let the tasks of a held job start. Another job is unchanged. Raise NotFound."""
+    job = draft.view.job(event.job_id)
+    if job.hold:
+        draft.put_job(replace(job, hold=""))
+        draft.effects.append(JobChanged(job.job_id))
 
 
 def time_out(draft: Draft, event: TimedOut) -> None:

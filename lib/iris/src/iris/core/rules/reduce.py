@@ -16,6 +16,8 @@ from iris.domain.events import (
     EndpointRegistered,
     EndpointRemoved,
     Event,
+    JobHeld,
+    JobReleased,
     JobSubmitted,
     LendCpu,
     Preempted,
@@ -67,6 +69,10 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
             job_rules.submit(draft, event)
         case StopRequested():
             job_rules.stop(draft, event)
+        case JobHeld():
+            job_rules.hold(draft, event)
+        case JobReleased():
+            job_rules.release(draft, event)
         case TimedOut():
             job_rules.time_out(draft, event)
         case RetryDue():

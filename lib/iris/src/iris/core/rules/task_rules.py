@@ -57,7 +57,10 @@ def assign(draft: Draft, event: Assigned) -> Task:
         raise Conflict(f"nothing can be assigned to worker {event.worker_id} at present: {worker.trouble}")
     if worker.cordon_reason:
         raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
-    load, spec = view.loads[event.worker_id], view.jobs[task.job_id].spec
+    job, load = view.jobs[task.job_id], view.loads[event.worker_id]
+    spec = job.spec
+    if job.hold:
+        raise Conflict(f"task {event.task_id} cannot start: its job is {job.hold}")
     if event.prefilled:
         check_prefill(event, spec, load)
     if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:

@@ -86,7 +86,7 @@ def _queue(view: ClusterView) -> Iterator[str]:
         indexes = [-task.index for task in pending if task.task_id not in view.delays]
         if any(view.delays.get(task.task_id, task.retry_at_ms) != task.retry_at_ms for task in pending):
             yield f"{job_id}: retries wait until {view.delays}, tasks say {pending}"
-        if indexes:
+        if indexes and not view.jobs[job_id].hold:
             waiting[job_id] = indexes
     if waiting != view.pending:
         yield f"pending index {view.pending}, tasks {waiting}"

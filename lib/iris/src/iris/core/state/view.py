@@ -45,6 +45,7 @@ class ClusterView:
         job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
         pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
+        Those of held jobs are in neither.
         waiting_gangs: Jobs in `queue` that are gangs.
         waiting_demands, waiting_users: The number of jobs in `queue` by demand, and by user.
         bookings: The resources of each live or stopping attempt. loads: Their sums by worker.
@@ -292,7 +293,7 @@ class ClusterView:
         for task in pending if len(waiting) < len(pending) else ():
             if task.retry_at_ms > self._now_ms:
                 self.delays.add(task.task_id, task.retry_at_ms)
-        if waiting:
+        if waiting and not job.hold:
             self.pending[job_id] = waiting
             self._queue_job(job)
             if is_gang(job.spec):
@@ -309,10 +310,21 @@ class ClusterView:
         if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh:
             self.deadlines.track(known, job, was_assigned)
         self.families.move(job_id, None if known is None else known.state, job.state)
+        if known is not None and known.hold != job.hold and job_id not in fresh:
+            self._move_hold(job)
         if job.state.is_terminal:
             self.live_jobs.pop(job_id, None)
         elif job_id in fresh:
             self.live_jobs[job_id] = None
+
+    def _move_hold(self, job: Job) -> None:
+        """Take a held job out of the queue, or put a released one into it."""
+        if not job.hold:
+            for task in self.tasks[job.job_id] if not job.state.is_terminal else ():
+                if task.state is TaskState.PENDING and task.task_id not in self.delays:
+                    self._add_pending(task)
+        elif self.pending.pop(job.job_id, None) is not None:
+            self._unqueue_job(job)
 
     def _move_task(self, new: Task, changes: Changes) -> None:
         tasks = self.tasks[new.job_id]
@@ -360,13 +372,22 @@ class ClusterView:
         count(self.waiting_demands, self.demands[job_id], 1)
         count(self.waiting_users, user_of(job_id), 1)
 
+    def _unqueue_job(self, job: Job) -> None:
+        job_id = job.spec.job_id
+        self.waiting_gangs.pop(job_id, None)
+        del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, job_id))]
+        count(self.waiting_demands, self.demands[job_id], -1)
+        count(self.waiting_users, user_of(job_id), -1)
+
     def _add_pending(self, task: Task) -> None:
         if task.retry_at_ms > self._now_ms:
             self.delays.add(task.task_id, task.retry_at_ms)
             return
+        job = self.jobs[task.job_id]
+        if job.hold:
+            return
         waiting = self.pending.get(task.job_id)
         if waiting is None:
-            job = self.jobs[task.job_id]
             self.pending[task.job_id] = [-task.index]
             self._queue_job(job)
             if is_gang(job.spec):
@@ -377,18 +398,16 @@ class ClusterView:
     def _remove_pending(self, task: Task) -> None:
         if self.delays.remove(task.task_id):
             return
-        waiting = self.pending[task.job_id]
+        waiting = self.pending.get(task.job_id)
+        if waiting is None:
+            return  # the job is held
         if waiting[-1] == -task.index:
             waiting.pop()
         else:
             del waiting[bisect_left(waiting, -task.index)]
         if not waiting:
             del self.pending[task.job_id]
-            self.waiting_gangs.pop(task.job_id, None)
-            job = self.jobs[task.job_id]
-            del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, task.job_id))]
-            count(self.waiting_demands, self.demands[task.job_id], -1)
-            count(self.waiting_users, user_of(task.job_id), -1)
+            self._unqueue_job(self.jobs[task.job_id])
 
     def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
         bookings, now_ms = self.bookings, self._now_ms

@@ -79,6 +79,11 @@ class JobServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.StopJobRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.StopJobResponse.FromString,
                 _registered_method=True)
+        self.HoldJob = channel.unary_unary(
+                '/iris.v1.JobService/HoldJob',
+                request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobResponse.FromString,
+                _registered_method=True)
         self.FetchLogs = channel.unary_stream(
                 '/iris.v1.JobService/FetchLogs',
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.FetchLogsRequest.SerializeToString,
@@ -143,6 +148,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldJob(self, request, context):
+        """Start no task of a live job until it is released. Running tasks continue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchLogs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -196,6 +208,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.StopJob,
                     request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.StopJobRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.StopJobResponse.SerializeToString,
+            ),
+            'HoldJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldJob,
+                    request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobResponse.SerializeToString,
             ),
             'FetchLogs': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchLogs,
@@ -446,6 +463,33 @@ class JobService(object):
             '/iris.v1.JobService/StopJob',
             iris_dot_rpc_dot_generated_dot_iris__pb2.StopJobRequest.SerializeToString,
             iris_dot_rpc_dot_generated_dot_iris__pb2.StopJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.JobService/HoldJob',
+            iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobRequest.SerializeToString,
+            iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,8 @@ class JobServiceStub:
     ListTasks: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListTasksRequest, _iris_pb2.ListTasksResponse]
     GetTask: _grpc.UnaryUnaryMultiCallable[_iris_pb2.GetTaskRequest, _iris_pb2.TaskStatus]
     StopJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.StopJobRequest, _iris_pb2.StopJobResponse]
+    HoldJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.HoldJobRequest, _iris_pb2.HoldJobResponse]
+    """Start no task of a live job until it is released. Running tasks continue."""
     FetchLogs: _grpc.UnaryStreamMultiCallable[_iris_pb2.FetchLogsRequest, _iris_pb2.LogBatch]
 
 @_typing.type_check_only
@@ -61,6 +63,8 @@ class JobServiceAsyncStub(JobServiceStub):
     ListTasks: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListTasksRequest, _iris_pb2.ListTasksResponse]  # type: ignore[assignment]
     GetTask: _aio.UnaryUnaryMultiCallable[_iris_pb2.GetTaskRequest, _iris_pb2.TaskStatus]  # type: ignore[assignment]
     StopJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.StopJobRequest, _iris_pb2.StopJobResponse]  # type: ignore[assignment]
+    HoldJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.HoldJobRequest, _iris_pb2.HoldJobResponse]  # type: ignore[assignment]
+    """Start no task of a live job until it is released. Running tasks continue."""
     FetchLogs: _aio.UnaryStreamMultiCallable[_iris_pb2.FetchLogsRequest, _iris_pb2.LogBatch]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -126,6 +130,14 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.StopJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.StopJobResponse, _abc.Awaitable[_iris_pb2.StopJobResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def HoldJob(
+        self,
+        request: _iris_pb2.HoldJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.HoldJobResponse, _abc.Awaitable[_iris_pb2.HoldJobResponse]]:
+        """Start no task of a live job until it is released. Running tasks continue."""
 
     @_abc_1.abstractmethod
     def FetchLogs(

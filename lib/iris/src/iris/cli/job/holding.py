@@ -1,0 +1,34 @@
+"""`iris job hold|release`: keep waiting jobs from starting."""
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.output import say
+from iris.cli.params import LIVE_JOB
+
+
+@click.command()
+@click.argument("names", type=LIVE_JOB, metavar="JOB...", nargs=-1, required=True)
+@pass_context
+def hold(context: CliContext, names: tuple[str, ...]) -> None:
+    """Start no task of jobs until `iris job release`. Running tasks continue; retries wait, too."""
+    from iris.cli.job.ids import find_job
+
+    with context.client() as client:
+        for job_id in [find_job(client, name).job_id for name in names]:
+            before = client.hold(job_id)
+            state = f"already {before}" if before else "held"
+            say(f"job {job_id} is {state}; `iris job release {job_id}` lets it start")
+
+
+@click.command()
+@click.argument("names", type=LIVE_JOB, metavar="JOB...", nargs=-1, required=True)
+@pass_context
+def release(context: CliContext, names: tuple[str, ...]) -> None:
+    """Let held jobs start."""
+    from iris.cli.job.ids import find_job
+
+    with context.client() as client:
+        for job_id in [find_job(client, name).job_id for name in names]:
+            before = client.release(job_id)
+            say(f"job {job_id} is released (it was {before})" if before else f"job {job_id} was not held")
