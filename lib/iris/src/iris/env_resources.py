@@ -1,4 +1,4 @@
-"""The share of the machine that this process may use, in the form of older programs."""
+"""The resources that this process may use, in the form of iris's predecessor."""
 
 import math
 import os
@@ -20,7 +20,7 @@ class TaskResources:
     def from_environment(
         cls, environ: Mapping[str, str] | None = None, groups: Path = CGROUP_ROOT, own: Path = OWN_CGROUPS
     ) -> "TaskResources":
-        """Return the limits of this task's control groups, or the whole machine's where there are none.
+        """Return the limits of this task's control groups, or the whole machine's resources without limits.
 
         Args:
             environ: The variables to read (IRIS_MEMORY_BYTES and IRIS_CPU_CORES win); None for `os.environ`.

@@ -1,4 +1,4 @@
-"""A task's progress reports, which reveal a hanging task (`iris job run --stall-timeout`)."""
+"""Reports a task's progress, to detect stalled tasks (`iris job run --stall-timeout`)."""
 
 import os
 import signal
@@ -9,10 +9,10 @@ _registered_pid = 0
 
 
 def report_progress() -> None:
-    """Report that the task makes progress. Call it with each step, as often as you like (some microseconds).
+    """Report that the task makes progress. Call this with each step; a call takes microseconds.
 
-    Without a stall timeout, and outside of a task, it does nothing. The first call of a process also arranges that its
-    threads are written to stderr, and so to the log, before a hanging task is restarted. It never raises.
+    Has no effect without a stall timeout or outside of a task, and never raises. After the first call, the process
+    dumps its threads to stderr, and so to the log, before a stalled attempt is ended.
     """
     path = os.environ.get(_VARIABLE)
     if not path:

@@ -1,4 +1,4 @@
-"""The submitter's user name, in a form that is valid in a job id."""
+"""The submitter's user name in a form for job ids."""
 
 import os
 import re

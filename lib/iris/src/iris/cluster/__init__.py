@@ -1,4 +1,4 @@
 """Public types of iris: names, entry points, resources, constraints.
 
-These are plain values. Nothing here imports a transport or the controller.
+Plain values. Nothing here imports a transport or the controller.
 """

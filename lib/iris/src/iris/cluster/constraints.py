@@ -21,7 +21,7 @@ __all__ = [
 
 
 class WellKnownAttribute(StrEnum):
-    """The standard names of attributes that workers report."""
+    """The standard names of workers' attributes."""
 
     DEVICE_TYPE = "device-type"
     DEVICE_VARIANT = "device-variant"
@@ -35,14 +35,14 @@ class WellKnownAttribute(StrEnum):
 
 
 def preemptible_constraint(preemptible: bool = True, soft: bool = False) -> Constraint:
-    """Return a constraint to workers whose capacity can (True) or cannot (False) be taken away. With `soft` it is a
+    """Return a constraint to workers that may (True) or may not (False) be preempted. With `soft` it is a
     preference.
     """
     return Constraint(WellKnownAttribute.PREEMPTIBLE, ConstraintOp.EQ, ("true" if preemptible else "false",), soft)
 
 
 def merge_constraints(parent: Sequence[Constraint], child: Sequence[Constraint]) -> list[Constraint]:
-    """Return the constraints of a child job: its own, and its parent's where it has none.
+    """Return the constraints of a child job: its own, and inherited ones of its parent.
 
     For a well-known attribute the child's constraint replaces the parent's. For other attributes both apply.
     """
@@ -57,17 +57,17 @@ def zone_constraint(zone: str) -> Constraint:
 
 
 def region_constraint(regions: str | Sequence[str]) -> Constraint:
-    """Return a constraint to workers in this region, or in one of these."""
+    """Return a constraint to workers in this region, or in one of these regions."""
     return _one_of(WellKnownAttribute.REGION, [regions] if isinstance(regions, str) else regions)
 
 
 def device_variant_constraint(variants: str | Sequence[str]) -> Constraint:
-    """Return a constraint to workers with this accelerator variant, or one of these."""
+    """Return a constraint to workers with this accelerator variant, or one of these variants."""
     return _one_of(WellKnownAttribute.DEVICE_VARIANT, [variants] if isinstance(variants, str) else variants)
 
 
 def worker_constraint(names: str | Sequence[str]) -> Constraint:
-    """Return a constraint to the worker of this name, or to one of these."""
+    """Return a constraint to the worker with this name, or with one of these names."""
     return _one_of(WellKnownAttribute.WORKER_NAME, [names] if isinstance(names, str) else names)
 
 

@@ -7,7 +7,7 @@ from rigging.errors import InvalidRequest
 
 
 class JobName(str):
-    """The name of a job, or of a task if the last part is a number. As text it is the cluster's id.
+    """The name of a job, or of a task if the last part is a number. Its text is the cluster's id.
 
     `JobName(("ann", "train"))` is `JobName("/ann/train")`.
     """
@@ -35,7 +35,7 @@ class JobName(str):
 
     @staticmethod
     def from_string(text: str) -> "JobName":
-        """Parse `/user/job[/child...][/index]`. Raise InvalidRequest for anything else."""
+        """Parse `/user/job[/child...][/index]`. Raise InvalidRequest for other texts."""
         return JobName(text)
 
     @staticmethod
@@ -131,9 +131,9 @@ class JobName(str):
         return self.job, index
 
     def to_wire(self) -> str:
-        """Return it as plain text."""
+        """Return the name as text."""
         return str(self)
 
     def to_safe_token(self) -> str:
-        """Return it in a form that is safe in names of files and containers."""
+        """Return the name in a form for names of files and containers."""
         return "job__" + "__".join(self.parts)

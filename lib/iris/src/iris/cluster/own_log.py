@@ -12,13 +12,13 @@ OUTPUT_PIPES_VARIABLE: Final = "IRIS_OUTPUT_PIPES"
 
 
 class OwnLog:
-    """Read the log of this attempt from its beginning.
+    """Reads the log of this attempt from its beginning.
 
     Args:
-        path: Its file, in the record format. The first byte creates it.
+        path: The log file, in the record format; created with the first byte of output.
 
     Attributes:
-        descriptor: None: a process that outlives this one ends with its attempt.
+        descriptor: Always None.
     """
 
     descriptor: int | None = None
@@ -66,7 +66,7 @@ def streams_of_log(environ: Mapping[str, str]) -> frozenset[bool]:
 
 
 def pipe_name(descriptor: int) -> str:
-    """Return a name of the open file; "-" for none."""
+    """Return a name for the open file; "-" for none."""
     try:
         found = os.fstat(descriptor)
     except OSError:

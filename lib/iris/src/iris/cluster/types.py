@@ -1,4 +1,4 @@
-"""The public types of iris: names of jobs, what they run, what they need. Pure values that contact no cluster."""
+"""The public types of iris: names, entry points and requirements of jobs. Plain values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,8 +49,7 @@ class Entrypoint:
 
     @staticmethod
     def from_callable(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Entrypoint":
-        """Return an entry point that runs `fn(*args, **kwargs)`, shipped by cloudpickle. Lambdas and closures work.
-
+        """Return an entry point that runs `fn(*args, **kwargs)`, sent as a cloudpickle. Lambdas and closures work.
         Coroutines are awaited. Generator functions are refused.
 
         Args:
@@ -97,9 +96,7 @@ class Entrypoint:
 
 
 def display_name(fn: Callable[..., Any]) -> str:
-    """Return a callable's readable name, "package.module:function", looking through `functools.partial` and
-    `__wrapped__`.
-    """
+    """Return a callable's readable name, "package.module:function", without `functools.partial` and wrappers."""
     while (inner := getattr(fn, "__wrapped__", None) or (fn.func if isinstance(fn, partial) else None)) is not None:
         fn = inner
     module = getattr(fn, "__module__", None) or "?"
@@ -110,7 +107,7 @@ def tpu_device(variant: str | Sequence[str], count: int | None = None) -> Device
     """Return the device for one host of a TPU slice.
 
     Args:
-        variant: A type such as "v5p-8", or several acceptable ones, the preferred one first.
+        variant: A type such as "v5p-8", or several acceptable types, the preferred type first.
         count: The number of the host's chips; None for all.
 
     Raises:
@@ -150,7 +147,7 @@ def _check_device_count(device: DeviceSpec) -> None:
 
 
 UNSTATED_DISK_BYTES: Final = 16 * 1024 * 1024
-"""Disk for the directory and the log of an attempt without a request: with less, it would fail."""
+"""Disk for the directory and the log of an attempt without a request, the minimum to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ class ResourceSpec:
         cpu: Cores, in steps of a thousandth; 0 reserves none.
         memory: Bytes, or text such as "4GB" (units are powers of 1024): 0, or at least 1 MB.
         disk: Scratch space to reserve, in the same form as `memory`. None reserves only the 16 MB of any attempt, and
-            the task may use what is free. 0 allows a start on a full disk.
+            the task may use all free space. 0 allows a start on a full disk.
         device: The accelerators; None for none.
     """
 
@@ -198,7 +195,7 @@ class ResourceSpec:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EnvironmentSpec:
-    """Packages and variables of a task's process, besides the workspace. The repr hides the variables' values.
+    """Packages and variables of a task's process, in addition to the workspace. The repr hides the variables' values.
 
     Args:
         pip_packages: Requirements to install on top of the lock file, e.g. "einops>=0.8".
@@ -234,7 +231,7 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A command that checks whether a task is healthy. It runs beside the task, with its files and variables.
+    """A command that checks whether a task is healthy. It runs on the task's host, with the task's files and variables.
 
     Args:
         command: A line for /bin/sh. Exit code 0 means healthy.

@@ -38,7 +38,7 @@ class ClusterPages:
     task_port: int = 0
 
     def routes(self) -> list[BaseRoute]:
-        """Return their routes."""
+        """Return the routes of these pages."""
         return [
             Route("/workers", self.workers),
             Route("/worker", self.worker),

@@ -45,7 +45,7 @@ class JobPages:
     client: ClusterClient
 
     def routes(self) -> list[BaseRoute]:
-        """Return their routes."""
+        """Return the routes of these pages."""
         return [
             Route("/jobs", self.jobs),
             Route("/jobs/children", self.children),

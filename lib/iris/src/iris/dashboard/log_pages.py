@@ -45,7 +45,7 @@ class LogPages:
     client: ClusterClient
 
     def routes(self) -> list[BaseRoute]:
-        """Return their routes."""
+        """Return the routes of these pages."""
         return [Route("/logs", self.page), Route("/logs/follow", self.follow), Route("/logs/text", self.text)]
 
     async def page(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Runs the controller of a local cluster: the normal controller, with its address in cluster.json."""
+"""Runs the controller of a local cluster, with its address in cluster.json."""
 
 import asyncio
 import contextlib
@@ -47,18 +47,18 @@ def serve_local(
     look_seconds: float = LOOK_SECONDS,
     save_again_seconds: float = SAVE_AGAIN_SECONDS,
 ) -> None:
-    """Run until the controller leaves.
+    """Run the controller until it exits.
 
     Args:
         paths: The files of the local cluster.
-        idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
-        first_worker: The process of the worker started along with it; None if the cluster has slices instead of one
+        idle_exit_seconds: Exit after this long without jobs and clients; 0 for never.
+        first_worker: The worker process started with the controller; None if the cluster has slices instead of one
             worker.
-        start_worker: Starts a new worker process when the current one has ended.
+        start_worker: Starts a new worker process when the current one has exited.
         on_listening: Called when cluster.json contains the controller's address.
-        on_ready: Called when the worker has joined, too.
+        on_ready: Called when the worker has also joined.
         on_trouble: Called with the reason if the worker does not start.
-        look_seconds: Interval of checks that cluster.json exists.
+        look_seconds: Interval between checks that cluster.json exists.
         save_again_seconds: Delay before retrying a failed write of cluster.json.
 
     Raises:
@@ -113,7 +113,7 @@ class _Run:
         self.listened = False
 
     async def serve(self, port: int) -> None:
-        """Try once, on one port (0 for any)."""
+        """Try to serve once, on one port (0 for any)."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         stop_on_signals(loop, stop, lambda: "the worker and its tasks run on; `iris cluster stop --force` ends them")
@@ -153,7 +153,7 @@ class _Run:
             keeper.close()
 
     def _tell(self, address: Address) -> None:
-        """Called by the controller when it answers."""
+        """Write the record; called when the controller answers."""
         self.listened = True
         secret = load_or_create_secret(self._paths.root / "secret")
         record = ClusterRecord(
@@ -173,13 +173,13 @@ class _Run:
         self._on_listening()
 
     def _ready(self) -> None:
-        """Called when the worker has joined, also again."""
+        """Record that the worker has joined; called at each join."""
         if self._record is not None and not self._record.ready:
             self._record = dataclasses.replace(self._record, ready=True)
             self._save()
 
     def _trouble(self, trouble: str) -> None:
-        """Called if the worker does not start, and with "" when it has joined."""
+        """Record why the worker does not start; "" when it has joined."""
         log = self._paths.worker_log if self._worker is not None else self._paths.hosts / "NAME" / "worker.log"
         trouble = f"{trouble} (its log: {log})" if trouble else ""
         if self._record is not None and self._record.worker_trouble != trouble:
@@ -189,7 +189,7 @@ class _Run:
             self._on_trouble(trouble)
 
     def _look(self) -> None:
-        """Rewrite the record if it was damaged or removed, because clients need it to find this controller."""
+        """Rewrite a damaged or removed record, because clients need it to find this controller."""
         asyncio.get_running_loop().call_later(self._look_seconds, self._look)
         with contextlib.suppress(Unavailable):
             if read_record(self._paths) == self._record:
@@ -197,7 +197,7 @@ class _Run:
         self._save()
 
     def _save(self) -> None:
-        """Write the changed record; on a full disk, as soon as there is room again."""
+        """Write the changed record; retry while the disk is full."""
         if self._record is None:
             return
         try:
@@ -214,7 +214,7 @@ class _Run:
 
 
 def local_config(paths: LocalPaths, port: int = 0, idle_exit_seconds: float = 0) -> ControllerConfig:
-    """Return the local controller's configuration, as set by the last `iris cluster start --local`.
+    """Return the local controller's configuration, from the last `iris cluster start --local`.
 
     Args:
         paths: The files of the local cluster.

@@ -1,7 +1,7 @@
 """The processes of a local cluster: `python -m iris.local.daemon controller|worker|host`, for `iris.local.start`.
 
-The controller starts the worker in a session of its own, so that its tasks survive when the controller dies; the next
-controller finds that worker.
+The controller starts the worker in a separate session, so that the worker and its tasks survive the controller's death.
+The next controller finds the worker.
 """
 
 import argparse
@@ -26,10 +26,10 @@ _LOCK_PATIENCE: Final = 2.0
 
 
 class OwnProcess:
-    """Setup steps that a process of the cluster performs on itself."""
+    """Setup steps of a process of the cluster."""
 
     def prepare(self, is_controller: bool) -> None:
-        """Set up memory and threads, and hide the variables that tasks may not read."""
+        """Set up memory and threads, and hide the variables that tasks must not read."""
         tune_process()
         hide_own_environment(storage=is_controller)
 
@@ -40,7 +40,7 @@ class OwnProcess:
             os._exit(0)
 
     def be_controller(self, paths: LocalPaths, ready_fd: int, idle_exit_seconds: float, foreground: bool) -> int:
-        """See `run_controller_process`."""
+        """Run `run_controller_process`."""
         return run_controller_process(paths, ready_fd, idle_exit_seconds, foreground=foreground)
 
 
@@ -86,7 +86,7 @@ class Pipe:
             os.set_inheritable(descriptor, False)
 
     def say(self, line: str) -> None:
-        """Write the line and close; no effect the second time, or if there is no reader any more."""
+        """Write the line and close. Has no effect the second time, or without a reader."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -102,12 +102,12 @@ StartWorker = Callable[[LocalPaths], tuple[Pipe, "subprocess.Popen[bytes]", Work
 
 
 def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
-    """Run the worker of the local cluster. Imports first, then waits for the controller to listen.
+    """Run the worker of the local cluster: import everything, wait until the controller listens, then serve.
 
     Args:
         paths: The files of the local cluster.
-        go_fd: A line is sent on it when the controller listens; -1 if it listens already.
-        words: The pipe for the reason of an abnormal end.
+        go_fd: Descriptor that receives a line when the controller listens; -1 if it already listens.
+        words: The pipe for the reason of a failure.
     """
     import logging
 
@@ -141,7 +141,7 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
 
 
 def _description(error: OSError, paths: LocalPaths) -> str:
-    """Return what the system refused the worker."""
+    """Return a description of the system's error."""
     return f"{error.filename or paths.worker_dir}: {error.strerror or error}"
 
 
@@ -158,11 +158,11 @@ def run_controller_process(
 
     Args:
         paths: The files of the local cluster.
-        ready_fd: Descriptor for the message that it is ready, or why not.
+        ready_fd: Descriptor for the message that the controller is ready, or why not.
         idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
-        foreground: Stay in the terminal; the worker leaves with it.
+        foreground: Stay in the terminal, and stop the worker at the end.
         start_worker: Starts a worker process that waits for a line on the pipe; None for `start_worker_process`.
-        lock_patience: How long to wait for a controller that is ending, in seconds.
+        lock_patience: How long to wait for a controller that is exiting, in seconds.
     """
     start = start_worker or start_worker_process
     ready = Pipe(ready_fd)
@@ -204,7 +204,7 @@ def _restart_worker(paths: LocalPaths, start: StartWorker) -> WorkerStart:
 
 
 def start_worker_process(paths: LocalPaths) -> tuple[Pipe, "subprocess.Popen[bytes]", WorkerStart]:
-    """Start the worker process; it waits for a line on the returned pipe before it connects."""
+    """Start the worker process, which waits for a line on the returned pipe before it connects."""
     reader, writer = os.pipe()
     words, words_writer = os.pipe()
     with open_log(paths.worker_log) as log:

@@ -1,4 +1,4 @@
-"""Accelerators declared on a worker's command line, and the attributes by which gangs find such hosts. Pure."""
+"""Parses the accelerators on a worker's command line, and derives the host's attributes for gangs. Pure."""
 
 import re
 from typing import Final
@@ -21,7 +21,7 @@ def declared_device(tpu: str | None, gpu: str | None) -> Device | None:
         gpu: "TYPE:N", e.g. "H100:8"; None for no GPUs.
 
     Raises:
-        InvalidRequest: Both are given, the type is unknown, or the text is not a type with a count.
+        InvalidRequest: Both options are given, the type is unknown, or the text is not a type with a count.
     """
     if tpu is not None and gpu is not None:
         raise InvalidRequest(f"a worker offers --tpu {tpu} or --gpu {gpu}, not both")
@@ -43,13 +43,13 @@ def declared_device(tpu: str | None, gpu: str | None) -> Device | None:
 def device_attributes(
     device: Device | None, slice_name: str | None, slice_index: int | None, worker_id: str
 ) -> dict[str, str]:
-    """Return the attributes of a declared host, like those of hosts of a cluster file's slices.
+    """Return the attributes of a declared host, like those of a cluster file's slices.
 
     Args:
         device: The host's accelerators.
-        slice_name: Name of the hosts that a gang uses together; None if this host is alone.
-        slice_index: The host's number in its slice, by which tasks of a gang are numbered; None to use its name.
-        worker_id: Slice name of a single-host slice without an explicit one.
+        slice_name: The name of the slice, whose hosts a gang uses together; None for a single host.
+        slice_index: The host's number in its slice, which orders the tasks of a gang; None to order by name.
+        worker_id: The slice name of a single host without `slice_name`.
 
     Raises:
         InvalidRequest: The type has several hosts per slice and no slice was named, or the index is out of range.

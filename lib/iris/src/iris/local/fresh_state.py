@@ -1,4 +1,4 @@
-"""The state directory of a controller that never served: incomplete state is removed."""
+"""Removes the incomplete state of a controller that never served."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from rigging.errors import MarinError
 
 @contextlib.contextmanager
 def left_as_found(state_dir: Path, has_served: Callable[[], bool]) -> Iterator[None]:
-    """Context manager: remove what was created in a state directory if the body fails before the controller served.
+    """Context manager: remove new files from a state directory if the body fails before the controller serves.
 
-    Only if the directory was empty or missing, and no other controller has used it since; existing files are kept.
+    Removes files only if the directory was empty or missing, and no other controller has used it since.
 
     Args:
         state_dir: The directory.
-        has_served: Returns whether clients may know the controller already.
+        has_served: Returns whether clients may already know the controller.
     """
     was_there = state_dir.is_dir()
     is_ours = not was_there or not any(state_dir.iterdir())

@@ -1,4 +1,4 @@
-"""Ctrl-C in the terminal of a cluster's process: the first ends it gracefully, a second leaves at once."""
+"""Ctrl-C in the terminal of a cluster's process: the first ends the process gracefully, the second exits at once."""
 
 import asyncio
 import contextlib
@@ -13,12 +13,12 @@ from rigging.exit_codes import INTERRUPTED
 
 
 def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, still: Callable[[], str]) -> None:
-    """Set an event at SIGTERM or Ctrl-C; at a further Ctrl-C leave at once.
+    """Set an event at SIGTERM or Ctrl-C; exit at once at a further Ctrl-C.
 
     Args:
         loop: The loop of the process.
-        stop: Ends it gracefully.
-        still: Returns what continues after leaving at once.
+        stop: The event that ends the process gracefully.
+        still: Returns a description of the processes that continue.
     """
 
     def interrupted() -> None:
@@ -33,7 +33,7 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, still:
 
 @contextlib.contextmanager
 def leaving_at_interrupt(still: str) -> Iterator[None]:
-    """Context manager: Ctrl-C leaves at once, and reports what continues."""
+    """Context manager: Ctrl-C exits at once and names the processes that continue."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         del number, frame
@@ -50,7 +50,7 @@ def leave_at_once(still: str) -> NoReturn:
     """End this process without cleanup.
 
     Args:
-        still: What continues.
+        still: A description of the processes that continue.
     """
     _say(f"left at once: {still}")
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""systemd units that run a controller or a worker on this host: their text and installation."""
+"""Writes and installs systemd units that run a controller or a worker on this host."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from iris.worker.users.uids import parse_uid_range
 from rigging.errors import Conflict, InvalidRequest
 
 TASK_USERS: Final = "2000000000-2000000999"
-"""Uids that neither distributions nor containers use, for a thousand users."""
+"""Default range of uids for tasks, which neither distributions nor containers use."""
 
 _SYSTEM_DIR: Final = Path("/etc/systemd/system")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -29,10 +29,10 @@ _HAS_SUBGROUPS: Final = 254
 
 
 class Delegation(StrEnum):
-    """How a service gets a control group that it may divide among its tasks.
+    """How a service gets a control group to divide among its tasks.
 
-    NONE: it gets none. OWN: with version 1, where each tree has its own groups. LEAF: with version 2; the service moves
-    itself into a group below its own (systemd before 254). SUBGROUP: systemd starts it in such a group.
+    NONE: not at all. OWN: with version 1, in each tree. LEAF: with version 2, the service moves itself into a child of
+    its group (systemd before 254). SUBGROUP: with version 2, systemd starts the service in a child group.
     """
 
     NONE = "none"
@@ -42,17 +42,17 @@ class Delegation(StrEnum):
 
 
 def task_users_of(given: str | None, controller: str, work_dir: Path | None, *, as_user: bool) -> str | None:
-    """Return the uid range for tasks of a worker's service; None if they run as its user.
+    """Return the uid range for tasks of a worker's service; None to run them as the service's user.
 
     Args:
-        given: A range, "off", or None for the default: the usual range for a new host of a cluster beyond loopback,
+        given: A range, "off", or None for the default: `USUAL_TASK_USERS` for a new host of a cluster beyond loopback,
             else none.
         controller: "host:port".
         work_dir: The worker's directory; None if unknown.
         as_user: Whether the service belongs to a user's own systemd.
 
     Raises:
-        InvalidRequest: The range is invalid, or it is the usual one and this host does not support it.
+        InvalidRequest: The range is invalid, or this host does not support the default range.
     """
     if given is not None:
         return None if given == "off" else str(parse_uid_range(given))
@@ -73,7 +73,7 @@ def delegation_of(systemd_version: int, *, is_unified: bool) -> Delegation:
     """Return how a worker's service gets its control group on a host.
 
     Args:
-        systemd_version: The host's version; 0 if unknown, which counts as old.
+        systemd_version: The version of the host's systemd; 0 if unknown, which counts as old.
         is_unified: Whether the host has control groups of version 2 only.
     """
     if systemd_version >= _HAS_SUBGROUPS:
@@ -87,7 +87,7 @@ def host_delegation() -> Delegation:
 
 
 def systemd_version() -> int:
-    """Return the version of this host's systemd; 0 if there is none or it is unknown."""
+    """Return the version of this host's systemd; 0 if there is none or its version is unknown."""
     program = shutil.which("systemctl")
     if program is None:
         return 0
@@ -104,17 +104,16 @@ def unit_text(
     leaves_tasks: bool,
     delegation: Delegation = Delegation.NONE,
 ) -> str:
-    """Return a unit that runs a command while the machine is up and restarts it if it ends by itself.
+    """Return a unit that runs a command while the machine is up and restarts the command when it exits.
 
     Args:
         description: One readable line.
-        argv: The command, its program with an absolute path. It may not contain secrets, because everybody can read
-            units.
+        argv: The command, with the absolute path of its program. It must not contain secrets, because all users can
+            read units.
         as_user: Whether the unit belongs to a user's own systemd.
-        leaves_tasks: Whether processes started by the command survive it: systemd ends only the command itself, which
-            ends its tasks first when it is stopped, and leaves them running when it fails. With LEAF systemd ends them,
-            too, when the command has ended: it starts a service in the service's own group, which is not possible while
-            groups below it have controllers.
+        leaves_tasks: Whether processes of the command survive its failure: systemd signals only the command, which ends
+            its tasks itself when it is stopped. With LEAF systemd ends all processes with the command, because it
+            cannot restart a service while child groups have controllers.
         delegation: How the service gets a control group to divide.
     """
     kill = "KillMode=process" if leaves_tasks and delegation is not Delegation.LEAF else "KillMode=mixed"
@@ -149,15 +148,15 @@ def iris_command(*words: str) -> list[str]:
 
 
 def unit_path(name: str, *, as_user: bool, environ: Mapping[str, str]) -> Path:
-    """Return the path at which systemd expects the unit NAME.service.
+    """Return the path of the unit NAME.service.
 
     Args:
         name: The unit's name.
-        as_user: Whether it belongs to a user's own systemd.
-        environ: The environment, which determines the user's configuration directory.
+        as_user: Whether the unit belongs to a user's own systemd.
+        environ: The environment variables, for the user's configuration directory.
 
     Raises:
-        InvalidRequest: It is not a valid unit name.
+        InvalidRequest: The name is not a valid unit name.
     """
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"the service name {name!r} must be letters, digits and _ . -, at most 64")
@@ -177,7 +176,7 @@ def install_unit(place: Path, text: str) -> str:
 
     Raises:
         Conflict: A file with other content exists.
-        InvalidRequest: It cannot be written.
+        InvalidRequest: The file cannot be written.
     """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +191,7 @@ def install_unit(place: Path, text: str) -> str:
 
 
 def verify_unit(place: Path) -> str:
-    """Return the warnings of `systemd-analyze verify` for a unit; empty if there are none or no such program."""
+    """Return the warnings of `systemd-analyze verify` for a unit; empty if there are none or the program is missing."""
     program = shutil.which("systemd-analyze")
     if program is None:
         return ""

@@ -1,4 +1,4 @@
-"""Settings of the local cluster's state from `iris cluster start --local`, which also apply to later starts."""
+"""Settings from `iris cluster start --local`, which also apply to later starts."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,12 +11,11 @@ from rigging.filesystem import write_bytes_atomic
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """The remote state directory, and the durability of an acknowledged submit; see docs/durability.md.
+    """The remote state directory, the durability of submissions (docs/durability.md), and the cluster file.
 
     Args:
         config: The cluster file.
-        max_hosts: Maximum number of hosts of the file's slices, which replace the single worker; 0 for the embedded
-            cluster.
+        max_hosts: Maximum number of hosts of the file's slices; 0 for the embedded cluster with one worker.
     """
 
     config: str = ""
@@ -26,8 +25,8 @@ class LocalSettings:
 
 
 def read_settings(paths: LocalPaths) -> LocalSettings:
-    """Return the settings of a local cluster; the defaults if none were stored. Raises MarinError if they are
-    damaged.
+    """Return the settings of a local cluster; the defaults if none are stored. Raises MarinError for damaged
+    settings.
     """
     place = _place(paths)
     try:

@@ -1,4 +1,4 @@
-"""A controller on this machine other than the user's local cluster: running it, and restoring its state."""
+"""Runs a controller other than the user's local cluster on this machine, and restores its state."""
 
 import asyncio
 import errno
@@ -33,12 +33,12 @@ TOKEN_NAME = "user-token"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Result of `restore_state`.
+    """The result of `restore_state`.
 
     Args:
         state_dir: The state directory.
-        remote_state_dir: The remote state it came from.
-        sequence: The number of its last commit.
+        remote_state_dir: The source of the state.
+        sequence: The number of the last commit.
         moved_to: The new path of the previous content of `state_dir`.
     """
 
@@ -60,17 +60,17 @@ def serve_standalone(
     partition_patience_s: int | None = None,
     on_ready: Callable[[str, Path], None],
 ) -> None:
-    """Run a controller until SIGTERM or SIGINT. Settings that are None are taken from the config file.
+    """Run a controller until SIGTERM or SIGINT. A setting of None uses the config file's value.
 
     Args:
         config_path: The config file.
         state_dir: The state directory.
         port: The port to listen on.
-        remote_state_dir: Where its state is replicated.
-        durability: What an acknowledged submit survives: "local" or "remote".
-        host: Address to listen on; None for that of the config file, else loopback. Connections beyond loopback are
+        remote_state_dir: The remote state directory.
+        durability: The durability of an acknowledged submission: "local" or "remote".
+        host: Address to listen on; None for the config file's, else loopback. Connections beyond loopback are
             encrypted.
-        insecure: Do not encrypt them.
+        insecure: Do not encrypt connections beyond loopback.
         partition_patience_s: As in `ControllerConfig`.
         on_ready: Called with the address and the file with this user's token.
 
@@ -112,7 +112,7 @@ async def _serve_until_signalled(config: ControllerConfig, tell: Callable[[Addre
 
 
 def _keep_token(config: ControllerConfig) -> Path:
-    """Write the token of this process's user, an admin; return the file."""
+    """Write the admin token of this process's user to a file; return the file."""
     secret = load_or_create_secret(config.state_dir / "secret")
     token = PinnedToken(make_token(secret, PrincipalKind.ADMIN, default_user()), config.ca_sha256).text
     place = config.state_dir / TOKEN_NAME
@@ -143,12 +143,12 @@ def _with_tls(config: ControllerConfig, insecure: bool) -> ControllerConfig:
 def controller_certificates(
     config_path: Path | None, *, state_dir: Path | None, make: bool, renew: bool
 ) -> tuple[Path, ServerIdentity]:
-    """Return the directory of a controller's certificates, and its content; with a CA, missing or expiring certificates
-    are created.
+    """Return the directory of a controller's certificates, and the certificates. With a CA, create missing certificates
+    and renew expiring ones.
 
     Args:
         config_path: The config file.
-        state_dir: The controller's state directory; None for that of the config file.
+        state_dir: The controller's state directory; None for the config file's.
         make: Create a CA if there is none.
         renew: Create a new server certificate even if there is one.
 
@@ -169,7 +169,7 @@ def controller_certificates(
 
 
 def _make(state_dir: Path) -> None:
-    """Create the directory if necessary. Raises InvalidRequest if that is not possible."""
+    """Create the directory if necessary. Raises InvalidRequest if it cannot be created."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(state_dir, os.W_OK | os.X_OK):
@@ -185,12 +185,12 @@ def restore_state(
 
     Args:
         config_path: The config file.
-        state_dir: The new state directory. Without a config file and a directory it is the local cluster's.
-        remote_state_dir: The remote state; None for that of the config file.
+        state_dir: The new state directory; without a config file, the local cluster's by default.
+        remote_state_dir: The remote state; None for the config file's.
         at_ms: Point in time (Unix ms) to restore; None for the latest.
 
     Raises:
-        InvalidRequest: No directory or no remote state is known.
+        InvalidRequest: The directory or the remote state is not given.
         Conflict: As in `rewind`.
         NotFound: As in `rewind`.
     """

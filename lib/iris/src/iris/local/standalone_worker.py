@@ -1,4 +1,4 @@
-"""Starting a worker of a cluster on this host: its name, its credential, its resources."""
+"""Starts a worker of a cluster on this host: determines its name, credential and resources."""
 
 import logging
 import os
@@ -45,21 +45,21 @@ _FOR_EVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """The options of a worker's command line; None for values determined automatically.
+    """The options of a worker's command line; None for automatic values.
 
     Args:
         controller: "host:port".
         work_dir: The worker's data, including its credential.
-        join_token_file: Required at the first start only.
-        name: Its name in the cluster; None for that of the last start, else the host's.
-        attributes: Attributes for constraints, in addition to those that it finds.
-        slice_name: The group of hosts that a gang uses together, as an attribute.
-        slice_index: The host's number in it.
-        tpu: Type of the host's TPU slice; the chips are not checked.
-        gpu: "TYPE:N", also not checked.
+        join_token_file: The file with the join token, required only at the first start.
+        name: The worker's name in the cluster; None for the last start's name, else the host's.
+        attributes: Attributes for constraints, in addition to the detected ones.
+        slice_name: The slice, whose hosts a gang uses together.
+        slice_index: The host's number in its slice.
+        tpu: Type of the host's TPU slice, without a check of the chips.
+        gpu: "TYPE:N", also without a check.
         port_range: First and last port for tasks.
         limits: How the limits of tasks are enforced.
-        max_processes: Maximum number of processes and threads of a task; 0 for most of what the host allows.
+        max_processes: Maximum number of processes and threads of a task; 0 for most of the host's maximum.
         insecure: Allow unencrypted tokens beyond loopback.
         task_users: Uids for tasks, one per user: "FIRST-LAST"; "off" to run tasks as the worker's user.
     """
@@ -93,8 +93,8 @@ def start_worker(options: WorkerOptions) -> int:
         The exit code.
 
     Raises:
-        Denied: The controller refuses it, or is not the one that its token pins.
-        Conflict: Its name or work directory belongs to another worker.
+        Denied: The controller refuses the worker, or has another CA than the token pins.
+        Conflict: The name or the work directory belongs to another worker.
         InvalidRequest: An option or file is invalid.
     """
     hide_own_environment()
@@ -148,7 +148,7 @@ def parse_port_range(text: str) -> tuple[int, int]:
     """Return the first and last port of "A-B".
 
     Raises:
-        InvalidRequest: It is not a range of ports.
+        InvalidRequest: The text is not a range of ports.
     """
     match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text)
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -175,7 +175,7 @@ def parse_attributes(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def _credential(options: WorkerOptions) -> Credential:
-    """Return the worker's credential, accepted by the controller; join if it is not."""
+    """Return the worker's credential; join the cluster first if the controller has not accepted it."""
     found = read_credential(options.work_dir)
     if found is not None and found.joined:
         check_owner(found, options.name or "", options.work_dir)
@@ -271,7 +271,7 @@ def _capacity(options: WorkerOptions, device: Device | None) -> Resources | None
 
 
 def overcommitments(options: WorkerOptions, found: Resources) -> list[str]:
-    """Return a warning for each option that offers more than the host has. Pure.
+    """Return a warning for each option that exceeds the host's resources. Pure.
 
     Args:
         options: The command line options.

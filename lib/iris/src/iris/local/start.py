@@ -1,4 +1,4 @@
-"""Finding this user's local cluster, or starting one; concurrent commands start only one."""
+"""Finds or starts this user's local cluster. Concurrent commands start only one."""
 
 import os
 import select
@@ -36,7 +36,7 @@ _TAIL_LINES: Final = 15
 _SETTLING_PAUSE: Final = 0.02
 _LOOK_PAUSE: Final = 0.2
 WORKER_TROUBLE: Final = "worker: "
-"""Prefix of a controller's message, in place of "ready", when its worker does not start."""
+"""Prefix of the controller's message, instead of "ready", if its worker does not start."""
 
 Command = Callable[[LocalPaths, int, float], list[str]]
 
@@ -54,11 +54,11 @@ class LocalCluster:
 
     Args:
         paths: Its state directory; None for the user's (see `local_paths`).
-        idle_exit_seconds: If it has to be started: leave after this long without work; 0 for never.
-        on_event: Called with one line if something takes time.
+        idle_exit_seconds: A newly started cluster exits after this long without work; 0 for never.
+        on_event: Called with one line about each slow step.
         command: Returns the command line of the controller's process (state, descriptor for "ready", idle seconds).
-        start_timeout: Maximum time until it is ready, in seconds.
-        leaving_timeout: How long to wait for an unresponsive earlier controller to end, in seconds.
+        start_timeout: Maximum time until the cluster is ready, in seconds.
+        leaving_timeout: How long to wait for the exit of an unresponsive earlier controller, in seconds.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class LocalCluster:
         self._leaving_timeout = leaving_timeout
 
     def find(self) -> ClusterRecord | None:
-        """Return the controller that answers; None if there is none, or only the record of a dead one.
+        """Return the record of the running controller; None if no controller answers.
 
-        Its record tells whether it can run jobs (`ready`), and why not.
+        The record contains whether the cluster can run jobs (`ready`), and why not.
 
         Raises:
-            Conflict: It runs, but uses another version of the protocol.
+            Conflict: The controller uses another version of the protocol.
         """
         record = read_record(self.paths)
         if record is None or not is_locked(self.paths.controller_lock):
@@ -98,12 +98,13 @@ class LocalCluster:
         return record if _listens(record.address) else None
 
     def ensure(self) -> Found:
-        """Return the running cluster, started if there is none, when it is known whether it can accept jobs.
+        """Return the running cluster, starting it if necessary. Wait until it can accept jobs, or the start of its
+        worker has failed.
 
         Raises:
-            Unavailable: It did not start (with the message of its controller or worker), or a controller that holds the
-                directory does not answer. A cluster that ran before and whose worker does not start now is returned,
-                with `worker_trouble` in its record.
+            Unavailable: The start failed (with the message of the controller or worker), or the controller that uses
+                the directory does not answer. If only the worker of a running cluster does not start, its record is
+                returned with `worker_trouble`.
             Conflict: See `find`.
         """
         record = self.find()
@@ -123,7 +124,7 @@ class LocalCluster:
         return Found(record, started=False)
 
     def _settled(self, record: ClusterRecord) -> ClusterRecord:
-        """Wait until the worker of a controller that answers has joined, or has failed to."""
+        """Wait until the worker of a running controller has joined, or its start has failed."""
         deadline = time.monotonic() + self._start_timeout
         latest: ClusterRecord | None = record
         while latest is not None and not latest.is_settled:
@@ -140,7 +141,7 @@ class LocalCluster:
             self._on_event(line)
 
     def _after_the_former(self) -> ClusterRecord | None:
-        """Wait for a controller that holds the directory but does not answer: it is about to leave, or hangs."""
+        """Wait for an unresponsive controller that uses the directory: it is exiting, or hangs."""
         if not is_locked(self.paths.controller_lock):
             return None
         self._tell("waiting for the former local cluster to end")
@@ -216,7 +217,7 @@ def controller_command(paths: LocalPaths, ready_fd: int, idle_exit_seconds: floa
 
     Args:
         paths: The files of the local cluster.
-        ready_fd: Descriptor for the message that it is ready, or why not.
+        ready_fd: Descriptor for the message that the controller is ready, or why not.
         idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
     """
     return [
@@ -237,7 +238,7 @@ def daemon_environment(environ: Mapping[str, str], paths: LocalPaths, *, storage
     """Return the variables that the processes of a local cluster keep from the command that starts them.
 
     Args:
-        environ: The environment of that command.
+        environ: The environment of the command.
         paths: The files of the local cluster.
         storage: Also keep the variables for the remote state directory, for a controller that has one.
     """
@@ -249,15 +250,15 @@ def daemon_environment(environ: Mapping[str, str], paths: LocalPaths, *, storage
 
 
 def controller_environment(environ: Mapping[str, str], paths: LocalPaths) -> dict[str, str]:
-    """Return the environment of the controller, which hides its variables for remote state from other processes at
-    once.
+    """Return the environment of the controller, including the variables for remote state, which the controller hides
+    from other processes.
     """
     settings = read_settings(paths)
     return daemon_environment(environ, paths, storage=bool(settings.remote_state_dir or settings.config))
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a log to append to; a large log is renamed to `<name>.old` first."""
+    """Open a log for appending; rename a large log to `<name>.old` first."""
     if log_size(path) > _LOG_LIMIT_BYTES:
         os.replace(path, path.with_name(path.name + ".old"))
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
@@ -281,7 +282,7 @@ def _listens(address: str) -> bool:
 
 
 def _read_line(descriptor: int, timeout: float) -> str | None:
-    """Return the text up to a newline or the end; None if neither came in time."""
+    """Return the text up to a newline or the end; None at the timeout."""
     deadline = time.monotonic() + timeout
     poller = select.poll()  # not select.select, which fails for descriptors above 1023
     poller.register(descriptor, select.POLLIN | select.POLLHUP)

@@ -1,4 +1,4 @@
-"""The files of a local cluster: its state, the locks of its processes, the record by which clients find it."""
+"""The files of a local cluster: its state, the locks of its processes, and the record for clients."""
 
 import contextlib
 import dataclasses
@@ -18,7 +18,7 @@ from rigging.process.file_lock import open_lock_file, try_lock
 
 STATE_DIR_ENV: Final = "IRIS_STATE_DIR"
 WORKER_ID: Final = "local"
-"""The one worker of the embedded cluster."""
+"""The id of the embedded cluster's worker."""
 _HOST_SUFFIX: Final = "@local"
 _LOCK_PAUSE: Final = 0.01
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -37,17 +37,17 @@ class LocalPaths:
 
     @property
     def controller_lock(self) -> Path:
-        """Locked while a controller is alive; contains its pid."""
+        """The lock file of the controller, with its pid."""
         return self.root / "controller.lock"
 
     @property
     def start_lock(self) -> Path:
-        """Locked by the command that starts a controller."""
+        """The lock file of the command that starts a controller."""
         return self.root / "start.lock"
 
     @property
     def socket(self) -> Path:
-        """The controller's socket for processes of this machine; missing with older controllers."""
+        """The controller's socket for processes of this machine; older controllers have none."""
         return self.root / SOCKET_NAME
 
     @property
@@ -64,12 +64,12 @@ class LocalPaths:
 
     @property
     def worker_lock(self) -> Path:
-        """Locked while a worker is alive; contains its pid."""
+        """The lock file of the worker, with its pid."""
         return self.worker_dir / "worker.lock"
 
     @property
     def guardian_lock(self) -> Path:
-        """Locked while the worker's guardian, which holds its tasks, is alive; contains its pid."""
+        """The lock file of the worker's guardian, with its pid."""
         return self.worker_dir / "guardian.lock"
 
     @property
@@ -82,15 +82,15 @@ class LocalPaths:
         return HostPaths(self.hosts / name)
 
     def known_hosts(self) -> "list[HostPaths]":
-        """Return the hosts of slices that were started here, running or not."""
+        """Return the hosts of slices with files here, running or not."""
         return [HostPaths(path) for path in sorted(self.hosts.iterdir())] if self.hosts.is_dir() else []
 
     def make(self) -> None:
         """Create the directory, for this user alone.
 
         Raises:
-            Denied: It belongs to another user.
-            InvalidRequest: It cannot be created there.
+            Denied: The directory belongs to another user.
+            InvalidRequest: The directory cannot be created.
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ class LocalPaths:
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """The files of one host of a slice: of a worker that simulates a separate machine."""
+    """The files of one host of a slice: a worker that simulates a separate machine."""
 
     worker_dir: Path
 
@@ -119,7 +119,7 @@ class HostPaths:
 
     @property
     def description(self) -> Path:
-        """The resources and attributes of its worker; exists as long as the host is wanted."""
+        """The file with the resources and attributes of its worker; exists as long as the host is wanted."""
         return self.worker_dir / "host.json"
 
     @property
@@ -128,12 +128,12 @@ class HostPaths:
 
     @property
     def worker_lock(self) -> Path:
-        """Locked while its worker is alive; contains its pid."""
+        """The lock file of its worker, with its pid."""
         return self.worker_dir / "worker.lock"
 
     @property
     def guardian_lock(self) -> Path:
-        """Locked while the worker's guardian is alive; contains its pid."""
+        """The lock file of the worker's guardian, with its pid."""
         return self.worker_dir / "guardian.lock"
 
 
@@ -143,7 +143,7 @@ def host_worker_id(name: str) -> str:
 
 
 def local_root(worker_id: str, work_dir: str) -> Path | None:
-    """Return the state directory of a worker's local cluster; None if it belongs to none.
+    """Return the state directory of a worker's local cluster; None if the worker belongs to no local cluster.
 
     Args:
         worker_id: The worker's id.
@@ -157,14 +157,14 @@ def local_root(worker_id: str, work_dir: str) -> Path | None:
 
 
 def is_local_worker(worker_id: str) -> bool:
-    """Return whether a worker id is that of a local cluster's worker, which sees the files of its user's machine."""
+    """Return whether a worker id belongs to a local cluster, whose workers see the files of its user's machine."""
     return worker_id == WORKER_ID or worker_id.endswith(_HOST_SUFFIX)
 
 
 def named_paths(environ: Mapping[str, str], name: str) -> LocalPaths:
-    """Return the files of the local cluster that runs the cluster file `name`, next to those of the embedded one.
+    """Return the files of the local run of the cluster file `name`, next to the embedded cluster's.
 
-    Raises InvalidRequest for a name that is not a valid directory name.
+    Raises InvalidRequest for an invalid directory name.
     """
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"cluster name {name!r}; allowed are letters, digits and . _ - after a letter or digit")
@@ -186,14 +186,14 @@ def local_paths(environ: Mapping[str, str]) -> LocalPaths:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """Address and tokens of a local controller; only its user can read the file.
+    """Address and tokens of a local controller, in a file that only its user can read.
 
     Args:
-        ready: A worker has joined, so that the cluster can run jobs.
-        worker_trouble: Why its worker does not start, as long as that is the case; it is retried.
+        ready: Whether a worker has joined, so that the cluster can run jobs.
+        worker_trouble: Why its worker does not start; empty if it starts. The start is retried.
         token: The user's admin token.
         worker_token: The local worker's token.
-        idle_exit_seconds: 0 if it never leaves by itself.
+        idle_exit_seconds: Time without work until it exits; 0 for never.
     """
 
     pid: int
@@ -209,7 +209,7 @@ class ClusterRecord:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known if the cluster can run jobs."""
+        """Whether the start of the worker has succeeded or failed."""
         return self.ready or bool(self.worker_trouble)
 
     def __repr__(self) -> str:
@@ -222,11 +222,11 @@ def write_record(paths: LocalPaths, record: ClusterRecord) -> None:
 
 
 def read_record(paths: LocalPaths) -> ClusterRecord | None:
-    """Return the record; None if there is none or it is damaged, which counts as outdated.
+    """Return the record; None if it is missing or damaged.
 
     Raises:
-        Denied: Another user could have written it, and jobs and tokens would go to that user's controller.
-        Unavailable: It cannot be read.
+        Denied: Another user could have written the record, and would receive jobs and tokens.
+        Unavailable: The record cannot be read.
     """
     try:
         found = read_private(paths.record, "the record of the local cluster")
@@ -246,7 +246,9 @@ def read_record(paths: LocalPaths) -> ClusterRecord | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock. The test acquires it for a moment, so others must try more than once."""
+    """Return whether a process holds the lock. The test acquires the lock for a moment, so other processes must try
+    more than once.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -267,10 +269,10 @@ def lock_holder(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
-    """Context manager: hold a lock that contains this process's pid; the system releases it when the process ends.
+    """Context manager: hold a lock file with this process's pid. The system releases the lock when the process exits.
 
     Raises:
-        Unavailable: Another process held it for `timeout` seconds, or it cannot be written (a full disk).
+        Unavailable: Another process held the lock for `timeout` seconds, or the file cannot be written (a full disk).
     """
     descriptor = open_lock_file(path)
     try:
@@ -291,7 +293,7 @@ def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
 
 
 def wait_unlocked(path: Path, *, timeout: float) -> bool:
-    """Wait until the lock is free; return False if that took longer than `timeout` seconds."""
+    """Wait until the lock is free; return False after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while is_locked(path):
         if time.monotonic() >= deadline:

@@ -1,4 +1,4 @@
-"""Ending a local cluster: through its controller, or by signal if that does not answer."""
+"""Stops a local cluster, through its controller or, if that does not answer, with signals."""
 
 import contextlib
 import os
@@ -24,13 +24,13 @@ def wait_stopped(
     quiet: float = QUIET_SECONDS,
     on_wait: Callable[[str], None] | None = None,
 ) -> None:
-    """Wait until all processes of the local cluster are gone.
+    """Wait until all processes of the local cluster have exited.
 
     Args:
         paths: The files of the local cluster.
-        timeout: In seconds, for each process.
+        timeout: Timeout in seconds for each process.
         quiet: Seconds after which `on_wait` is called.
-        on_wait: Called with one line for each process that takes longer.
+        on_wait: Called with one line for each process that takes longer than `quiet`.
 
     Raises:
         Unavailable: A process is still running.
@@ -71,15 +71,15 @@ class ClusterProcesses:
         return {what: pid for what, pid in found.items() if pid is not None}
 
     def wake(self) -> list[str]:
-        """See `wake`."""
+        """Call `wake`."""
         return wake(self.paths)
 
     def wait_stopped(self, on_wait: Callable[[str], None]) -> None:
-        """See `wait_stopped`."""
+        """Call `wait_stopped`."""
         wait_stopped(self.paths, on_wait=on_wait)
 
     def kill(self) -> None:
-        """See `kill_cluster`."""
+        """Call `kill_cluster`."""
         kill_cluster(self.paths)
 
 
@@ -106,7 +106,7 @@ def _is_suspended(pid: int) -> bool:
 
 
 def kill_cluster(paths: LocalPaths, term_seconds: float = TERM_SECONDS) -> list[int]:
-    """Kill what still runs of the cluster, including the tasks of its worker; return the signalled pids."""
+    """Kill the remaining processes of the cluster, including tasks; return the signalled pids."""
     locks = locks_of(paths)
     # The controller first, then what it has just started: a worker that takes its lock only now would outlive them all.
     first = _end(locks.pop("controller"), term_seconds)
@@ -117,7 +117,7 @@ def kill_cluster(paths: LocalPaths, term_seconds: float = TERM_SECONDS) -> list[
 
 
 def _end_starting(paths: LocalPaths) -> list[int]:
-    """Kill workers of this cluster that have no lock yet, and so no tasks; return their pids."""
+    """Kill starting workers of this cluster, which have no lock and no tasks yet; return their pids."""
     holders = {lock_holder(lock) for lock in locks_of(paths).values()}
     ended = []
     for place in Path("/proc").iterdir():
@@ -140,20 +140,20 @@ def _starts_for(process: Path, paths: LocalPaths) -> bool:
 
 
 def stop_worker(paths: LocalPaths) -> bool:
-    """Make the workers end and stop their tasks; return whether there was one."""
+    """Stop the workers and their tasks; return whether a worker was running."""
     locks = [lock for what, lock in locks_of(paths).items() if what != "controller"]
     ended = [lock for lock in locks if _end(lock, TERM_SECONDS) is not None]
     return bool(ended)
 
 
 def stop_host(host: HostPaths) -> None:
-    """Make the worker of one host end and stop its tasks."""
+    """Stop the worker of one host and its tasks."""
     for lock in (host.worker_lock, host.guardian_lock):
         _end(lock, TERM_SECONDS)
 
 
 def _end_leftovers(paths: LocalPaths) -> None:
-    """Kill tasks whose guardian died before them."""
+    """Kill tasks whose guardian has died."""
     from iris.worker.strays.leftovers import end_leftovers
 
     hosts = [(host.worker_dir, host.guardian_lock) for host in paths.known_hosts()]
@@ -180,7 +180,7 @@ def _end(lock: Path, term_seconds: float) -> int | None:
 
 
 def _is_ours(pid: int) -> bool:
-    """Return whether a pid still belongs to the cluster: the system may have reused it."""
+    """Return whether a pid still belongs to the cluster, because the system may have reused it."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Keeps a local cluster's worker running: if its process ends while the controller is alive, another is started."""
+"""Keeps a local cluster's worker running: restarts its process while the controller is alive."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from rigging.timing import ExponentialBackoff
 logger = logging.getLogger(__name__)
 
 STEADY_SECONDS: Final = 30.0
-"""A worker that lived this long is replaced at once; one that keeps dying, with increasing delays."""
+"""A worker that lived this long is restarted at once; others after increasing delays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class WorkerStart:
     """A newly started worker process.
 
     Args:
-        words: Reading end of a pipe with the reason of a failure to start; it closes with the process.
+        words: Reading end of a pipe for the reason of a failed start, which closes with the process.
         log_start: Size of its log before the start.
     """
 
@@ -44,15 +44,15 @@ class WorkerFiles(Protocol):
 
 
 class WorkerKeeper:
-    """Watches the worker's process by events: from its start, or as the holder of the worker's lock.
+    """Watches the worker's process, from its start or as the holder of the worker's lock.
 
     Runs in the controller's loop.
 
     Args:
         paths: The files of the worker.
-        start_worker: Starts a worker process; may block, and is called in a thread.
+        start_worker: Starts a worker process; called in a thread, because it may block.
         on_trouble: Called with the reason if a worker does not start (again), and with "" when one has joined.
-        steady_seconds: A worker that lived this long is replaced soon; others after increasing delays.
+        steady_seconds: A worker that lived this long is restarted at once; others after increasing delays.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WorkerKeeper:
         self._closed = False
 
     def start(self) -> None:
-        """Start a worker process unless there is one, which is then watched."""
+        """Watch the worker process, starting it if there is none."""
         if not self._watch_holder():
             self._start()
 
@@ -92,11 +92,11 @@ class WorkerKeeper:
 
     @property
     def is_starting(self) -> bool:
-        """Return whether a started process has neither joined nor ended."""
+        """Return whether a started process has neither joined nor exited."""
         return self._starting is not None
 
     def on_worker(self) -> None:
-        """Handle a connected worker: watch its process from now on."""
+        """Handle a connected worker: watch its process."""
         self._on_trouble("")
         self._watch_holder()
 
@@ -116,7 +116,7 @@ class WorkerKeeper:
         return True
 
     def close(self) -> None:
-        """Stop replacing a worker that ends, because the controller leaves."""
+        """Stop restarting the worker, because the controller exits."""
         self._closed = True
         self._unwatch()
         if self._pending is not None:
@@ -130,7 +130,7 @@ class WorkerKeeper:
             self._starting = None
 
     def _listen(self) -> None:
-        """Handle a message of the started process, or its end before it has joined."""
+        """Handle a message of the started process, or its exit before it has joined."""
         said = os.read(self._descriptor, 4096)
         self._words += said
         if said:

@@ -1,4 +1,4 @@
 """Finds Python programs, reads requirements, runs uv and explains its errors.
 
-For what both client and worker need; independent of any cluster.
+Code for both client and worker, independent of any cluster, belongs here.
 """

@@ -1,4 +1,4 @@
-"""The Python interpreters of a machine, found by version in their names."""
+"""Finds a machine's Python interpreters by the versions in their names."""
 
 import os
 import re
@@ -15,9 +15,10 @@ _PROBE: Final = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
 
 
 def python_programs(request: str, path: str) -> list[str]:
-    """Return programs such as "/usr/bin/python3.12" that may satisfy `request` ("3.12", ">=3.11"); none is executed.
+    """Return programs such as "/usr/bin/python3.12" that may satisfy `request` ("3.12", ">=3.11"), without running
+    them.
 
-    Searched in the directories of `path` (a PATH), then next to this process's installation, because version managers
+    Search the directories of `path` (a PATH), then next to this process's installation, because version managers
     install versions side by side.
     """
     installed = Path(sys.base_prefix).parent

@@ -1,4 +1,4 @@
-"""Paths named in requirements files: other requirements files, folders and archives."""
+"""Finds the paths in requirements files: other requirements files, folders and archives."""
 
 import os
 import re

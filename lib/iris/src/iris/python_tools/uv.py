@@ -1,4 +1,4 @@
-"""The uv program, and the meaning of its messages."""
+"""Finds the uv program, and interprets its messages."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def uv_program() -> str:
 
 
 def is_network_failure(words: str) -> bool:
-    """Return whether uv failed because something could not be reached, so that its cache may suffice (`--offline`)."""
+    """Return whether uv failed because of the network, so that its cache may suffice (`--offline`)."""
     return bool(_NETWORK.search(words))
 
 
@@ -34,7 +34,7 @@ def cause_of(output: str) -> str:
     """Return uv's error with its causes on one line, including the last lines of a failed build; the whole output if no
     error is found.
 
-    uv's progress messages come first in its output, and do not describe the failure.
+    uv's output starts with progress messages, which do not describe the failure.
     """
     begin = _BEGIN.search(output)
     if begin is None:

@@ -1,1 +1,1 @@
-"""The module path from which older programs import calls that a task makes at its start."""
+"""Older programs import functions for the start of a task from this module path."""

@@ -10,19 +10,19 @@ from iris.client.context import IrisContext, get_iris_ctx
 from rigging.errors import DeadlineExceeded
 
 COORDINATOR: Final = "jax_coordinator"
-"""The endpoint under which task 0 registers its address."""
+"""The default endpoint of task 0's address."""
 
 _HOST_ENV: Final = "IRIS_ACTOR_HOST"
 
 
 def initialize_jax(port: int = 8476, endpoint_name: str = COORDINATOR, poll_timeout: float = 300.0) -> None:
-    """Make the tasks of this job one distributed JAX program; no effect outside a job, and in a job with one task.
+    """Make the tasks of this job one distributed JAX program. Has no effect outside a job, or in a job with one task.
 
     Args:
-        port: Port of the coordinator, which is task 0; another is used if it is taken, or the job's port "jax" if it
-            has one.
+        port: Port of the coordinator, task 0. The job's port "jax" takes precedence. If the port is taken, another is
+            used.
         endpoint_name: Endpoint under which task 0 registers its address.
-        poll_timeout: How long the other tasks wait for it, in seconds.
+        poll_timeout: How long the other tasks wait for the address, in seconds.
 
     Raises:
         DeadlineExceeded: Task 0 did not register its address in time.
@@ -46,7 +46,7 @@ def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: fl
         timeout: How long to wait for task 0, in seconds.
 
     Raises:
-        DeadlineExceeded: It registered nothing in time.
+        DeadlineExceeded: Task 0 did not register its address in time.
     """
     index = int(context.task_id.rpartition("/")[2])
     # By its full name: a parent job may have a coordinator, too.
@@ -70,14 +70,14 @@ def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: fl
 
 
 def own_host(environ: Mapping[str, str]) -> str:
-    """Return the address at which other tasks reach this one: the one from its worker, else that of the host name."""
+    """Return the address of this task for other tasks: from its worker, else from the host name."""
     return environ.get(_HOST_ENV) or socket.gethostbyname(socket.gethostname())
 
 
 def free_port(host: str, port: int) -> int:
-    """Return `port`, or another one if it is in use.
+    """Return `port`, or a free port if it is in use.
 
-    JAX itself would share a used port with its owner, and receive the owner's connections.
+    JAX would share a used port with its owner, and receive the owner's connections.
     """
     for wanted in (port, 0):
         with socket.socket() as probe:

@@ -1,1 +1,1 @@
-"""The module path from which older programs import a task's facts about itself."""
+"""Older programs import information about the current task from this module path."""

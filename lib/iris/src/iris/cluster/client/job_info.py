@@ -1,4 +1,4 @@
-"""Facts about the job of which this process is a task."""
+"""Information about the current task and its job."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
 """The slices of a cluster file on this machine: one worker process per host, started on demand.
 
-`slices` and `demand` decide (pure), `keeper` acts.
+`slices` and `demand` make the decisions (pure); `keeper` carries them out.
 """

@@ -1,4 +1,4 @@
-"""Decides which slices to start for pending jobs and which to release, from the controller's view. Pure."""
+"""Decides from the controller's view which slices to start for pending jobs, and which to release. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from iris.sched.gang import group_size
 from iris.sched.running_limit import RunningLimit
 
 _MOST_JOBS: Final = 200
-"""Maximum number of pending jobs to process; the others follow when these run."""
+"""Maximum number of pending jobs to consider at a time."""
 _MOST_TASKS: Final = 1000
 
 
@@ -25,7 +25,7 @@ class SliceChoice:
 
     Args:
         start: Slices to start, in the order of the jobs that need them.
-        refused: For each job that needs more than may be started, the reason.
+        refused: The reason for each job that needs more slices than may be started.
     """
 
     start: tuple[Slice, ...] = ()
@@ -37,14 +37,14 @@ def slices_wanted(
 ) -> SliceChoice:
     """Choose slices for jobs that do not fit on connected workers, in the scheduler's order.
 
-    Starting slices are assigned to the first jobs. A gang gets all that it needs, or nothing.
+    The first jobs get the starting slices. A gang gets all its slices or none.
 
     Args:
-        view: After a scheduling round; never modified.
+        view: The view after a scheduling round; never modified.
         groups: The groups that may be started.
         present: Running or starting slices.
-        leaving: Slices that are ending; their names stay reserved until they have ended.
-        max_hosts: Maximum number of hosts of all slices.
+        leaving: Slices that are ending, whose names are still in use.
+        max_hosts: Maximum number of hosts in all slices.
     """
     search = _Search(view, groups, present, leaving, max_hosts)
     limit = RunningLimit(view)
@@ -55,7 +55,7 @@ def slices_wanted(
 
 
 def is_unused(view: ClusterView, item: Slice) -> bool:
-    """Return whether all hosts of a slice are connected and nothing is assigned to them."""
+    """Return whether all hosts of a slice are connected and have no attempts."""
     return all(
         host.worker_id in view.workers
         and view.workers[host.worker_id].connected
@@ -104,7 +104,7 @@ class _Search:
                 return
 
     def _serve_task(self, job_id: JobId, spec: JobSpec) -> bool:
-        """Find a place for one more task; return False if there is none for it and the following ones."""
+        """Find a place for one more task; return False if there is none for this and further tasks."""
         if any(spec.resources.fits(item.group.host) and _meets(item, spec) for item in self._idle):
             return False  # it waits for something else than room
         for item in self._starting:
@@ -149,7 +149,7 @@ class _Search:
                 self._free[host.name] = Resources()  # a gang shares its hosts with no other
 
     def _room(self, item: Slice, key: str, spec: JobSpec) -> int:
-        """Return how many tasks of a gang an unused slice has room for."""
+        """Return how many tasks of a gang fit on an unused slice."""
         if not all(key in dict(host.attributes) for host in item.hosts):
             return 0
         fitting = [host for host in item.hosts if evaluate(spec.constraints, dict(host.attributes))]
@@ -157,7 +157,7 @@ class _Search:
         return item.group.tasks_per_slice(spec.resources) if len(whole) == len(item.hosts) else 0
 
     def _matching(self, spec: JobSpec) -> list[ScaleGroup]:
-        """Return groups whose hosts can run a task; preferred ones first, then the simplest."""
+        """Return the groups whose hosts can run a task: preferred groups first, then the simplest."""
 
         def rank(group: ScaleGroup) -> tuple[int, bool, int]:
             plain = spec.resources.accelerator is None and group.host.accelerator is not None
@@ -186,7 +186,7 @@ class _Search:
         return item
 
     def _forget(self, mark: int) -> None:
-        """Undo the additions for a gang that does not get all that it needs."""
+        """Undo the additions for a gang that does not get all its slices."""
         for item in self.start[mark:]:
             self._taken.discard(item.name)
             self._there.remove(item)

@@ -1,4 +1,4 @@
-"""Running a cluster file locally: whether it has slices, which hosts will exist, and its conversion to iris terms."""
+"""Prepares a cluster file for a local run: checks it, plans its hosts, and converts it to iris's form."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,11 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """A cluster file in iris terms.
+    """A cluster file in iris's form.
 
     Args:
         text: YAML.
-        left_out: For each key without meaning here: file, line and key, and the reason.
+        left_out: The skipped keys: file, line and key, and the reason.
     """
 
     text: str
@@ -26,7 +26,7 @@ class ImportedFile:
 
 
 def has_slices(path: Path) -> bool:
-    """Return whether a cluster file names scale groups, so that its local run has slices. Raises InvalidRequest."""
+    """Return whether a cluster file has scale groups, and thus slices in a local run. Raises InvalidRequest."""
     return bool(read_cluster_config(path).scale_groups)
 
 
@@ -39,8 +39,8 @@ def prepare_run(
         paths: The files of the local cluster.
         file: The cluster file.
         max_hosts: Maximum number of running hosts.
-        remote_state_dir: Where its state is replicated; the file's own directory belongs to the real cluster and is not
-            used.
+        remote_state_dir: The remote state of the local run. The file's own remote state belongs to the real cluster and
+            is not used.
         durability: "local" or "remote"; empty for "local".
 
     Raises:
@@ -67,7 +67,7 @@ def prepare_run(
 
 
 def import_file(path: Path) -> ImportedFile:
-    """Convert a cluster file to iris terms. Raises InvalidRequest."""
+    """Convert a cluster file to iris's form. Raises InvalidRequest."""
     import yaml
 
     found = translate(read_document(path))

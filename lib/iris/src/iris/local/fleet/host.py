@@ -29,7 +29,7 @@ def describe_host(paths: HostPaths, host: FakeHost) -> None:
 
 
 def read_host(paths: HostPaths) -> FakeHost | None:
-    """Read the file written by `describe_host`; None if the host is not wanted or the file is damaged."""
+    """Read the file of `describe_host`; None if the file is missing (the host is not wanted) or damaged."""
     try:
         content = json.loads(paths.description.read_text())
         fields = dict(content["capacity"])
@@ -42,7 +42,7 @@ def read_host(paths: HostPaths) -> FakeHost | None:
 
 
 def start_host_process(paths: LocalPaths, host: FakeHost) -> WorkerStart:
-    """Start the process of a host in a session of its own, so that it outlives the controller."""
+    """Start the process of a host in a separate session, so that it outlives the controller."""
     files = paths.host(host.name)
     describe_host(files, host)
     words, writer = os.pipe()
@@ -74,7 +74,7 @@ def run_host_process(paths: LocalPaths, name: str, say: Callable[[str], None]) -
     Args:
         paths: The files of the local cluster.
         name: The host.
-        say: Called with the reason of an abnormal end.
+        say: Called with the reason of a failure.
     """
     from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
     from iris.rpc.controller_address import ControllerAddress

@@ -21,12 +21,12 @@ from iris.worker.host.removal import remove_tree
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 60.0
-"""A slice beyond `min_slices` on which nothing ran for this long is released."""
+"""A slice beyond `min_slices` is released after being unused for this long."""
 CROWDED_SECONDS: Final = 2.0
-"""The same if another job needs a slice for which there is no room."""
+"""Like `IDLE_SECONDS`, if a job waits for a slice and `max_hosts` is reached."""
 LOOK_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.02
-"""Events come in bursts, which are handled together after this delay."""
+"""Delay after an event, to handle bursts of events together."""
 _GOES: Final = "its slice is idle and goes"
 
 
@@ -40,16 +40,16 @@ class _Running:
 
 
 class FleetKeeper:
-    """The slices of one controller; runs in its loop.
+    """The slices of one controller. Runs in the controller's loop.
 
     Args:
         paths: The files of the local cluster.
         plan: The possible slices.
         on_ready: Called once when the initial slices have joined.
-        on_trouble: Called with the reason if something wanted is missing, and with "" when all is there.
-        idle_seconds, crowded_seconds: See `IDLE_SECONDS` and `CROWDED_SECONDS`.
-        look_seconds: Interval of checks while there are slices to release.
-        start_host, end_host: Start and end the process of a host; called in a thread.
+        on_trouble: Called with the reason if a slice does not start, and with "" when all slices have started.
+            idle_seconds, crowded_seconds: See `IDLE_SECONDS` and `CROWDED_SECONDS`.
+        look_seconds: Interval between checks while there are slices to release. start_host, end_host: Start and end the
+            process of a host; called in a thread.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FleetKeeper:
         self._is_open = self._is_ready = False
 
     def attach(self, controller: Controller) -> None:
-        """Set the controller whose jobs are to be served."""
+        """Set the controller whose jobs to serve."""
         self._controller = controller
         controller.engine.listen(self._on_effects)
 
@@ -95,7 +95,7 @@ class FleetKeeper:
         self._look()
 
     def _former(self) -> list[Slice]:
-        """Return slices started by an earlier controller; hosts of other slices, which it was ending, end."""
+        """Return the slices of an earlier controller. End the hosts of slices that it was releasing."""
         groups = {group.name: group for group in self._plan.groups}
         found: dict[str, Slice] = {}
         for files in self._paths.known_hosts():
@@ -121,18 +121,18 @@ class FleetKeeper:
         self._look_soon()
 
     def _use_again(self, host: FakeHost) -> None:
-        """Reuse a host that an earlier controller was about to release."""
+        """Reuse a host that an earlier controller was releasing."""
         worker = self._controller.view.workers.get(host.worker_id) if self._controller is not None else None
         if self._controller is not None and worker is not None and worker.cordon_reason == _GOES:
             self._in_background(self._controller.uncordon(host.worker_id))
 
     @property
     def trouble(self) -> str:
-        """Return why something wanted is missing; "" if all is there."""
+        """Return why a slice does not start; "" if all slices have started."""
         return "; ".join(filter(None, (*self._troubles.values(), self._crowded)))
 
     def close(self) -> None:
-        """Stop replacing hosts that end, because the controller leaves."""
+        """Stop replacing ended hosts, because the controller exits."""
         self._is_open = False
         if self._look_due is not None:
             self._look_due.cancel()
@@ -230,7 +230,7 @@ class FleetKeeper:
             logger.warning("%s", error)
 
     def _forget_strays(self, controller: Controller) -> None:
-        """Remove workers of slices that are gone, so that their names can be reused."""
+        """Remove the workers of ended slices, so that their names can be reused."""
         if self._chores:
             return
         wanted = {host.worker_id for running in self._running.values() for host in running.item.hosts}
@@ -240,7 +240,7 @@ class FleetKeeper:
                 self._in_background(controller.remove_worker(worker_id, "its slice has gone"))
 
     async def _end(self, controller: Controller, item: Slice) -> None:
-        """End the hosts of a slice; tasks assigned there meanwhile are moved without being charged a retry."""
+        """End the hosts of a slice. Retries of tasks that were assigned meanwhile do not count."""
         try:
             for host in item.hosts:
                 await controller.cordon(host.worker_id, _GOES, drain=True)

@@ -1,4 +1,4 @@
-"""The slices for a cluster file's scale groups, and which of them can be started on this machine."""
+"""The slices of a cluster file's scale groups that this machine can start."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ SLICE_ATTRIBUTE: Final = "slice"
 
 @dataclass(frozen=True, slots=True)
 class FakeHost:
-    """One host of a slice: a worker process on this machine that offers what the file says about the host.
+    """One host of a slice: a worker process on this machine with the resources from the file.
 
     Args:
-        name: Unique in the cluster; also the name of its directory.
-        capacity: Resources offered to jobs, regardless of this machine's.
-        attributes: Attributes for constraints, in addition to those that the worker finds.
+        name: Its unique name in the cluster, and the name of its directory.
+        capacity: The offered resources, regardless of this machine's.
+        attributes: Attributes for constraints, in addition to the detected ones.
     """
 
     name: str
@@ -29,13 +29,13 @@ class FakeHost:
 
     @property
     def worker_id(self) -> WorkerId:
-        """The id of its worker."""
+        """The id of the host's worker."""
         return WorkerId(host_worker_id(self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One slice of a scale group; its hosts start and end together."""
+    """One slice of a scale group, whose hosts start and end together."""
 
     group: ScaleGroup
     index: int
@@ -47,7 +47,7 @@ class Slice:
 
     @property
     def hosts(self) -> tuple[FakeHost, ...]:
-        """Its hosts, in order of their numbers."""
+        """The hosts, in order of their numbers."""
         return tuple(self._host(number) for number in range(self.group.hosts_per_slice))
 
     def _host(self, number: int) -> FakeHost:
@@ -69,7 +69,7 @@ class FleetPlan:
         groups: The scale groups whose slices can be started.
         max_hosts: Maximum number of running hosts.
         first: The initial slices.
-        left_out: For each scale group that is not completely started at first: its name and the reason.
+        left_out: Scale groups that are not completely started at first, with the reason.
     """
 
     groups: tuple[ScaleGroup, ...]
@@ -82,7 +82,7 @@ def plan_fleet(groups: Sequence[ScaleGroup], max_hosts: int) -> FleetPlan:
     """Choose the initial slices: `min_slices` of each group, in the file's order, within the maximum number of hosts.
 
     Args:
-        groups: Of the cluster file.
+        groups: The scale groups of the cluster file.
         max_hosts: Maximum number of running hosts.
     """
     usable, first, left_out = [], [], []
