@@ -1,11 +1,11 @@
-"""Hello, world: two steps, one of which reads what the other wrote.
+"""Hello, world: two steps. One reads the output of the other.
 
 python experiments/hello_world.py              # in this process
 python experiments/hello_world.py --dry_run    # only say what would run
 iris job run -- python -m experiments.hello_world
 
-A second run finds both outputs and does nothing. Each output path holds a hash of the step's name, its versioned values
-and its inputs; wrap `n=100` below as `n=versioned(100)` and a change of n becomes a new output instead of the old one.
+A second run finds both outputs and does nothing. Each output path contains a hash of the step's name, its versioned
+values and its inputs. Wrap `n=100` below as `n=versioned(100)`, and a different n makes a new output.
 """
 
 import json

@@ -5,7 +5,7 @@ uv run iris job run -- python -m experiments.quickstart                 # on an 
 FRAY_CLIENT=ray uv run --extra quickstart python -m experiments.quickstart   # on Ray
 python -m experiments.quickstart --pages DIR                            # your own pages
 
-A second run finds all outputs and does nothing; one that was killed goes on from what is finished. See
+A second run finds all outputs and does nothing. A killed run resumes from the finished outputs. See
 docs/tutorials/quickstart.md.
 """
 
@@ -56,15 +56,15 @@ BOUNDS: Final = {
 
 @dataclass(frozen=True)
 class Options:
-    """What can be chosen on the command line; all but `checkpoint_every` count for the outputs' versions.
+    """The command-line options. All but `checkpoint_every` are versioned.
 
     Attributes:
         pages: Directory with the pages.
         samples: Directory with `positive.txt` and `negative.txt`.
-        method: Of HTML to text.
+        method: Method of HTML to text.
         shards: Number of jobs that share the pages.
-        vocabulary: Different tokens.
-        steps: Of training.
+        vocabulary: Number of different tokens.
+        steps: Number of training steps.
         checkpoint_every: Training steps between checkpoints.
     """
 
@@ -79,7 +79,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Documents:
-    """The steps from pages to documents that are worth training on."""
+    """The steps from pages to filtered documents."""
 
     pages: ExecutorStep[PagesConfig]
     texts: list[ExecutorStep[TextConfig]]
@@ -145,7 +145,7 @@ def make_documents(options: Options) -> Documents:
 
 
 def make_classifier(options: Options) -> ExecutorStep[ClassifierConfig]:
-    """Plan the classifier of good text."""
+    """Plan the classifier of text quality."""
     samples = ExecutorStep(
         name="quickstart/samples",
         fn=take_samples,
@@ -164,7 +164,7 @@ def make_classifier(options: Options) -> ExecutorStep[ClassifierConfig]:
 
 
 def make_report(options: Options) -> ExecutorStep[ReportConfig]:
-    """Plan all of it. Returns the last step; the others are its inputs."""
+    """Plan all steps, and return the last one, which depends on the others."""
     documents = make_documents(options)
     tokenizer = ExecutorStep(
         name="quickstart/tokenizer",
@@ -235,19 +235,19 @@ def make_report(options: Options) -> ExecutorStep[ReportConfig]:
 
 
 def read_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
-    """Return the quickstart's own options, and the words that are left for the executor."""
+    """Return the quickstart's own options, and the remaining arguments for the executor."""
     default = Options()
     parser = argparse.ArgumentParser(
         prog="quickstart",
         description="From pages of HTML to a small language model and a report.",
-        epilog="All options of experiments are known, too, such as --prefix URL, --dry_run and --explain.",
+        epilog="All options of experiments work, too, such as --prefix URL, --dry_run and --explain.",
         allow_abbrev=False,
     )
     parser.add_argument("--pages", default=default.pages, metavar="DIR", help="HTML files, at any depth")
     parser.add_argument(
         "--samples", default=default.samples, metavar="DIR", help="positive.txt and negative.txt, for the classifier"
     )
-    parser.add_argument("--method", default=default.method, choices=METHODS, help="how text is taken from HTML")
+    parser.add_argument("--method", default=default.method, choices=METHODS, help="method of HTML to text")
     for name in ("shards", "vocabulary", "steps", "checkpoint_every"):
         value = getattr(default, name)
         parser.add_argument(f"--{name}", default=value, type=_positive, metavar="N", help=f"default: {value}")
@@ -256,7 +256,7 @@ def read_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
 
 
 def main() -> None:
-    """Run all steps, and print the figures and where the report is."""
+    """Run all steps, and print the figures and the path of the report."""
     options, sys.argv[1:] = read_options(sys.argv[1:])
     try:
         report = make_report(options)

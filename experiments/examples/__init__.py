@@ -1,1 +1,1 @@
-"""Small programs, each for one task; docs/examples has a page for each."""
+"""Small programs, one per task. docs/examples has a page for each."""

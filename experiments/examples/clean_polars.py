@@ -1,4 +1,4 @@
-"""Clean a table with Polars, and count what is left: three steps, of which only two need Polars.
+"""Clean a table with Polars and summarize it, in three steps. Two of them need Polars.
 
 uv run --extra examples-polars python -m experiments.examples.clean_polars
 """
@@ -22,7 +22,7 @@ class RawConfig:
 
 
 def make_raw(config: RawConfig) -> None:
-    """Write a table as it often arrives: spelt in several ways, with gaps, outliers and repeated rows."""
+    """Write a messy table: inconsistent spelling, gaps, outliers and repeated rows."""
     with open_url(os.path.join(config.output_path, "raw.csv"), "w") as file:
         writer = csv.writer(file)
         writer.writerow(["reading", "city", "celsius"])
@@ -40,7 +40,7 @@ class CleanConfig:
 
 
 def clean(config: CleanConfig) -> None:
-    """Write the rows that have a city and a plausible temperature, each once."""
+    """Write the rows with a city and a plausible temperature, without duplicates."""
     import polars as pl
 
     with open_url(os.path.join(str(config.raw), "raw.csv"), "rb") as file:
@@ -62,7 +62,7 @@ class SummaryConfig:
 
 
 def summarize(config: SummaryConfig) -> None:
-    """Write and print rows, mean and highest temperature of each city."""
+    """Write and print the number of rows, and the mean and highest temperature, of each city."""
     import polars as pl
 
     with open_url(os.path.join(str(config.clean), "clean.parquet"), "rb") as file:
@@ -76,7 +76,7 @@ def summarize(config: SummaryConfig) -> None:
 
 
 def make_step() -> ExecutorStep[SummaryConfig]:
-    """Return the last step; the others are its inputs."""
+    """Return the last step, which depends on the others."""
     raw = ExecutorStep(name="examples/readings", fn=make_raw, config=RawConfig(versioned(100_000), this_output_path()))
     cleaned = ExecutorStep(
         name="examples/clean",

@@ -1,4 +1,4 @@
-"""Evaluate three models on two test sets: a step for each pair, and one that puts the scores into a table.
+"""Evaluate three models on two test sets: a step for each pair, and one for the table of scores.
 
 python -m experiments.examples.evaluation
 """
@@ -24,7 +24,7 @@ class ModelConfig:
 
 
 def train(config: ModelConfig) -> None:
-    """Count which character follows each run of `order` characters."""
+    """Count the characters that follow each sequence of `order` characters."""
     ends = range(config.order, len(TRAINING))
     counts = Counter(TRAINING[end - config.order : end + 1] for end in ends)
     with open_url(os.path.join(config.output_path, "counts.json"), "w") as file:
@@ -40,7 +40,7 @@ class ScoreConfig:
 
 
 def score(config: ScoreConfig) -> None:
-    """Write the bits that the model needs for each character of a text."""
+    """Write the model's bits per character of a text."""
     with open_url(os.path.join(str(config.model), "counts.json"), "r") as file:
         counts = json.load(file)
     totals: Counter[str] = Counter()
@@ -75,7 +75,7 @@ def tabulate(config: TableConfig) -> None:
 
 
 def make_step() -> ExecutorStep[TableConfig]:
-    """Return the table; models and scores are its inputs."""
+    """Return the step of the table, which depends on models and scores."""
     scores: dict[str, dict[str, InputName]] = {}
     for order in ORDERS:
         model = ExecutorStep(

@@ -1,4 +1,4 @@
-"""Count the words of 10,000 files, each in a call of its own.
+"""Count the words of 10,000 files, one call per file.
 
 python -m experiments.examples.map_files                       # in this process
 iris job run -- python -m experiments.examples.map_files       # on an Iris cluster
@@ -18,7 +18,7 @@ WORDS = ("storm", "harbour", "lamp", "rope", "tide")
 
 
 def write_files(root: str) -> list[str]:
-    """Write the input files; return their paths."""
+    """Write the input files and return their paths."""
     paths = []
     for number in range(FILES):
         path = os.path.join(root, f"{number % 100:02}", f"{number:05}.txt")
@@ -29,7 +29,7 @@ def write_files(root: str) -> list[str]:
 
 
 def count_words(path: str) -> Counter[str]:
-    """Return how often each word occurs in one file."""
+    """Count the occurrences of each word in one file."""
     with open_url(path, "r") as file:
         return Counter(file.read().split())
 

@@ -1,4 +1,4 @@
-"""An actor as a parameter server: four workers send gradients to it, without waiting for each other.
+"""An actor as a parameter server: four workers send gradients asynchronously.
 
 python -m experiments.examples.parameter_server                                       # in this process: threads
 FRAY_CLIENT='local://?processes=1' python -m experiments.examples.parameter_server    # each worker in a process
@@ -22,14 +22,14 @@ class Parameters:
         self.updates: dict[int, int] = {}
 
     def push(self, worker: int, gradient: tuple[float, float]) -> tuple[float, float]:
-        """Apply a worker's gradient; return the parameters for its next round."""
+        """Apply a worker's gradient, and return the parameters for its next round."""
         self.slope -= RATE * gradient[0]
         self.intercept -= RATE * gradient[1]
         self.updates[worker] = self.updates.get(worker, 0) + 1
         return self.slope, self.intercept
 
     def read(self) -> tuple[float, float, dict[int, int]]:
-        """Return the parameters, and how many gradients each worker sent."""
+        """Return the parameters, and the number of gradients from each worker."""
         return self.slope, self.intercept, dict(self.updates)
 
 
@@ -47,7 +47,7 @@ def work(worker: int, server: ActorHandle) -> None:
 
 
 def main() -> None:
-    """Start the server and the workers; print the line that they found."""
+    """Start the server and the workers, and print the fitted line."""
     client = current_client()
     group = client.create_actor_group(Parameters, name="parameter-server", count=1, resources=SMALL)
     try:

@@ -1,4 +1,4 @@
-"""A gang with `psum`: two tasks of a job are one distributed JAX program, and each gets the sum over both.
+"""A gang with `psum`: two tasks of a job form one distributed JAX program, and each gets the sum over both.
 
 iris job run --replicas 2 --extra quickstart-model -- python -m experiments.examples.psum
 """

@@ -1,4 +1,4 @@
-"""Train byte-pair tokenizers of three sizes on the text of a license, and compare how well they compress it.
+"""Train byte-pair tokenizers of three sizes on the text of a license, and compare their compression.
 
 uv run --extra quickstart-tokens python -m experiments.examples.tokenizer
 """
@@ -38,7 +38,7 @@ class CompareConfig:
 
 
 def compare(config: CompareConfig) -> None:
-    """Print and write how many bytes a token of each tokenizer stands for."""
+    """Print and write the bytes per token of each tokenizer."""
     texts = [row["text"] for row in read_rows(str(config.documents))]
     size = sum(len(text.encode()) for text in texts)
     lines = [f"{'vocabulary':>10}  bytes per token"]
@@ -52,7 +52,7 @@ def compare(config: CompareConfig) -> None:
 
 
 def make_step() -> ExecutorStep[CompareConfig]:
-    """Return the comparison; the text and the tokenizers are its inputs."""
+    """Return the step of the comparison, which depends on the text and the tokenizers."""
     text = ExecutorStep(name="examples/text", fn=collect, config=TextConfig(versioned("LICENSE"), this_output_path()))
     documents = output_path_of(text, "documents.jsonl")
     tokenizers = {}

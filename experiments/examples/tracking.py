@@ -1,4 +1,4 @@
-"""Gradient descent on x²: what the examples of trackers log."""
+"""Gradient descent on x², logged by the examples of trackers."""
 
 from collections.abc import Iterator
 

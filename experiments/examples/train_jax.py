@@ -1,8 +1,8 @@
-"""Train a small network with JAX, with checkpoints: a run that was preempted goes on where it was.
+"""Train a small network with JAX and checkpoints: a preempted run resumes from the last checkpoint.
 
 uv run --extra quickstart-model python -m experiments.examples.train_jax
 
-PREEMPT_AT=1000 kills the run after its 1,000th step, as a preempted machine would.
+PREEMPT_AT=1000 kills the run after its 1,000th step, like a preempted machine.
 """
 
 import io
@@ -27,7 +27,7 @@ class TrainConfig:
 
 
 def save(path: str, step: int, parameters: dict[str, Any]) -> None:
-    """Replace the checkpoint; a kill in between leaves the one before it."""
+    """Replace the checkpoint atomically: a kill leaves the previous one."""
     import numpy as np
 
     content = io.BytesIO()
@@ -37,7 +37,7 @@ def save(path: str, step: int, parameters: dict[str, Any]) -> None:
 
 
 def load(path: str) -> tuple[int, dict[str, Any]] | None:
-    """Return the step and the parameters of the checkpoint; None without one."""
+    """Return the step and the parameters of the checkpoint; None without a checkpoint."""
     import numpy as np
 
     content = read_bytes_or_none(path)
@@ -80,7 +80,7 @@ def train(config: TrainConfig) -> None:
         )
     else:
         begun, parameters = found
-        print(f"going on from the checkpoint of step {begun}", flush=True)
+        print(f"resuming from the checkpoint of step {begun}", flush=True)
     for step in range(begun + 1, config.steps + 1):
         parameters, loss = update(parameters)
         progress(step, config.steps)
@@ -94,7 +94,7 @@ def train(config: TrainConfig) -> None:
 
 
 def make_step() -> ExecutorStep[TrainConfig]:
-    """Return the training's step."""
+    """Return the training step."""
     return ExecutorStep(
         name="examples/train_jax",
         fn=remote(train, pip_dependency_groups=["quickstart-model"]),

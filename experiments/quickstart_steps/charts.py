@@ -1,4 +1,4 @@
-"""The plots of the report, as specifications for Vega-Lite and as pictures."""
+"""The plots of the report, as Vega-Lite specifications and as pictures."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ _SMOOTHING: Final = 10
 
 
 def funnel_chart(stages: Sequence[tuple[str, int]]) -> Chart:
-    """Return bars with what is left after each stage."""
+    """Return a bar chart of the documents that remain after each stage."""
     values = [{"stage": name, "count": count, "order": place} for place, (name, count) in enumerate(stages)]
     names = [name for name, _ in stages]
     y = {"field": "stage", "type": "nominal", "sort": names, "title": None}
@@ -23,11 +23,11 @@ def funnel_chart(stages: Sequence[tuple[str, int]]) -> Chart:
         "mark": {"type": "text", "align": "left", "dx": 4},
         "encoding": {"x": x, "y": y, "text": {"field": "count", "type": "quantitative"}},
     }
-    return _chart("What is left after each stage", values) | {"layer": [bar, label]}
+    return _chart("Documents after each stage", values) | {"layer": [bar, label]}
 
 
 def quality_chart(qualities: Sequence[tuple[float, bool]]) -> Chart:
-    """Return a histogram of the classifier's answers, by whether the document was kept."""
+    """Return a histogram of the classifier's scores, for kept and removed documents."""
     values = [{"quality": quality, "document": "kept" if kept else "removed"} for quality, kept in qualities]
     encoding = {
         "x": {"field": "quality", "type": "quantitative", "bin": {"step": 0.1, "extent": [0, 1]}, "title": "quality"},
@@ -38,7 +38,7 @@ def quality_chart(qualities: Sequence[tuple[float, bool]]) -> Chart:
 
 
 def loss_chart(losses: Sequence[float], heldout: float, unigram: float) -> Chart:
-    """Return the loss of each training step, a moving mean of it, and level lines for the held-out text."""
+    """Return a chart of the training loss, its moving mean, and lines for the held-out loss."""
     values: list[dict[str, Any]] = []
     for step in range(1, len(losses) + 1):
         recent = losses[max(0, step - _SMOOTHING) : step]

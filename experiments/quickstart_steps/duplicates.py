@@ -1,4 +1,4 @@
-"""Leave out documents that are there already, word for word or nearly so."""
+"""Remove exact and near duplicates of documents."""
 
 import os
 import re
@@ -19,14 +19,14 @@ _LSH_THRESHOLD: Final = 0.5
 
 @dataclass(frozen=True)
 class UniqueConfig:
-    """What counts as the same document.
+    """The criteria for duplicates.
 
     Attributes:
-        folders: With `documents.jsonl` of all shards.
-        similarity: Documents that share so much of their word sequences (Jaccard similarity, above 0 to 1) are one.
-        shingle: How many words such a sequence has.
+        folders: The folders with `documents.jsonl` of all shards.
+        similarity: Minimum Jaccard similarity of the word sequences of duplicates, above 0 and at most 1.
+        shingle: Number of words in a sequence.
         shards: Number of files to write.
-        output_path: Gets `documents-00000.jsonl` and so on, and `duplicates.jsonl`, which says what is like what.
+        output_path: Receives `documents-00000.jsonl` and so on, and `duplicates.jsonl`, the list of duplicates.
     """
 
     folders: Sequence[str]
@@ -37,28 +37,28 @@ class UniqueConfig:
 
 
 def shingles(text: str, length: int) -> frozenset[str]:
-    """Return all sequences of so many neighbouring words, in small letters; shorter texts are one sequence."""
+    """Return all sequences of `length` consecutive words, in lower case. A shorter text is one sequence."""
     words = re.findall(r"\w+", text.lower())
     count = max(1, len(words) - length + 1)
     return frozenset(" ".join(words[start : start + length]) for start in range(count))
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Return how much of two sets is in both, from 0 to 1; two empty sets are alike."""
+    """Return the Jaccard similarity of two sets, from 0 to 1; 1 for two empty sets."""
     either = len(one | other)
     return len(one & other) / either if either else 1.0
 
 
 def split_duplicates(documents: Sequence[Row], similarity: float, shingle: int) -> tuple[list[Row], list[Row]]:
-    """Keep the first of each group of like documents.
+    """Keep the first document of each group of duplicates.
 
     Args:
-        documents: With `id` and `text`; their order decides which is the first.
-        similarity: From which similarity on two documents are one.
-        shingle: Words in each of the sequences compared.
+        documents: The documents, with `id` and `text`, in order.
+        similarity: Minimum similarity of duplicates.
+        shingle: Number of words in each compared sequence.
 
     Returns:
-        The documents to keep, and a row for each other one: `id`, `duplicate_of`, `kind` (exact, near) and
+        The documents to keep, and a row for each duplicate: `id`, `duplicate_of`, `kind` (exact, near) and
         `similarity`.
     """
     with needs_extra("removal of near-duplicates"):
@@ -91,16 +91,16 @@ def split_duplicates(documents: Sequence[Row], similarity: float, shingle: int) 
 
 
 def remove_duplicates(config: UniqueConfig) -> None:
-    """Write the documents without exact and near duplicates, in shards again.
+    """Write the documents without exact and near duplicates, in shards.
 
     Raises:
-        InvalidRequest: `similarity` is out of its range, or there is no document at all.
+        InvalidRequest: `similarity` is out of range, or there are no documents.
     """
     if not 0 < config.similarity <= 1:
         raise InvalidRequest(f"similarity {config.similarity} is not above 0 and at most 1")
     documents = read_shards(config.folders, "documents.jsonl")
     if not documents:
-        raise InvalidRequest("no page has any text; rejected.jsonl of the text steps says why")
+        raise InvalidRequest("no page has any text; see rejected.jsonl of the text steps")
     kept, duplicates = split_duplicates(documents, config.similarity, config.shingle)
     for shard in range(config.shards):
         path = os.path.join(config.output_path, f"documents-{shard:05}.jsonl")

@@ -1,4 +1,4 @@
-"""Packages that only some steps need."""
+"""Errors for packages that only some steps need."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from rigging.errors import InvalidRequest
 
 @contextmanager
 def needs_extra(purpose: str) -> Iterator[None]:
-    """Context manager for imports of packages that come with the extra `quickstart`.
+    """Context manager for imports of packages of the extra `quickstart`.
 
     Args:
-        purpose: What they are needed for, for the error.
+        purpose: The purpose of the packages, for the error.
 
     Raises:
-        InvalidRequest: One is not installed; it says how to install them.
+        InvalidRequest: A package is not installed. The message has the command to install it.
     """
     try:
         yield

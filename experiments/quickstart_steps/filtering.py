@@ -1,4 +1,4 @@
-"""Keep the documents whose attributes are within bounds, and set some of them aside to test the model on."""
+"""Keep the documents whose attributes are within bounds, and hold some of them out for the evaluation."""
 
 import math
 import os
@@ -13,15 +13,15 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True)
 class FilterConfig:
-    """What is kept, and for what.
+    """The settings of the filter.
 
     Attributes:
         documents: Files of documents.
-        attributes: Folders of the attributes' steps.
-        bounds: The least and the greatest value of each attribute.
-        heldout: Share of the documents kept that is set aside, above 0 and below 1.
-        seed: Decides which these are.
-        output_path: Gets `train.jsonl`, `heldout.jsonl`, and `removed.jsonl` with the reasons.
+        attributes: Folders of the attribute steps.
+        bounds: The minimum and maximum of each attribute.
+        heldout: Share of the kept documents to hold out, above 0 and below 1.
+        seed: Random seed of the choice of held-out documents.
+        output_path: Receives `train.jsonl`, `heldout.jsonl`, and `removed.jsonl` with the reasons.
     """
 
     documents: Sequence[str]
@@ -33,10 +33,10 @@ class FilterConfig:
 
 
 def out_of_bounds(attributes: Row, bounds: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return the names of the attributes that are not within their bounds.
+    """Return the names of the attributes that are out of bounds.
 
     Raises:
-        InvalidRequest: There is no such attribute.
+        InvalidRequest: An attribute does not exist.
     """
     for name in bounds:
         if name not in attributes:
@@ -46,10 +46,10 @@ def out_of_bounds(attributes: Row, bounds: Mapping[str, tuple[float, float]]) ->
 
 
 def filter_documents(config: FilterConfig) -> None:
-    """Split the documents into those to train on, those held out, and those removed.
+    """Split the documents into training, held-out and removed documents.
 
     Raises:
-        InvalidRequest: `heldout` is out of its range, or fewer than two documents are left.
+        InvalidRequest: `heldout` is out of range, or fewer than two documents remain.
     """
     if not 0 < config.heldout < 1:
         raise InvalidRequest(f"heldout {config.heldout} is not above 0 and below 1")
@@ -66,8 +66,8 @@ def filter_documents(config: FilterConfig) -> None:
     if len(kept) < 2:
         why = ", ".join(f"{name}: {count}" for name, count in reasons.most_common()) or "none"
         raise InvalidRequest(
-            f"the filter leaves {len(kept)} of {len(kept) + len(removed)} documents, and 2 are needed to train and to "
-            f"test; documents out of bounds by attribute: {why}. Give more pages, or change BOUNDS"
+            f"the filter leaves {len(kept)} of {len(kept) + len(removed)} documents, but training and evaluation need "
+            f"2; documents out of bounds by attribute: {why}. Give more pages, or change BOUNDS"
         )
     kept.sort(key=lambda row: stable_order(config.seed, row["id"]))
     aside = math.ceil(len(kept) * config.heldout)

@@ -1,4 +1,4 @@
-"""A small language model in JAX: a transformer that reads tokens and says the next one. Pure functions."""
+"""A small language model in JAX: a transformer that predicts the next token. Pure functions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +14,14 @@ Parameters = dict[str, Any]
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Sizes of a model.
+    """The sizes of a model.
 
     Attributes:
-        vocabulary: Different tokens.
-        sequence_length: Tokens that it sees at once.
-        layers: Blocks of attention and perceptron.
-        width: Numbers that stand for a token.
-        heads: Of attention; a divisor of `width`.
+        vocabulary: Number of different tokens.
+        sequence_length: Maximum number of tokens in the context.
+        layers: Number of transformer blocks.
+        width: Size of a token's embedding.
+        heads: Number of attention heads, a divisor of `width`.
     """
 
     vocabulary: int
@@ -32,7 +32,7 @@ class ModelShape:
 
 
 def init_parameters(shape: ModelShape, seed: int) -> Parameters:
-    """Return random parameters; equal seeds make equal ones."""
+    """Return random parameters, determined by the seed."""
     keys = iter(jax.random.split(jax.random.key(seed), 2 + 4 * shape.layers))
 
     def normal(*size: int) -> jax.Array:
@@ -59,20 +59,20 @@ def init_parameters(shape: ModelShape, seed: int) -> Parameters:
 
 
 def count_parameters(parameters: Parameters) -> int:
-    """Return how many numbers there are."""
+    """Return the number of parameters."""
     return sum(int(leaf.size) for leaf in jax.tree.leaves(parameters))
 
 
 def logits(parameters: Parameters, tokens: jax.Array, heads: int) -> jax.Array:
-    """Return a score for each token that may follow.
+    """Return a score for each possible next token.
 
     Args:
-        parameters: As `init_parameters` makes them.
+        parameters: The parameters, from `init_parameters`.
         tokens: Integers of shape (batch, length), at most the model's sequence length.
-        heads: Of attention.
+        heads: Number of attention heads.
 
     Returns:
-        Numbers of shape (batch, length, vocabulary).
+        An array of shape (batch, length, vocabulary).
     """
     x = parameters["tokens"][tokens] + parameters["positions"][: tokens.shape[1]]
     for block in parameters["blocks"]:
@@ -83,7 +83,7 @@ def logits(parameters: Parameters, tokens: jax.Array, heads: int) -> jax.Array:
 
 
 def token_losses(parameters: Parameters, sequences: jax.Array, heads: int) -> jax.Array:
-    """Return the loss in nats of each token but the first of each sequence, of shape (batch, length - 1)."""
+    """Return the loss in nats of each token except the first of each sequence, with shape (batch, length - 1)."""
     scores = jax.nn.log_softmax(logits(parameters, sequences[:, :-1], heads))
     return -jnp.take_along_axis(scores, sequences[:, 1:, None], axis=-1)[..., 0]
 

@@ -1,4 +1,4 @@
-"""The first step: take the pages of a directory into storage, in shards, so that any machine can work on them."""
+"""The first step: copy the pages of a directory to storage, in shards, so that any machine can read them."""
 
 import hashlib
 import io
@@ -17,13 +17,13 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class PagesConfig:
-    """Which pages, and where to put them.
+    """The input and output of the pages' step.
 
     Attributes:
-        directory: Has the pages, at any depth, on the machine where the script runs.
-        digest: Of the pages' names and contents; it makes the output another one when they change.
-        shards: Number of archives to make of them.
-        output_path: Gets `pages-00000-of-00004.zip` and so on.
+        directory: The directory of the pages, at any depth, on the machine of the script.
+        digest: Digest of the pages' names and contents, so that changed pages make a new output.
+        shards: Number of archives.
+        output_path: Receives `pages-00000-of-00004.zip` and so on.
     """
 
     directory: str
@@ -33,13 +33,13 @@ class PagesConfig:
 
 
 def find_pages(directory: str) -> list[str]:
-    """Return the paths of all HTML files below a directory, relative to it, sorted. Symbolic links are not followed.
+    """Return the sorted relative paths of all HTML files below a directory. Symbolic links are not followed.
 
     Raises:
-        InvalidRequest: There is no such directory, or no HTML file in it.
+        InvalidRequest: The directory does not exist, or has no HTML file.
     """
     if not os.path.isdir(directory):
-        raise InvalidRequest(f"the directory of pages {directory!r} is not there, or is no directory")
+        raise InvalidRequest(f"the directory of pages {directory!r} does not exist, or is not a directory")
     found = []
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -54,7 +54,7 @@ def find_pages(directory: str) -> list[str]:
 
 
 def digest_of_pages(directory: str) -> str:
-    """Return a digest of the names and contents of the pages below a directory; errors as of `find_pages`."""
+    """Return a digest of the names and contents of the pages below a directory. Raise like `find_pages`."""
     whole = hashlib.sha256()
     for name in find_pages(directory):
         content = _read(directory, name)
@@ -69,14 +69,14 @@ def shard_name(index: int, shards: int) -> str:
 
 
 def take_pages(config: PagesConfig) -> None:
-    """Write the pages as they are into one archive for each shard, the first page into the first one, and so on.
+    """Write the unchanged pages into one archive for each shard, round-robin.
 
     Raises:
-        InvalidRequest: The pages are not those that the step was planned with.
+        InvalidRequest: The pages have changed since the step was planned.
     """
     names = find_pages(config.directory)
     if digest_of_pages(config.directory) != config.digest:
-        raise InvalidRequest(f"the pages in {config.directory!r} have changed since the run began; start it again")
+        raise InvalidRequest(f"the pages in {config.directory!r} have changed since the run began; start the run again")
     for index in range(config.shards):
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as pack:

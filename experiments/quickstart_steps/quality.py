@@ -1,4 +1,4 @@
-"""A classifier of good text, and what it and some counts say about each document: its attributes."""
+"""A classifier of text quality, and the attributes of each document: the classifier's score and some counts."""
 
 import math
 import os
@@ -34,9 +34,9 @@ class SamplesConfig:
     """Samples of good and of bad text.
 
     Attributes:
-        directory: Has `positive.txt` and `negative.txt`; an empty line stands between samples.
-        digest: Of both files.
-        output_path: Gets `samples.jsonl`.
+        directory: The directory with `positive.txt` and `negative.txt`. Empty lines separate samples.
+        digest: Digest of both files.
+        output_path: Receives `samples.jsonl`.
     """
 
     directory: str
@@ -46,13 +46,13 @@ class SamplesConfig:
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """How to learn from the samples.
+    """The settings of the classifier's training.
 
     Attributes:
-        samples: A file as `take_samples` writes it.
-        epochs: How often each sample is shown.
-        seed: Decides their order, and which are kept back to test the classifier.
-        output_path: Gets `model.vw` and `stats.json`.
+        samples: The output file of `take_samples`.
+        epochs: Number of passes over the samples.
+        seed: Random seed of the samples' order and of the test split.
+        output_path: Receives `model.vw` and `stats.json`.
     """
 
     samples: str
@@ -63,12 +63,12 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class AttributesConfig:
-    """One shard of documents.
+    """The input of one shard of documents.
 
     Attributes:
         documents: A file of rows with `id` and `text`.
-        classifier: The folder of the classifier's step.
-        output_path: Gets `attributes.jsonl`.
+        classifier: The folder of the classifier step.
+        output_path: Receives `attributes.jsonl`.
     """
 
     documents: str
@@ -86,7 +86,7 @@ def read_samples(directory: str) -> list[Row]:
     for kind in KINDS:
         path = os.path.join(directory, f"{kind}.txt")
         if not os.path.isfile(path):
-            raise InvalidRequest(f"samples of {kind} text are expected in {path!r}, which is not there")
+            raise InvalidRequest(f"samples of {kind} text are expected in {path!r}, which does not exist")
         with open(path, encoding="utf-8") as file:
             texts = [" ".join(text.split()) for text in re.split(r"\n\s*\n", file.read()) if text.strip()]
         if len(texts) < _MINIMUM_SAMPLES:
@@ -96,7 +96,7 @@ def read_samples(directory: str) -> list[Row]:
 
 
 def digest_of_samples(directory: str) -> str:
-    """Return a digest of the samples; errors as of `read_samples`."""
+    """Return a digest of the samples. Raise like `read_samples`."""
     return sha256(repr([(row["label"], row["text"]) for row in read_samples(directory)]).encode())
 
 
@@ -104,20 +104,22 @@ def take_samples(config: SamplesConfig) -> None:
     """Write the samples of a directory into storage.
 
     Raises:
-        InvalidRequest: They are not those that the step was planned with.
+        InvalidRequest: The samples have changed since the step was planned.
     """
     if digest_of_samples(config.directory) != config.digest:
-        raise InvalidRequest(f"the samples in {config.directory!r} have changed since the run began; start it again")
+        raise InvalidRequest(
+            f"the samples in {config.directory!r} have changed since the run began; start the run again"
+        )
     write_rows(os.path.join(config.output_path, "samples.jsonl"), read_samples(config.directory))
 
 
 def example(text: str) -> str:
-    """Return a text as the classifier reads it: its words alone, as many of its own signs have a meaning there."""
+    """Return the words of a text as the classifier's input, without characters that are special in its format."""
     return "| " + " ".join(re.findall(r"[^\W_]+", text.lower()))
 
 
 def train_classifier(config: ClassifierConfig) -> None:
-    """Train the classifier on four fifths of the samples, and count how many of the rest it gets right."""
+    """Train the classifier on four fifths of the samples, and test it on the rest."""
     with needs_extra("the quality classifier"):
         from vowpalwabbit import Workspace
 
@@ -140,11 +142,11 @@ def train_classifier(config: ClassifierConfig) -> None:
 
 
 def count_attributes(text: str) -> dict[str, float]:
-    """Return what can be counted in a text.
+    """Return counts about a text.
 
     Returns:
-        `words`; `mean_word_length` in characters; `letters`, the share of letters in what is no space;
-        `distinct_words`, the entropy of the words divided by that of as many different ones.
+        `words`; `mean_word_length` in characters; `letters`, the share of letters among non-space characters;
+        `distinct_words`, the entropy of the words divided by the entropy of equally many different words.
     """
     words = re.findall(r"\w+", text.lower())
     dense = "".join(text.split())
@@ -159,7 +161,7 @@ def count_attributes(text: str) -> dict[str, float]:
 
 
 def rate_documents(config: AttributesConfig) -> None:
-    """Write the attributes of each document: what can be counted, and `quality`, the classifier's probability."""
+    """Write the attributes of each document: counts, and `quality`, the classifier's probability."""
     with needs_extra("the quality classifier"):
         from vowpalwabbit import Workspace
 

@@ -22,17 +22,17 @@ class ReportConfig:
     """The folders of the other steps.
 
     Attributes:
-        method: Of HTML to text.
-        pages: Of the pages.
-        texts: Of the shards of text.
-        unique: Of the removal of duplicates.
-        classifier: Of the classifier.
-        attributes: Of the shards of attributes.
-        filtered: Of the filter.
-        tokens: Of the packed tokens.
-        model: Of the training.
-        evaluation: Of the evaluation.
-        output_path: Gets `report.html`, `summary.json` and `plots/*.png`.
+        method: Method of HTML to text.
+        pages: Folder of the pages.
+        texts: Folders of the shards of text.
+        unique: Folder of the removal of duplicates.
+        classifier: Folder of the classifier.
+        attributes: Folders of the shards of attributes.
+        filtered: Folder of the filter.
+        tokens: Folder of the packed tokens.
+        model: Folder of the training.
+        evaluation: Folder of the evaluation.
+        output_path: Receives `report.html`, `summary.json` and `plots/*.png`.
     """
 
     method: str
@@ -49,7 +49,7 @@ class ReportConfig:
 
 
 def collect_summary(config: ReportConfig) -> dict[str, Any]:
-    """Return the figures of the run, each from the step that made it."""
+    """Return the figures of the run, read from its steps."""
     texts = [_stats(folder) for folder in config.texts]
     manifest = read_json(os.path.join(config.tokens, MANIFEST))
     training = _stats(config.model)
@@ -104,7 +104,7 @@ def make_charts(config: ReportConfig, summary: dict[str, Any]) -> dict[str, Char
 
 
 def write_report(config: ReportConfig) -> None:
-    """Write the report; the page has its plots in it, and so can be sent to somebody as one file."""
+    """Write the report. The page embeds its plots, so that it can be shared as one file."""
     summary = collect_summary(config)
     pictures = {name: to_png(chart) for name, chart in make_charts(config, summary).items()}
     for name, png in pictures.items():
@@ -119,7 +119,7 @@ def render(summary: dict[str, Any], pictures: dict[str, bytes], rejected: Sequen
     """Return the page.
 
     Args:
-        summary: As `collect_summary` returns it.
+        summary: The result of `collect_summary`.
         pictures: PNG files by name.
         rejected: Pages that could not be read, with `id` and `reason`.
     """
@@ -139,7 +139,7 @@ def render(summary: dict[str, Any], pictures: dict[str, bytes], rejected: Sequen
 
 
 def headline(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the main figures and what they are, in words."""
+    """Return the names and values of the main figures, as text."""
     text, unique, filtered = summary["text"], summary["unique"], summary["filtered"]
     tokens, training, evaluation = summary["tokens"], summary["training"], summary["evaluation"]
     classifier = summary["classifier"]
@@ -149,11 +149,11 @@ def headline(summary: dict[str, Any]) -> list[tuple[str, str]]:
         (
             "unique",
             f"{unique['kept']:,}; {unique['exact_duplicates']:,} exact and {unique['near_duplicates']:,} "
-            "near-duplicates are left out",
+            "near-duplicates removed",
         ),
         (
             "classifier",
-            f"{classifier['accuracy']:.1%} of {classifier['tested_on']:,} samples right that it had not seen",
+            f"{classifier['accuracy']:.1%} of {classifier['tested_on']:,} unseen samples classified correctly",
         ),
         (
             "kept",

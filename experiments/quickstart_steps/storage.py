@@ -1,4 +1,4 @@
-"""Rows and values as files, on any storage; a reader sees a file whole or not at all."""
+"""Read and write rows and values as files, atomically, on any storage."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def write_rows(path: str, rows: Iterable[Row]) -> None:
-    """Write one JSON object a line; equal rows make equal bytes."""
+    """Write one JSON object per line. Equal rows give equal bytes."""
     with atomic_write(path, "w") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n")
@@ -26,7 +26,7 @@ def read_rows(path: str) -> list[Row]:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a value that people may read, too."""
+    """Write a value as indented JSON."""
     with atomic_write(path, "w") as file:
         file.write(json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True) + "\n")
 
@@ -38,7 +38,7 @@ def read_json(path: str) -> Any:
 
 
 def read_shards(folders: Sequence[str], name: str) -> list[Row]:
-    """Return the rows of the files of one name in several folders, in the order of the rows' ids."""
+    """Return the rows of the files `name` in several folders, sorted by id."""
     rows = [row for folder in folders for row in read_rows(os.path.join(folder, name))]
     return sorted(rows, key=lambda row: str(row["id"]))
 
@@ -56,5 +56,5 @@ def sha256(data: bytes) -> str:
 
 
 def stable_order(seed: int, identifier: str) -> str:
-    """Return a key that puts documents into an order which depends on nothing but the seed and their ids."""
+    """Return a sort key that depends only on the seed and the document's id."""
     return hashlib.sha256(f"{seed}\0{identifier}".encode()).hexdigest()

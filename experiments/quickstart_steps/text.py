@@ -39,17 +39,17 @@ _BREAKS: Final = {
 
 
 class PageRejected(Exception):
-    """This page has no text that could be used; the message says why."""
+    """The page has no usable text. The message says why."""
 
 
 @dataclass(frozen=True)
 class TextConfig:
-    """One shard of pages.
+    """The input of one shard of pages.
 
     Attributes:
         pages: An archive of pages.
         method: A key of METHODS.
-        output_path: Gets `documents.jsonl`, and `rejected.jsonl` with the pages that could not be read.
+        output_path: Receives `documents.jsonl`, and `rejected.jsonl` with the unreadable pages.
     """
 
     pages: str
@@ -58,30 +58,30 @@ class TextConfig:
 
 
 def decode_page(content: bytes) -> str:
-    """Return a page's characters, by its byte order mark, else the encoding that it declares, else UTF-8.
+    """Decode a page by its byte order mark, else its declared encoding, else UTF-8.
 
     Raises:
-        PageRejected: They are not in that encoding, or this is no text.
+        PageRejected: The page is not in that encoding, or not text.
     """
     if not content.strip():
         raise PageRejected("the file is empty")
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if content.startswith(mark)), None)
     if encoding is None:
         if b"\0" in content:
-            raise PageRejected(f"not a text: a NUL at byte {content.index(0)}")
+            raise PageRejected(f"not text: a NUL at byte {content.index(0)}")
         declared = _DECLARED.search(content[:2048])
         encoding = declared.group(1).decode().lower() if declared else "utf-8"
     try:
         decoded = content.decode("windows-1252" if encoding in _READ_AS_WINDOWS else encoding)
     except LookupError:
-        raise PageRejected(f"it declares the encoding {encoding!r}, which is not known") from None
+        raise PageRejected(f"it declares the unknown encoding {encoding!r}") from None
     except UnicodeDecodeError as error:
-        raise PageRejected(f"not {encoding}, as it should be, at byte {error.start}") from None
+        raise PageRejected(f"not valid {encoding} at byte {error.start}") from None
     return decoded.removeprefix("\ufeff")
 
 
 def text_by_selectolax(html: str) -> str:
-    """Return all text of the page's body but menus, headers, footers, forms and the like, in lines and paragraphs."""
+    """Return the text of the page's body without menus, headers, footers and forms, in lines and paragraphs."""
     with needs_extra("HTML to text"):
         from selectolax.lexbor import LexborHTMLParser
 
@@ -94,7 +94,7 @@ def text_by_selectolax(html: str) -> str:
 
 
 def text_by_resiliparse(html: str) -> str:
-    """Return what resiliparse takes for the page's main content."""
+    """Return the page's main content according to resiliparse."""
     with needs_extra("HTML to text"):
         from resiliparse.extract.html2text import extract_plain_text  # pyright: ignore[reportMissingModuleSource]: compiled
 
@@ -108,7 +108,7 @@ METHODS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def page_title(html: str) -> str:
-    """Return the page's title, or an empty text."""
+    """Return the page's title; "" if it has none."""
     with needs_extra("HTML to text"):
         from selectolax.lexbor import LexborHTMLParser
 
@@ -117,10 +117,10 @@ def page_title(html: str) -> str:
 
 
 def extract_text(config: TextConfig) -> None:
-    """Make a document of each page of a shard. A page that cannot be read is listed with the reason.
+    """Convert each page of a shard to a document. Unreadable pages are listed with the reason.
 
     Raises:
-        InvalidRequest: There is no such method.
+        InvalidRequest: The method is unknown.
     """
     method = METHODS.get(config.method)
     if method is None:
@@ -133,7 +133,7 @@ def extract_text(config: TextConfig) -> None:
             html = decode_page(content)
             text = method(html)
             if not text:
-                raise PageRejected("no text is left without its menus, scripts and forms")
+                raise PageRejected("no text outside of menus, scripts and forms")
             documents.append({"id": name, "title": page_title(html), "text": text})
         except PageRejected as error:
             rejected.append({"id": name, "reason": str(error)})
@@ -145,7 +145,7 @@ def extract_text(config: TextConfig) -> None:
 
 
 def _pieces(body: "LexborNode") -> Iterator[str]:
-    """Yield the texts of a page in order, and between them the line breaks of the blocks that begin and end there."""
+    """Yield the texts of a page in order, separated by the line breaks of its blocks."""
     # Without recursion: broken pages may be nested thousands deep.
     waiting: list[tuple[LexborNode | str, bool]] = [(body, False)]
     due = ""  # of several breaks at one place the longest counts
@@ -172,6 +172,6 @@ def _pieces(body: "LexborNode") -> Iterator[str]:
 
 
 def _tidy(text: str) -> str:
-    """Leave one space between words, and one empty line at most between lines."""
+    """Reduce whitespace to one space between words, and at most one empty line between lines."""
     lines = [" ".join(line.split()) for line in text.replace("\0", "").split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

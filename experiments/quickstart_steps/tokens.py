@@ -1,4 +1,4 @@
-"""Train a tokenizer on the documents, and pack them, shuffled, into shards of tokens."""
+"""Train a tokenizer on the documents, and pack the shuffled documents into shards of tokens."""
 
 import io
 import os
@@ -32,13 +32,13 @@ GREATEST_VOCABULARY: Final = 65_536
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """How to train the tokenizer.
+    """The settings of the tokenizer's training.
 
     Attributes:
         documents: A file of documents.
         vocabulary: Number of different tokens.
-        max_bytes: Of text to look at; what is above does not count.
-        output_path: Gets `tokenizer.json`.
+        max_bytes: Maximum number of bytes of text to train on.
+        output_path: Receives `tokenizer.json`.
     """
 
     documents: str
@@ -49,15 +49,15 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class PackConfig:
-    """How to pack the documents.
+    """The settings for packing documents.
 
     Attributes:
         documents: The folder with `train.jsonl` and `heldout.jsonl`.
-        tokenizer: The folder of the tokenizer's step.
-        sequence_length: Tokens that the model sees at once.
+        tokenizer: The folder of the tokenizer step.
+        sequence_length: Number of tokens in the model's context.
         shards: Number of files of training tokens.
-        seed: Decides the order of documents, and then of sequences.
-        output_path: Gets the shards, `heldout.npy` and `manifest.json`.
+        seed: Random seed of the order of documents and sequences.
+        output_path: Receives the shards, `heldout.npy` and `manifest.json`.
     """
 
     documents: str
@@ -72,7 +72,7 @@ def train_tokenizer(config: TokenizerConfig) -> None:
     """Train a byte-level BPE tokenizer.
 
     Raises:
-        InvalidRequest: `vocabulary` is out of its range.
+        InvalidRequest: `vocabulary` is out of range.
     """
     if not LEAST_VOCABULARY < config.vocabulary <= GREATEST_VOCABULARY:
         raise InvalidRequest(
@@ -107,10 +107,10 @@ def load_tokenizer(folder: str) -> "Tokenizer":
 
 
 def end_of_text(tokenizer: "Tokenizer") -> int:
-    """Return the token that stands between texts.
+    """Return the token that separates texts.
 
     Raises:
-        InvalidRequest: The tokenizer has none.
+        InvalidRequest: The tokenizer has no such token.
     """
     token = tokenizer.token_to_id(END_OF_TEXT)
     if token is None:
@@ -119,7 +119,7 @@ def end_of_text(tokenizer: "Tokenizer") -> int:
 
 
 def encode_documents(tokenizer: "Tokenizer", texts: Sequence[str]) -> list[int]:
-    """Return the tokens of all texts in a row, with the end of a text before each and after the last."""
+    """Return the concatenated tokens of all texts, with the separator before each text and after the last."""
     end = end_of_text(tokenizer)
     tokens = [end]
     for text in texts:
@@ -128,10 +128,10 @@ def encode_documents(tokenizer: "Tokenizer", texts: Sequence[str]) -> list[int]:
 
 
 def pack_sequences(tokens: Sequence[int], length: int, seed: int) -> "np.ndarray[Any, np.dtype[np.uint16]]":
-    """Cut tokens into shuffled rows of `length + 1`: what a model reads, and one later, what it should say.
+    """Split tokens into shuffled rows of `length + 1`: inputs, and targets shifted by one.
 
-    Each row begins with the token that the one before ends with, so that every token but the first is once to be
-    said; what is left at the end and makes no whole row is dropped.
+    Each row begins with the last token of the previous row, so that every token but the first is predicted once. An
+    incomplete last row is dropped.
     """
     with needs_extra("packing"):
         import numpy as np
@@ -147,7 +147,7 @@ def pack_documents(config: PackConfig) -> None:
     """Write the shards of training tokens, the held-out tokens, and a manifest of both.
 
     Raises:
-        InvalidRequest: The text makes fewer sequences than there are shards.
+        InvalidRequest: The text gives fewer sequences than shards.
     """
     with needs_extra("packing"):
         import numpy as np
@@ -160,7 +160,7 @@ def pack_documents(config: PackConfig) -> None:
     if len(packed) < config.shards:
         raise InvalidRequest(
             f"too little text: {len(tokens)} tokens make {len(packed)} sequences of {config.sequence_length}, fewer "
-            f"than the {config.shards} shards; give more pages, or look at removed.jsonl in {config.documents}"
+            f"than the {config.shards} shards; give more pages, or see removed.jsonl in {config.documents}"
         )
     files = []
     for shard in range(config.shards):
@@ -196,7 +196,7 @@ def load_train(folder: str) -> "np.ndarray[Any, np.dtype[np.uint16]]":
     """Return all training sequences.
 
     Raises:
-        InvalidRequest: A shard is not what the manifest says.
+        InvalidRequest: A shard does not match the manifest.
     """
     import numpy as np
 
@@ -204,7 +204,7 @@ def load_train(folder: str) -> "np.ndarray[Any, np.dtype[np.uint16]]":
 
 
 def load_heldout(folder: str) -> "np.ndarray[Any, np.dtype[np.uint16]]":
-    """Return the held-out tokens; errors as of `load_train`."""
+    """Return the held-out tokens. Raise like `load_train`."""
     return _read_array(folder, read_manifest(folder)["heldout"])
 
 
@@ -214,7 +214,7 @@ def _read_array(folder: str, entry: dict[str, Any]) -> "np.ndarray[Any, np.dtype
     path = os.path.join(folder, entry["name"])
     content = read_bytes(path)
     if sha256(content) != entry["sha256"]:
-        raise InvalidRequest(f"{path} has the digest {sha256(content)}, and the manifest says {entry['sha256']}")
+        raise InvalidRequest(f"{path} has the digest {sha256(content)}, but the manifest has {entry['sha256']}")
     array: np.ndarray[Any, np.dtype[np.uint16]] = np.load(io.BytesIO(content), allow_pickle=False)
     return array
 

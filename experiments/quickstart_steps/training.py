@@ -1,4 +1,4 @@
-"""Train the model, with checkpoints from which a run that was killed goes on."""
+"""Train the model, with checkpoints from which a killed run resumes."""
 
 import io
 import math
@@ -27,19 +27,19 @@ PARAMETERS: Final = "parameters.npz"
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What to train, and for how long.
+    """The settings of the training.
 
     Attributes:
         tokens: The folder of packed tokens.
-        steps: How many batches to learn from.
-        batch: Sequences in each.
-        learning_rate: The highest; it rises for a tenth of the steps, then falls to a tenth of itself.
-        layers: Of the model.
-        width: Of the model.
-        heads: Of the model.
-        seed: Of the first parameters, and of the order of the sequences.
-        checkpoint_every: Steps between checkpoints; it changes nothing of the result.
-        output_path: Gets `parameters.npz`, `stats.json`, and `checkpoints/` while it trains.
+        steps: Number of batches to train on.
+        batch: Number of sequences in a batch.
+        learning_rate: Peak learning rate: warm-up over a tenth of the steps, then decay to a tenth of the peak.
+        layers: Number of transformer blocks.
+        width: Size of a token's embedding.
+        heads: Number of attention heads.
+        seed: Random seed of the initial parameters and of the order of the sequences.
+        checkpoint_every: Steps between checkpoints, without effect on the result.
+        output_path: Receives `parameters.npz`, `stats.json`, and `checkpoints/` during the training.
     """
 
     tokens: str
@@ -56,11 +56,11 @@ class TrainConfig:
 
 @dataclass
 class TrainState:
-    """All that the next step depends on.
+    """The complete state of the training.
 
     Attributes:
-        step: How many are done.
-        leaves: The numbers of parameters and optimizer, in JAX's order of their trees.
+        step: Number of completed steps.
+        leaves: The arrays of parameters and optimizer, in JAX's order of their trees.
         losses: The mean loss of each step's batch in nats a token.
     """
 
@@ -70,7 +70,7 @@ class TrainState:
 
 
 def batch_rows(sequences: int, batch: int, seed: int, step: int) -> "np.ndarray[Any, Any]":
-    """Return which sequences a step learns from: all of them in a random order, then all in another one."""
+    """Return the indices of a step's sequences, in a new random order for each epoch."""
     import numpy as np
 
     first = step * batch
@@ -86,11 +86,11 @@ def train_model(config: TrainConfig, on_step: Callable[[int], object] | None = N
     """Train from the last checkpoint, or from the beginning, and write the parameters.
 
     Args:
-        config: What to train.
-        on_step: Called after each step, and the checkpoint where one is due, with the number of steps that are done.
+        config: The settings.
+        on_step: Called after each step, and its checkpoint if due, with the number of completed steps.
 
     Raises:
-        InvalidRequest: There are fewer sequences than a batch has, or a number is out of its range.
+        InvalidRequest: There are fewer sequences than a batch needs, or a number is out of range.
     """
     with needs_extra("training"):
         import jax
@@ -103,7 +103,7 @@ def train_model(config: TrainConfig, on_step: Callable[[int], object] | None = N
     start, structure, update = _make_update(config, manifest)
     state = _last_checkpoint(config.output_path, len(start)) or TrainState(0, start, [])
     if state.step:
-        print(f"going on from the checkpoint of step {state.step} of {config.steps}", flush=True)
+        print(f"resuming from the checkpoint of step {state.step} of {config.steps}", flush=True)
     for step in range(state.step, config.steps):
         rows = batch_rows(len(sequences), config.batch, config.seed, step)
         state.leaves, loss = update(state.leaves, sequences[rows].astype("int32"))
@@ -131,21 +131,21 @@ def train_model(config: TrainConfig, on_step: Callable[[int], object] | None = N
 
 
 def model_shape(config: TrainConfig, manifest: dict[str, Any]) -> "ModelShape":
-    """Return the sizes of the model that a config trains on these tokens."""
+    """Return the sizes of the model for a config and its tokens."""
     from experiments.quickstart_steps.model import ModelShape
 
     return ModelShape(manifest["vocabulary"], manifest["sequence_length"], config.layers, config.width, config.heads)
 
 
 def read_shape(folder: str) -> "ModelShape":
-    """Return the sizes of the model that is in a folder of the training's step."""
+    """Return the sizes of the model in the folder of a training step."""
     from experiments.quickstart_steps.model import ModelShape
 
     return ModelShape(**read_json(os.path.join(folder, "stats.json"))["shape"])
 
 
 def load_leaves(content: bytes) -> list[Any]:
-    """Return the arrays of a file of them, in order."""
+    """Return the arrays of a file, in order."""
     import numpy as np
 
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
@@ -170,7 +170,7 @@ Update = Callable[[list[Any], Any], tuple[list[Any], Any]]
 
 
 def _make_update(config: TrainConfig, manifest: dict[str, Any]) -> tuple[list[Any], Any, Update]:
-    """Return the first state as a list of arrays, its tree's structure, and the function that does a step."""
+    """Return the initial state as a list of arrays, its tree structure, and the update function."""
     import jax
     import optax
 
@@ -207,7 +207,7 @@ def _as_npz(leaves: list[Any], **more: Any) -> bytes:
 
 
 def _checkpoints(output_path: str) -> Iterator[tuple[int, str]]:
-    """Yield the step and the path of each checkpoint, the newest first."""
+    """Yield the step and the path of each checkpoint, newest first."""
     folder = os.path.join(output_path, "checkpoints")
     fs, root = url_to_fs(folder)
     names = [os.path.basename(str(path)) for path in fs.ls(root, detail=False)] if fs.exists(root) else []
@@ -224,7 +224,7 @@ def _save_checkpoint(output_path: str, state: TrainState) -> None:
 
 
 def _last_checkpoint(output_path: str, leaves: int) -> TrainState | None:
-    """Return the newest checkpoint; they are written whole or not at all."""
+    """Return the newest checkpoint. Checkpoints are written atomically."""
     import numpy as np
 
     for step, path in _checkpoints(output_path):
@@ -234,7 +234,7 @@ def _last_checkpoint(output_path: str, leaves: int) -> TrainState | None:
         arrays = load_leaves(content)
         if len(arrays) == leaves and len(losses) == step:
             return TrainState(step, arrays, losses)
-        print(f"{path} is of another model, and is not used", flush=True)
+        print(f"{path} belongs to another model and is ignored", flush=True)
     return None
 
 

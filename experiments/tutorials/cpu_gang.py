@@ -1,11 +1,11 @@
-"""A CPU gang: four replicas of one job, which start together, meet in each round, and fit a line together.
+"""A CPU gang: four replicas of one job start together, exchange sums in each round, and fit a line.
 
 python -m experiments.tutorials.cpu_gang                                       # in this process: threads
 FRAY_CLIENT='local://?processes=1' python -m experiments.tutorials.cpu_gang    # each replica in a process
 FRAY_CLIENT=ray python -m experiments.tutorials.cpu_gang                       # on Ray
 iris job run -- python -m experiments.tutorials.cpu_gang                       # on an Iris cluster
 
-docs/tutorials/cpu_gang.md walks through it.
+See docs/tutorials/cpu_gang.md.
 """
 
 import os
@@ -24,9 +24,9 @@ GANG = ResourceConfig.with_cpu(cpu=0.1, ram="128m", disk="64m", replicas=REPLICA
 
 
 class Meeting:
-    """Where the replicas meet: everybody brings numbers, waits for the others, and leaves with the sums.
+    """An actor that sums numbers over replicas: each replica sends its numbers and waits for the sums.
 
-    What is said is kept by round and replica: a gang that starts over says the same again, and nothing is added twice.
+    Numbers are stored by round and replica, so that a restarted gang adds nothing twice.
     """
 
     def __init__(self, size: int) -> None:
@@ -35,13 +35,13 @@ class Meeting:
         self.everybody = threading.Condition()
 
     def add(self, round_number: int, replica: int, values: list[float]) -> list[float]:
-        """Return the sums of what all replicas say in this round; waits for the last of them."""
+        """Return the sums over all replicas in this round, after waiting for the last replica."""
         with self.everybody:
             said = self.said.setdefault(round_number, {})
             said[replica] = values
             self.everybody.notify_all()
             if not self.everybody.wait_for(lambda: len(said) == self.size, timeout=60):
-                raise TimeoutError(f"round {round_number}: only {len(said)} of {self.size} replicas came")
+                raise TimeoutError(f"round {round_number}: only {len(said)} of {self.size} replicas arrived")
         return [sum(parts) for parts in zip(*said.values(), strict=True)]
 
 
@@ -55,7 +55,7 @@ class FitConfig:
 
 
 def fit(config: FitConfig) -> None:
-    """Fit y = a x + b by gradient descent: each replica knows a part of the points, and all end with the same line."""
+    """Fit y = a x + b by gradient descent. Each replica has a part of the points, and all end with the same line."""
     mine = replica_index()
     xs = [index / config.points for index in range(mine, config.points, config.replicas)]
     points = [(x, 3 * x + 2) for x in xs]
@@ -72,13 +72,13 @@ def fit(config: FitConfig) -> None:
 
 
 def make_step(meeting: ActorHandle) -> ExecutorStep[FitConfig]:
-    """The step; `replicas` is not versioned, as it does not change the line."""
+    """Return the step. `replicas` is not versioned, because it does not change the line."""
     config = FitConfig(versioned(1000), versioned(200), REPLICAS, meeting, this_output_path())
     return ExecutorStep(name="cpu_gang/fit", fn=remote(fit, resources=GANG), config=config)
 
 
 def main() -> None:
-    """Start the meeting, run the gang, and print the line."""
+    """Start the actor, run the gang, and print the line."""
     # Each of the calls that wait takes a thread of the actor.
     settings = ActorConfig(max_concurrency=REPLICAS)
     group = current_client().create_actor_group(

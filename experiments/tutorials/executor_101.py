@@ -1,10 +1,10 @@
-"""Executor 101: three steps, each of which reads what the one before it wrote.
+"""Executor 101: three steps. Each reads the output of the previous one.
 
 python -m experiments.tutorials.executor_101               # in this process
 python -m experiments.tutorials.executor_101 --explain     # only say what would run, and why
 iris job run -- python -m experiments.tutorials.executor_101
 
-docs/tutorials/executor_101.md walks through it, and says what to change.
+docs/tutorials/executor_101.md explains the steps and suggests changes.
 """
 
 import json
@@ -27,7 +27,7 @@ class WriteConfig:
 
 
 def write_text(config: WriteConfig) -> None:
-    """Write the text that everything else is made of."""
+    """Write the source text."""
     print(f"writing {len(config.text)} characters")
     with open_url(os.path.join(config.output_path, "text.txt"), "w") as file:
         file.write(config.text)
@@ -41,7 +41,7 @@ class CountConfig:
 
 
 def count_words(config: CountConfig) -> None:
-    """Count the words that have at least so many letters."""
+    """Count the words with at least `shortest` letters."""
     with open_url(config.input_path, "r") as file:
         words = file.read().lower().replace(",", " ").replace(".", " ").split()
     counts = Counter(word for word in words if len(word) >= config.shortest)
@@ -99,7 +99,7 @@ top = ExecutorStep(
 
 
 def main() -> None:
-    """Run what is new, and print the end of it."""
+    """Run new steps, and print the result."""
     paths = executor_main(steps=[top], description="Executor 101")
     result = read_bytes_or_none(os.path.join(paths[top], "top.txt"))
     if result is not None:  # after `--explain` there may be none yet

@@ -1,11 +1,12 @@
-"""A fan-out: fifty steps as jobs, each of which submits a job of its own, and one actor that counts them all.
+"""A fan-out: fifty steps as jobs, each with a child job, and an actor that counts all jobs.
 
 python -m experiments.tutorials.fan_out                                       # in this process
 FRAY_CLIENT='local://?processes=1' python -m experiments.tutorials.fan_out    # each job in a process
 FRAY_CLIENT=ray python -m experiments.tutorials.fan_out                       # on Ray
 iris job run -- python -m experiments.tutorials.fan_out                       # on an Iris cluster
 
-The outputs are the same wherever it runs. A second run finds them and does nothing. FAN_OUT_SHARDS says how many steps.
+The outputs are the same on every backend. A second run finds them and does nothing. FAN_OUT_SHARDS sets the number of
+steps.
 """
 
 import json
@@ -24,7 +25,7 @@ AT_ONCE = 8
 
 
 class Counter:
-    """Counts jobs, wherever they run."""
+    """An actor that counts jobs."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, int] = {}
@@ -34,7 +35,7 @@ class Counter:
         self.jobs[kind] = self.jobs.get(kind, 0) + 1
 
     def read(self) -> dict[str, int]:
-        """Return how many there were of each kind."""
+        """Return the number of jobs of each kind."""
         return dict(self.jobs)
 
 
@@ -46,14 +47,14 @@ class ShardConfig:
 
 
 def square(index: int, path: str, counter: ActorHandle) -> None:
-    """The inner job: write the square of a number."""
+    """Write the square of a number, as the child job."""
     counter.add("inner")
     with open_url(path, "w") as file:
         json.dump(index * index, file)
 
 
 def shard(config: ShardConfig) -> None:
-    """The outer job: have the square made by a job of its own, wait for it, and write the square plus one."""
+    """Submit a child job for the square, wait for it, and write the square plus one."""
     config.counter.add("outer")
     path = os.path.join(config.output_path, "square.json")
     inner = Entrypoint.from_callable(square, [config.index, path, config.counter])
@@ -72,7 +73,7 @@ class SumConfig:
 
 
 def add_up(config: SumConfig) -> None:
-    """Write the sum over all shards, and how many jobs it took."""
+    """Write the sum over all shards, and the number of jobs."""
     total = 0
     for path in config.shard_paths:
         with open_url(os.path.join(str(path), "shard.json"), "r") as file:
@@ -82,7 +83,7 @@ def add_up(config: SumConfig) -> None:
 
 
 def make_step(counter: ActorHandle, shards: int = SHARDS) -> ExecutorStep[SumConfig]:
-    """The last step; the others are its inputs."""
+    """Return the last step, which depends on the others."""
     outer = [
         ExecutorStep(
             name=f"fan_out/shard-{index}",

@@ -1,8 +1,8 @@
-"""Hello, world, with the second step as a job of its own.
+"""Hello, world, with the second step as a separate job.
 
 iris job run -- python -m experiments.tutorials.hello_world_remote
 
-`remote()` says where a function runs, not what it makes: the output paths are those of `experiments.hello_world`.
+`remote()` changes only where a function runs: the output paths are the same as in `experiments.hello_world`.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
-"""Mirrored inputs: read files of another region, which are copied here once, within a budget.
+"""Mirrored inputs: read files of another region, copied once within a budget.
 
 python -m experiments.tutorials.mirrored_inputs
 iris job run -- python -m experiments.tutorials.mirrored_inputs
 
-A folder below the prefix plays the other region, without a cloud. docs/tutorials/mirrored_inputs.md walks through it.
+A folder below the prefix simulates the other region, without a cloud. See docs/tutorials/mirrored_inputs.md.
 """
 
 import os
@@ -26,12 +26,12 @@ class CountConfig:
 
 
 def shard_name(index: int) -> str:
-    """The name of a file of the input."""
+    """Return the name of an input file."""
     return f"shard-{index}.txt"
 
 
 def count_letter(config: CountConfig) -> None:
-    """Count a letter in all files of the input; `config.input_path` is a `mirror://` path here."""
+    """Count a letter in all input files. `config.input_path` is a `mirror://` path here."""
     print(f"reading {config.input_path}")
     count = 0
     for index in range(SHARDS):
@@ -54,20 +54,20 @@ count = ExecutorStep(
 
 
 def write_raw(region: str) -> None:
-    """Put the input into a region, as somebody there has done in real life."""
+    """Write the input to a region."""
     for index in range(SHARDS):
         with open_url(os.path.join(region, RAW, shard_name(index)), "w") as file:
             file.write("abcdefghij" * (SHARD_BYTES // 10))
 
 
 def copied_bytes() -> int:
-    """How much of the input has been copied into this region."""
+    """Return the bytes of the input that were copied into this region."""
     files = (read_bytes_or_none(os.path.join(marin_prefix(), RAW, shard_name(index))) for index in range(SHARDS))
     return sum(len(file) for file in files if file is not None)
 
 
 def main() -> None:
-    """Make two regions, run the step in one of them, and say what it copied from the other."""
+    """Create two regions, run the step in one of them, and print the bytes copied from the other."""
     here, elsewhere = marin_prefix(), os.path.join(marin_prefix(), "mirrored_inputs", "elsewhere")
     write_raw(elsewhere)
     # In real life a file says once which regions there are (docs/mirror.md, "Regions").

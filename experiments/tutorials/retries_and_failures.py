@@ -1,9 +1,9 @@
-"""Retries and failures: a step that fails at first, one that hangs, one that fails for good, and what comes after it.
+"""Retries and failures: a step that fails at first, one that hangs, one that fails for good, and a dependant.
 
 python -m experiments.tutorials.retries_and_failures       # ends with 1: one step fails for good
 iris job run -- python -m experiments.tutorials.retries_and_failures
 
-docs/tutorials/retries_and_failures.md walks through it.
+See docs/tutorials/retries_and_failures.md.
 """
 
 import os
@@ -22,7 +22,7 @@ class OutputConfig:
 
 
 def first_time(output_path: str) -> bool:
-    """Whether no attempt before this one has been here; an attempt finds what the earlier ones have written."""
+    """Return whether this is the first attempt, by a file that an earlier attempt would have written."""
     mark = os.path.join(output_path, "begun")
     if read_bytes_or_none(mark) is not None:
         return False
@@ -32,7 +32,7 @@ def first_time(output_path: str) -> bool:
 
 
 def download(config: OutputConfig) -> None:
-    """Fail at first, as a network does."""
+    """Fail in the first attempt, like an unreliable network."""
     if first_time(config.output_path):
         raise ConnectionError("the site hiccups")
     with open_url(os.path.join(config.output_path, "lines.txt"), "w") as file:
@@ -41,7 +41,7 @@ def download(config: OutputConfig) -> None:
 
 
 def wait_for_answer(config: OutputConfig) -> None:
-    """Hang at first, as a server does that never answers."""
+    """Hang in the first attempt, like a server that never answers."""
     if first_time(config.output_path):
         while True:
             # A function in the script's process cannot be stopped. At its timeout this raises; a job would be stopped.
@@ -58,16 +58,16 @@ class SumConfig:
 
 
 def add_up(config: SumConfig) -> None:
-    """Add up the lines; one that is no number is an error, or is left out."""
+    """Add up the lines. A line that is not a number is an error, or skipped."""
     total = 0
     with open_url(config.input_path, "r") as file:
         for number, line in enumerate(file, 1):
             if line.strip().isdigit():
                 total += int(line)
             elif config.skip_bad_lines:
-                print(f"line {number} is left out: {line.strip()!r}")
+                print(f"line {number} is skipped: {line.strip()!r}")
             else:
-                raise ValueError(f"line {number} is no number: {line.strip()!r}")
+                raise ValueError(f"line {number} is not a number: {line.strip()!r}")
     with open_url(os.path.join(config.output_path, "sum.txt"), "w") as file:
         file.write(f"{total}\n")
 
@@ -79,7 +79,7 @@ class ReportConfig:
 
 
 def report(config: ReportConfig) -> None:
-    """Say what the sum is."""
+    """Print the sum."""
     with open_url(config.input_path, "r") as file:
         print(f"the sum is {file.read().strip()}")
 

@@ -1,11 +1,10 @@
-"""A sweep: a few workers share out the points of a grid; each point is run by one of them, and once.
+"""A sweep: a few workers share the points of a grid. One worker runs each point, once.
 
 python -m experiments.tutorials.sweep                       # in this process
 FRAY_CLIENT=ray python -m experiments.tutorials.sweep       # on Ray
 iris job run -- python -m experiments.tutorials.sweep       # on an Iris cluster
 
-A second run finds all points done; one that failed, or whose worker died, is run again. docs/tutorials/sweep.md walks
-through it.
+A second run finds all points done. Points that failed, or whose worker died, run again. See docs/tutorials/sweep.md.
 """
 
 import itertools
@@ -31,7 +30,7 @@ class Point:
 
 
 def descend(point: Point) -> None:
-    """Write where twenty steps lead."""
+    """Write the result of twenty steps."""
     x, speed = 10.0, 0.0
     for _ in range(20):
         speed = point.momentum * speed - point.learning_rate * 2 * x
@@ -41,14 +40,14 @@ def descend(point: Point) -> None:
 
 
 def targets(root: str) -> list[SweepTarget[Point]]:
-    """The points of the grid."""
+    """Return the points of the grid."""
     grid = itertools.product((0.01, 0.1, 0.5), (0.0, 0.5, 0.9))
     named = {f"lr={rate}-momentum={momentum}": (rate, momentum) for rate, momentum in grid}
     return [SweepTarget(name, Point(*values, os.path.join(root, name))) for name, values in named.items()]
 
 
 def work(root: str) -> None:
-    """A worker: run what no other one runs or has run."""
+    """Run the points that no other worker has claimed, as one worker."""
     for name in run_sweep(root, targets(root), descend):
         print(f"ran {name}", flush=True)
 

@@ -1,4 +1,4 @@
-"""The quickstart's own modules, for tests in this process."""
+"""Import the quickstart's own modules for tests in this process."""
 
 import importlib.util
 import sys

@@ -54,7 +54,7 @@ def test_attributes_are_counted_and_bounds_inclusive_and_of_known_ones() -> None
 
 def test_no_document_at_all_is_an_error_that_says_where_to_look(tmp_path: Path) -> None:
     write_rows(str(tmp_path / "documents.jsonl"), [])
-    with pytest.raises(InvalidRequest, match=r"no page has any text; rejected\.jsonl"):
+    with pytest.raises(InvalidRequest, match=r"no page has any text; see rejected\.jsonl"):
         remove_duplicates(UniqueConfig([str(tmp_path)], 0.6, 3, 1, str(tmp_path)))
     with pytest.raises(InvalidRequest, match="similarity 0 is not above 0"):
         remove_duplicates(UniqueConfig([str(tmp_path)], 0, 3, 1, str(tmp_path)))

@@ -74,7 +74,7 @@ def test_the_manifest_says_what_the_shards_are_and_a_changed_one_is_not_read(tok
     shutil.copytree(tokens / "packed", tmp_path, dirs_exist_ok=True)
     damaged = tmp_path / files[1]["name"]
     damaged.write_bytes(damaged.read_bytes()[:-1] + bytes([damaged.read_bytes()[-1] ^ 1]))
-    with pytest.raises(InvalidRequest, match=r"train-00001-of-00002\.npy has the digest .*, and the manifest says"):
+    with pytest.raises(InvalidRequest, match=r"train-00001-of-00002\.npy has the digest .*, but the manifest has"):
         load_train(str(tmp_path))
 
 
@@ -138,7 +138,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(
     steps: list[int] = []
     train_model(config_of(tokens, tmp_path), on_step=steps.append)
     assert steps == list(range(49, 61))
-    assert "going on from the checkpoint of step 48 of 60" in capsys.readouterr().out
+    assert "resuming from the checkpoint of step 48 of 60" in capsys.readouterr().out
     assert read_json(str(tmp_path / "stats.json"))["losses"] == pytest.approx(stats["losses"], abs=1e-4)
     with np.load(trained / "parameters.npz") as one, np.load(tmp_path / "parameters.npz") as other:
         assert set(one.files) == set(other.files)

@@ -23,7 +23,7 @@ def take(directory: Path, output: Path, shards: int = 2) -> None:
 def test_pages_are_found_at_any_depth_and_links_are_not_followed(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=rf"no page below '{tmp_path}': expected files named \*\.html"):
         find_pages(str(tmp_path))
-    with pytest.raises(InvalidRequest, match="'/no/such/place' is not there"):
+    with pytest.raises(InvalidRequest, match="'/no/such/place' does not exist"):
         find_pages("/no/such/place")
     sources(tmp_path, dict.fromkeys(("b.html", "deep/a.HTM", "deep/er/c.xhtml", "deep/notes.txt"), "x"))
     (tmp_path / "again").symlink_to(tmp_path / "deep")
@@ -87,10 +87,10 @@ def test_characters_are_read_as_the_page_declares(content: bytes, expected: str)
     ("content", "reason"),
     [
         (b" \n", "the file is empty"),
-        (b"\x89PNG\0\0", "not a text: a NUL at byte 4"),
-        (b"G\xe4rten", "not utf-8, as it should be, at byte 1"),
-        (b"<meta charset=x-martian-8>", "the encoding 'x-martian-8', which is not known"),
-        (b"<meta charset=base64>", "the encoding 'base64', which is not known"),
+        (b"\x89PNG\0\0", "not text: a NUL at byte 4"),
+        (b"G\xe4rten", "not valid utf-8 at byte 1"),
+        (b"<meta charset=x-martian-8>", "the unknown encoding 'x-martian-8'"),
+        (b"<meta charset=base64>", "the unknown encoding 'base64'"),
     ],
 )
 def test_a_page_that_is_no_text_says_why(content: bytes, reason: str) -> None:
@@ -116,7 +116,7 @@ def test_a_shard_has_documents_and_the_reasons_of_the_rest(tmp_path: Path) -> No
     assert page_title("<p>none") == ""
     assert read_rows(str(tmp_path / "text" / "rejected.jsonl")) == [
         {"id": "empty.html", "reason": "the file is empty"},
-        {"id": "script.html", "reason": "no text is left without its menus, scripts and forms"},
+        {"id": "script.html", "reason": "no text outside of menus, scripts and forms"},
     ]
     assert read_json(str(tmp_path / "text" / "stats.json")) == {"pages": 3, "documents": 1, "rejected": 2}
     take(source, tmp_path / "four", 4)
