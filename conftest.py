@@ -1,4 +1,4 @@
-"""For all tests of the workspace."""
+"""Fixtures and hooks for all tests of the workspace."""
 
 import gc
 import logging
@@ -35,7 +35,7 @@ RayHarness.prepare()
 
 @pytest.fixture(autouse=True)
 def logging_is_as_it_was() -> Iterator[None]:
-    """End with a test the logging that it sets up by running a program's `main` in this process."""
+    """Undo the logging setup of a test that runs a program's `main` in this process."""
     root = logging.getLogger()
     handlers, level = set(root.handlers), root.level
     yield
@@ -47,7 +47,7 @@ def logging_is_as_it_was() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without looking for garbage: what is collected stays, and is not looked through from then on."""
+    """Switch off garbage collection while pytest collects, and freeze the collected objects."""
     gc.disable()
     try:
         return (yield)
@@ -57,5 +57,5 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    """Let the interpreter's end find all garbage: nanobind takes for leaked what is still frozen then."""
+    """Unfreeze all objects before the interpreter ends: nanobind reports frozen ones as leaked."""
     gc.unfreeze()

@@ -1,4 +1,4 @@
-"""Calls of actors on a warm local Iris cluster, beside Ray's actors and a bare gRPC stream in the same run.
+"""Calls of actors on a warm local Iris cluster, compared with Ray's actors and a bare gRPC stream in the same run.
 
 usage: uv run --group dev python benchmarks/actors.py [--no-peer] [--calls N]
 
@@ -6,9 +6,9 @@ usage: uv run --group dev python benchmarks/actors.py [--no-peer] [--calls N]
     in_flight  the same with 64 calls of one client under way: calls/s
     megabyte   1 MB there and back, one after the other: calls/s
 
-Medians of 3. Prints one JSON line a system. "grpc floor" is a bidirectional stream between two processes that hands
-each message from thread to thread, as a server of actors must, and does nothing else. Ray runs in a process namespace
-of its own (`unshare`), and is left out where that is not possible.
+Figures are medians of 3. Prints one JSON line per system. "grpc floor" is a bare bidirectional stream between two
+processes that passes each message between threads, like a server of actors. Ray runs in a separate process namespace
+(`unshare`), and is skipped if that is not possible.
 """
 
 import argparse
@@ -35,7 +35,7 @@ IN_FLIGHT = 64
 KB, MB = b"x" * 1024, b"x" * (1 << 20)
 
 Submit = Callable[[bytes, Callable[[], object]], None]
-"""Starts a call; the callable hears of its end."""
+"""Starts a call, and calls the callable at its end."""
 
 
 class Echo:
@@ -44,7 +44,7 @@ class Echo:
 
 
 def measure(call: Callable[[bytes], object], submit: Submit | None, calls: int) -> dict[str, float]:
-    """All figures of one system."""
+    """Return all figures of one system."""
     for _ in range(200):
         call(KB)
     one = [_latencies(call, calls // 4) for _ in range(REPEATS)]

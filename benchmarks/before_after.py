@@ -1,10 +1,10 @@
-"""Processor time of benchmarks in two checkouts of this repository, run in turns: before and after a change.
+"""Compare the processor time of benchmarks in two checkouts of this repository, run alternately.
 
 usage: uv run --group dev python benchmarks/before_after.py BEFORE AFTER [--turns 3] [CASE]...
 
-Each case is a benchmark with arguments that make it short. Measured is the processor time of all processes that it
-starts, daemons included: user and system, seconds, the least of the turns, as it is disturbed least. Each checkout
-needs its environment (`uv sync`). Prints one JSON line a case.
+Each case is a benchmark with arguments that make it short. The figure is the processor time (user and system, seconds)
+of all processes that it starts, including daemons: the minimum of the turns, which is disturbed least. Each checkout
+needs its environment (`uv sync`). Prints one JSON line per case.
 """
 
 import argparse
@@ -39,7 +39,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def processor_seconds(checkout: Path, arguments: list[str]) -> float:
-    """Run a benchmark of a checkout and return the processor time of everything that it started."""
+    """Run a benchmark of a checkout and return the processor time of all processes that it started."""
     with tempfile.TemporaryDirectory() as scratch:
         environment = {**os.environ, "IRIS_STATE_DIR": f"{scratch}/iris", "MARIN_PREFIX": f"{scratch}/marin"}
         environment.pop("VIRTUAL_ENV", None)
@@ -76,7 +76,7 @@ def main() -> None:
     options = parser.parse_args()
     unknown = set(options.cases) - set(CASES)
     if unknown:
-        parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+        parser.error(f"no such case: {', '.join(sorted(unknown))}; cases are {', '.join(CASES)}")
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
     for name in options.cases or CASES:

@@ -1,8 +1,8 @@
-"""How long the experiment pages take: 10,000 runs, one of 2,000 steps, a log of 1 GB; and 20 pages that look on.
+"""Response times of the experiment pages: 10,000 runs, one of 2,000 steps, a log of 1 GB, and 20 pages that follow.
 
     uv run --group dev python benchmarks/browser_pages.py [--runs 10000] [--steps 2000]
 
-Prints for each page the first time and the median of nine more, over HTTP on loopback, in milliseconds.
+Prints the first time of each page and the median of nine more, over HTTP on loopback, in milliseconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONFIG = {"model": {"layers": 24, "width": 2048}, "data": [f"shard-{number}" fo
 
 
 def write_root(root: Path, runs: int, steps: int) -> None:
-    """Write the runs, the large one, and a log of 1 GB (sparse, with text at its end)."""
+    """Write the runs, the large run, and a log of 1 GB (sparse, with text at its end)."""
     storage = RecordedStorage(root)
     for number in range(runs):
         storage.run(f"run-{number:06x}", [], [started(0, user="ada"), ended(ends={"succeeded": 1})], pid=number + 1)
@@ -65,7 +65,7 @@ def write_root(root: Path, runs: int, steps: int) -> None:
 
 @contextlib.contextmanager
 def served(root: Path) -> Iterator[httpx2.Client]:
-    """Context manager: a client that is signed in at the served pages."""
+    """Context manager: yield a client that is signed in at the served pages."""
     site = make_site(str(root), f"{root}/experiments")
     bound = bind(0)
     app = browser_app(site, bound, None)
@@ -82,7 +82,7 @@ def served(root: Path) -> Iterator[httpx2.Client]:
 
 
 def time_page(client: httpx2.Client, name: str, address: str) -> None:
-    """Print how long a page takes, and its size."""
+    """Print the response time of a page, and its size."""
     times = []
     for _ in range(_REPEATS + 1):
         began = time.perf_counter()

@@ -1,11 +1,11 @@
-"""A controller and scripted workers, which start nothing: what many hosts cost it, and how many tasks it passes on.
+"""The cost of many hosts for a controller, and its task throughput, with scripted workers that start nothing.
 
 usage: uv run --group dev python benchmarks/cluster_workers.py [--workers 1000] [--tasks 20000] [--idle SECONDS] [--tls]
 
-    idle    processor time of the controller while the workers only beat, in percent of a core
+    idle    processor time of the controller while the workers only send heartbeats, in percent of a core
     tasks   one job of N one-core tasks that end as soon as they are started: tasks/s, submit to end
 
-Each worker has a connection of its own. Prints one JSON line a measurement.
+Each worker has a separate connection. Prints one JSON line per measurement.
 """
 
 import argparse
@@ -34,7 +34,7 @@ OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 
 
 class Target:
-    """Where the controller is, and how to open channels to it."""
+    """The controller's address, and how to open channels to it."""
 
     def __init__(self, place: ControllerAddress, ca_pem: bytes | None) -> None:
         self.place = place

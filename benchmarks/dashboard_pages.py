@@ -1,4 +1,4 @@
-"""How long the cluster's pages take, and what pages that look on cost the controller.
+"""Response times of the cluster's pages, and the cost of followed pages for the controller.
 
     uv run --group dev python benchmarks/dashboard_pages.py [--jobs 10000] [--tasks 10000] [--log-gb 1] [--watchers 20]
 
@@ -8,7 +8,7 @@
               pages, before and after; without pages, and with so many that look on, in turns: two in five are lists of
               jobs, which are loaded again as browsers do, the others follow a log, a run and the list of runs
 
-Prints one JSON line a measurement.
+Prints one JSON line per measurement.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CALLERS = 16
 
 
 def write_log(state_dir: Path, job: str, gigabytes: float) -> None:
-    """Write a log as a worker's would be there."""
+    """Write a log in the format of a worker's log."""
     store = LogStore(state_dir / "logs", 2**40)
     key = (job, 0, 0)
     lines = [f"step={i} loss=0.{i % 9973:04d} lr=1e-4 tokens={i * 4096}".encode() for i in range(_LINES)]
@@ -69,7 +69,7 @@ def write_log(state_dir: Path, job: str, gigabytes: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The process that serves the pages, as the controller starts it.
+    """The process that serves the pages, started like by the controller.
 
     Attributes:
         url: Its address.
@@ -84,7 +84,7 @@ class Pages:
 
 @contextlib.contextmanager
 def served(controller: ControllerProcess, secret: bytes, prefix: Path) -> Iterator[Pages]:
-    """The pages of the cluster, and the experiment pages of a prefix below them, in a process of their own."""
+    """Serve the cluster's pages, and the experiment pages of a prefix, in a separate process."""
     settings = {"controller": str(controller.address), "secret": secret.hex(), "key": "00" * 32}
     command = [sys.executable, "-m", "iris.dashboard"]
     environment = {**os.environ, "MARIN_PREFIX": str(prefix)}
@@ -137,14 +137,14 @@ def measure_pages(pages: Pages, big: str) -> None:
 
 
 def look_on(pages: Pages, stream_of: str, load: str, stop: threading.Event, loads: list[int]) -> None:
-    """As a page of a list does: told of a change, it loads the list, once in half a second at most.
+    """Act like a page with a list: after an event, load the list, at most once in half a second.
 
     Args:
-        pages: Where.
-        stream_of: Its stream of events.
-        load: The list; "": the stream alone.
-        stop: Set when it is left.
-        loads: Gets the status of each answer.
+        pages: The process that serves the pages.
+        stream_of: The page's stream of events.
+        load: The list to load; "" for the stream only.
+        stop: Set when the user leaves the page.
+        loads: Receives the status of each answer.
     """
     with (
         contextlib.suppress(httpx2.RemoteProtocolError),  # the server ends
@@ -162,7 +162,7 @@ def look_on(pages: Pages, stream_of: str, load: str, stop: threading.Event, load
 
 
 def pages_of(big: str) -> list[tuple[str, str]]:
-    """Return the pages that are looked at in turn: the stream of each, and what it loads."""
+    """Return the followed pages: the stream of each, and the list that it loads."""
     return [
         ("/events", "/jobs"),
         ("/events", "/jobs"),
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--log-gb", type=float, default=1.0)
     parser.add_argument("--watchers", type=int, default=20)
-    parser.add_argument("--new-jobs", type=int, default=2000, help="of a round, while they look on")
+    parser.add_argument("--new-jobs", type=int, default=2000, help="jobs of a round with followed pages")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="iris-bench-", ignore_cleanup_errors=True) as name:

@@ -1,4 +1,4 @@
-"""The executor's figures, beside doit and bare file operations in the same run.
+"""The executor's figures, compared with doit and bare file operations in the same run.
 
 usage: uv run --group dev python benchmarks/executor.py [NAME]... [--no-peer]
 
@@ -101,7 +101,7 @@ class Config:
 
 
 def do_nothing(_config: Config) -> None:
-    """A trivial step."""
+    """Do nothing, as a trivial step."""
 
 
 def print_line(_config: Config) -> None:
@@ -158,7 +158,8 @@ def fresh_prefix(folder: str | None = None) -> Iterator[str]:
 
 
 def floor_seconds(count: int, folder: str | None = None) -> float:
-    """What the files of `count` steps take alone: directory, lock, its sidecar, status twice, info, artifact."""
+    """Return the seconds for the bare file operations of `count` steps: directory, lock, sidecar, two statuses, info,
+    artifact."""
     with fresh_prefix(folder) as prefix:
         begin = time.perf_counter()
         for index in range(count):
@@ -182,7 +183,7 @@ def write_file(path: str, content: bytes, renamed: bool) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds."""
+    """Measured seconds."""
 
     wall: float
     cpu: float
@@ -195,7 +196,7 @@ def measured(work: Callable[[], object]) -> Measured:
 
 
 def doit_runs(dodo: str, count: int, tree: str | None = None) -> tuple[Measured, Measured] | None:
-    """First run and all-cached run."""
+    """Return the times of doit's first run and all-cached run."""
     if "--no-peer" in sys.argv:
         return None
     with fresh_prefix(tree) as folder:
@@ -221,7 +222,7 @@ def median_of(seconds: Callable[[], float]) -> float:
 
 
 def in_each_tree(bench: Callable[[str, str, int], None], count: int) -> None:
-    """Run a benchmark in memory, where there is such a tree, and on disk."""
+    """Run a benchmark in memory, if there is such a file system, and on disk."""
     in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and not Path(FOLDER.name).is_relative_to(MEMORY)
     if in_memory:
         with tempfile.TemporaryDirectory(prefix="marin-benchmark-", dir=MEMORY) as folder:
@@ -258,7 +259,7 @@ def bench_files_in(folder: str, label: str, count: int) -> None:
 
 
 def beside_doit(name: str, folder: str, label: str, count: int, fn: Callable[[Config], None], dodo: str) -> None:
-    """Measure independent steps: their first run, a run of what is there, and doit's, in turns."""
+    """Measure the first and the all-cached run of independent steps, alternating with doit's."""
     ours: dict[str, list[Measured]] = {"first": [], "cached": []}
     doit: dict[str, list[Measured]] = {"first": [], "cached": []}
     floor: list[float] = []
@@ -291,7 +292,7 @@ def beside_doit(name: str, folder: str, label: str, count: int, fn: Callable[[Co
 
 
 def ms_of(found: list[Measured], count: int) -> Measured:
-    """Medians, ms a step."""
+    """Return medians in ms per step."""
     return Measured(
         *(
             round(statistics.median(values) / count * 1e3, 3)
@@ -323,7 +324,8 @@ def bench_sleeps() -> None:
 
 
 def bench_layers() -> None:
-    """The stated format quotes whole versions four deep: the sixth layer's texts are long, and MD5 must read them."""
+    """Measure dry runs of deep layers. The version format quotes whole versions four deep, so MD5 must read long
+    texts."""
     rate = md5_bytes_per_second()
     for depth, width, target, repeats in ((10, 20, 0.2, REPEATS), (40, 50, 3.0, 1)):
         steps = layers(depth, width)
@@ -342,7 +344,8 @@ def bench_layers() -> None:
 
 
 def hashed_bytes(steps: list[ExecutorStep[Any]]) -> int:
-    """How many bytes of text MD5 must read: one text a layer, as the steps of a layer differ at the end only."""
+    """Return the bytes of text that MD5 must read: one text per layer, because a layer's steps differ only at the
+    end."""
     from marin.execution.version.step_version import VersionCache
 
     cache = VersionCache()

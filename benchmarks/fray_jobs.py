@@ -1,4 +1,4 @@
-"""No-op jobs and small actor calls through fray, on every backend, beside plain Ray in the same run.
+"""No-op jobs and small actor calls through fray, on every backend, compared with plain Ray in the same run.
 
 usage: uv run --group dev python benchmarks/fray_jobs.py [jobs N] [calls N] [--backends NAME,NAME...] [--cpu N]
            [--ray-cpus N] [--repeats N]
@@ -45,14 +45,14 @@ Round = Callable[[int], dict[str, float]]
 
 
 def noop() -> None:
-    """What every job does."""
+    """Do nothing, as every job."""
 
 
 class Echo:
-    """The actor."""
+    """The actor of the calls."""
 
     def echo(self, data: bytes) -> bytes:
-        """Return what it is given."""
+        """Return the argument."""
         return data
 
 
@@ -84,7 +84,7 @@ class FrayBackend:
         return {"per_s": count / (end - begin), "submit_per_s": count / (submitted - begin), "seconds": end - begin}
 
     def calls(self, count: int) -> dict[str, float]:
-        """Call an actor of its own."""
+        """Time calls of a new actor."""
         self._rounds += 1
         group = self._client.create_actor_group(Echo, name=f"echo-{self._rounds}", count=1, resources=self._resources)
         (actor,) = group.wait_ready()
@@ -94,13 +94,13 @@ class FrayBackend:
             group.shutdown()
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the backend."""
         self._client.shutdown(wait=False)
         self._harness.stop()
 
 
 class PlainRay:
-    """Ray without fray, on the cluster that the Ray backend's harness has started."""
+    """Ray without fray, on the cluster of the Ray backend's harness."""
 
     def __init__(self, cpu: float) -> None:
         import ray
@@ -111,7 +111,7 @@ class PlainRay:
         self._actor_class = ray.remote(Echo)
 
     def jobs(self, count: int) -> dict[str, float]:
-        """The same as tasks."""
+        """Run and await `count` Ray tasks."""
         begin = time.perf_counter()
         references = [self._task.options(**self._options).remote() for _ in range(count)]
         submitted = time.perf_counter()
@@ -120,7 +120,7 @@ class PlainRay:
         return {"per_s": count / (end - begin), "submit_per_s": count / (submitted - begin), "seconds": end - begin}
 
     def calls(self, count: int) -> dict[str, float]:
-        """The same as calls of a Ray actor."""
+        """Time calls of a Ray actor."""
         actor = self._actor_class.options(**self._options).remote()
         get = self._ray.get
 
@@ -139,13 +139,13 @@ class PlainRay:
             self._ray.kill(actor)
 
     def close(self) -> None:
-        """The Ray backend stops the cluster."""
+        """Do nothing: the Ray backend stops the cluster."""
 
 
 def time_calls(
     count: int, call: Callable[[bytes], Any], start: Callable[[], Any], finish: Callable[[Any], Any]
 ) -> dict[str, float]:
-    """Time calls one by one, then with IN_FLIGHT under way."""
+    """Time calls one by one, then with IN_FLIGHT concurrent calls."""
     times = []
     for _ in range(count):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The first small jobs that a process runs on Ray through fray, beside plain tasks: processor time and seconds.
+"""The first small jobs of a process on Ray through fray, compared with plain tasks: processor time and seconds.
 
 usage: uv run --group dev python benchmarks/fray_ray_first.py [--jobs N] [--cpu N] [--turns N]
 
@@ -8,7 +8,7 @@ usage: uv run --group dev python benchmarks/fray_ray_first.py [--jobs N] [--cpu 
 
 A process runs plain tasks, which start its worker processes, plain tasks again, then jobs of fray twice: the first time
 each worker imports fray and connects. Processor time is of the driver and the cluster together, from the first
-submission to the last result. Prints a JSON line a turn, then the medians as multiples of plain tasks.
+submission to the last result. Prints a JSON line per turn, then the medians as multiples of plain tasks.
 """
 
 import argparse
@@ -28,12 +28,12 @@ ROUNDS = ("start", "tasks", "fray-first", "fray-again")
 
 
 def work(n: int) -> int:
-    """What every job does."""
+    """Do the work of every job."""
     return n
 
 
 def rounds(count: int, cpu: float) -> Iterator[Callable[[], object]]:
-    """Connect, then give each of the ROUNDS."""
+    """Connect, then yield a function for each of the ROUNDS."""
     import ray
 
     from fray import Entrypoint, JobRequest, ResourceConfig, wait_all
@@ -53,7 +53,7 @@ def rounds(count: int, cpu: float) -> Iterator[Callable[[], object]]:
 
 
 def run_here(count: int, cpu: float) -> None:
-    """Be one of the processes: say when a round is ready and when it is done, and begin each when told to."""
+    """Run the rounds in this process, each on command. Report when a round is ready and done."""
     for run in rounds(count, cpu):
         print("ready", flush=True)
         sys.stdin.readline()

@@ -1,12 +1,12 @@
-"""How long `/bin/true` takes on a worker on which another task takes all that it can get, beside the same worker alone.
+"""Latency of `/bin/true` on a worker with a task that takes all resources it can get, compared with an idle worker.
 
 usage: uv run --group dev python benchmarks/hostile_neighbour.py [--starts 100] [--turns 3] [--at-most 2.0]
 
 One worker process with its guardian, limits as they are by default, and a small controller. For each hostile task in
 alternating turns: `/bin/true` one by one (from the wish to the end, as the controller hears of it) while nothing else
-runs, then while the hostile task does, which is started again whenever its limit has ended it. Prints a JSON line a
-hostile task: medians, their relation, how often it ran, and the machine's load, without which the figures mean little.
-Exits with 1 if a neighbour's median is more than `--at-most` times that of the worker alone.
+runs, then while the hostile task does, which is started again whenever its limit has ended it. Prints a JSON line per
+hostile task: medians, their ratio, its number of runs, and the machine's load, which affects the figures. Exits with 1
+if a neighbour's median is more than `--at-most` times that of the worker alone.
 """
 
 import argparse
@@ -64,7 +64,7 @@ LINE: Final = "import os\npiece = b'x' * (1 << 20)\nfor _ in range(1024): os.wri
 
 @dataclass(frozen=True)
 class Hostile:
-    """A task that takes all it can get, and what it is held to."""
+    """A task that takes all resources it can get, and its limits."""
 
     code: str
     enforced: str = "memory,disk"
@@ -90,14 +90,14 @@ class Found:
 
 
 class Bench:
-    """One worker process and what it is told."""
+    """One worker process and its orders."""
 
     def __init__(self, controller: FakeController) -> None:
         self._controller = controller
         self._jobs = 0
 
     def start(self, *argv: str, resources: pb.Resources, enforced: str) -> str:
-        """Start a task; its attempt."""
+        """Start a task and return its attempt."""
         self._jobs += 1
         job = f"/ann/job{self._jobs}"
         self._controller.send(run=[run_command(*argv, job_id=job, resources=resources, enforced=enforced)])
@@ -109,7 +109,7 @@ class Bench:
         return found
 
     async def took_ms(self) -> float:
-        """One `/bin/true`, held to a limit as well."""
+        """Return the milliseconds of one `/bin/true`, which has limits, too."""
         began = time.perf_counter()
         resources = pb.Resources(cpu_millis=1000, memory_bytes=1 << 30)
         end = await self.end(self.start("/bin/true", resources=resources, enforced="memory"))
@@ -118,7 +118,7 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def plagued(self, hostile: Hostile, found: Found) -> AsyncIterator[None]:
-        """Run a hostile task, again and again."""
+        """Context manager: run a hostile task repeatedly."""
         resources = pb.Resources(cpu_millis=1000, memory_bytes=hostile.memory_bytes, disk_bytes=hostile.disk_bytes)
         running: list[str] = []
 
@@ -142,7 +142,7 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def worker() -> AsyncIterator[Bench]:
-    """A warm worker, and what tells it to do things."""
+    """Context manager: yield a warm worker and its controller."""
     controller = FakeController()
     controller.heartbeat_ms = 5000
     await controller.start()
@@ -166,7 +166,7 @@ async def worker() -> AsyncIterator[Bench]:
 
 
 async def measure(starts: int, turns: int) -> dict[str, Found]:
-    """The times of each hostile task's neighbours."""
+    """Measure the neighbours of each hostile task."""
     found = {name: Found() for name in HOSTILE}
     async with worker() as bench:
         for _ in range(turns):

@@ -1,4 +1,4 @@
-"""How long a user waits for the first line, with the libraries installed from their wheels in a clean environment.
+"""Start-up times of commands, with the libraries installed from wheels in a clean environment.
 
 uv run --group dev python -m benchmarks.installed_start [--runs 15]
 
@@ -17,7 +17,7 @@ from tests.packaging.user import Outsider, build_wheels
 
 
 def main() -> None:
-    """Install, measure each command by turns, and print the least and the median of each in milliseconds."""
+    """Install, measure the commands alternately, and print the minimum and median of each in milliseconds."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs

@@ -1,4 +1,4 @@
-"""Whole commands as a user feels them: help, a job on a warm cluster, a cold start, a cached experiment; and memory.
+"""Duration of whole commands: help, a job on a warm cluster, a cold start, a cached experiment; and memory.
 
 usage: uv run --group dev python benchmarks/iris_cli.py
 

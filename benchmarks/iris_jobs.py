@@ -1,4 +1,4 @@
-"""Jobs that are processes, on a warm local cluster, beside HyperQueue in the same run.
+"""Jobs that are processes, on a warm local cluster, compared with HyperQueue in the same run.
 
 usage: uv run --group dev python benchmarks/iris_jobs.py [one] [separate N] [array N] [--no-peer]
 
@@ -6,7 +6,7 @@ usage: uv run --group dev python benchmarks/iris_jobs.py [one] [separate N] [arr
     separate   N one-task jobs submitted one by one by one client, then waited for: jobs/s (median of 3)
     array      one job of N tasks: tasks/s (median of 3)
 
-Prints one JSON line a measurement. HyperQueue is fetched by `uv run --with hyperqueue` into an environment of its own.
+Prints one JSON line per measurement. `uv run --with hyperqueue` fetches HyperQueue into a separate environment.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What keeping tasks apart costs at a start, each way beside a start without any, in alternating turns of one run.
+"""The cost of task isolation at a start: each mode compared with an unprotected start, in alternating turns of one run.
 
 usage: uv run --group dev python benchmarks/isolation.py [--files 500] [--starts 40] [--turns 5] [--directory DIR]
 
@@ -38,7 +38,7 @@ BUNDLE = "b" * 64
 
 
 class Ended:
-    """Hears of one process."""
+    """Records the end of one process."""
 
     def __init__(self) -> None:
         self.exit: Exit | None = None
@@ -52,7 +52,7 @@ class Ended:
 
 
 class Bench:
-    """Starts attempts as a worker and its guardian do, in one process."""
+    """Starts attempts like a worker and its guardian, in one process."""
 
     def __init__(self, root: Path, files: int) -> None:
         self.paths = WorkPaths(root)
@@ -83,7 +83,7 @@ class Bench:
         }
 
     def attempt(self, mode: IsolationMode | None, warm: bool) -> None:
-        """One attempt from its directories to their removal; mode None: nothing keeps it apart."""
+        """Run one attempt, from creating its directories to removing them. Mode None means no isolation."""
         self.count += 1
         name = f"/u/job/{self.count}:0"
         with self.views.outside():  # as the worker, which is another process
@@ -100,7 +100,7 @@ class Bench:
             self.later.clear()
 
     def prepared(self, name: str, mode: IsolationMode | None, warm: bool) -> ProcessSpec:
-        """What a worker does before a start."""
+        """Prepare a start like a worker."""
         prepared = PreparedEnvironment(bundle_dir=self.bundle, virtual_env=str(self.environment))
         directories = self.directories[mode]
         mounts: tuple[Mount, ...] = ()
@@ -120,7 +120,7 @@ class Bench:
         return ProcessSpec(name, argv, env, cwd, "u" if warm else "", dies_with_worker=plain, mounts=mounts)
 
     def warm_up(self) -> None:
-        """Have a warm interpreter."""
+        """Start a warm interpreter."""
         for _ in range(3):
             self.attempt(None, True)
             time.sleep(0.3)

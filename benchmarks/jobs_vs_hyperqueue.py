@@ -1,11 +1,12 @@
-"""Processor time a job, and the rate beside HyperQueue's in alternating turns of one run.
+"""Processor time per job, and the job rate compared with HyperQueue's, in alternating turns of one run.
 
 usage: uv run --group dev python benchmarks/jobs_vs_hyperqueue.py [--peer-python FILE] [--peer FILE] [--turns] [CASE]...
 
 CASE is `separate:N` (N one-task jobs, submitted one by one, then waited for), `each:N` (the same with a `Job.wait` for
 each), `many:N` (the same by one `submit_many`), or `array:N` (one job of N tasks). Each job runs `/bin/true`. PYTHON is
-the interpreter of an environment with PyPI's `hyperqueue`; without it only this side is measured. One JSON line a case:
-medians over the turns, processor time from /proc (controller, worker, guardian, their ended children, this client).
+the interpreter of an environment with PyPI's `hyperqueue`; without it only this side is measured. Prints one JSON line
+per case: medians over the turns, processor time from /proc (controller, worker, guardian, their ended children, this
+client).
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Acquire and release of one local lease by processes that fight for it, beside the bare system calls in the same run.
+"""Acquisition and release of one local lease by competing processes, compared with bare system calls in the same run.
 
 usage: uv run --group dev python benchmarks/lease.py [--processes 8] [--seconds 3] [--repeats 3]
 
-Bare is the least that is exclusive, survives a crash and numbers its holders: a kernel lock around a number written in
-place and a file renamed into place, and around its removal; no staleness, no identity, no checks. Prints one JSON line:
+"Bare" is the minimum that is exclusive, survives a crash and numbers its holders: a kernel lock around writing a number
+and renaming a file into place, and around its removal, without staleness, identity and checks. Prints one JSON line:
 acquisitions per second of each kind, by all processes together and by one alone (medians).
 """
 

@@ -1,12 +1,12 @@
-"""What holding tasks to their limits costs, beside the same without, in alternating turns of one run.
+"""The cost of enforcing tasks' limits, compared with no limits, in alternating turns of one run.
 
 usage: uv run --group dev python benchmarks/limits.py [--starts 200] [--burst 1000] [--sleepers 100] [--seconds 20]
        [--turns 3]
 
 A worker process with its guardian for each way, and a small controller: `/bin/true` one by one (from the wish to the
 end, as the controller hears of it), many at once, and the processor time of worker and guardian while tasks sleep, of
-which a part is for measuring them. Prints one JSON line a way, medians of the turns, and the time that making,
-entering, limiting, reading and leaving a control group takes by itself.
+which a part is for measuring them. Prints one JSON line per mode with medians of the turns, and the time of creating,
+entering, limiting, reading and leaving a control group.
 """
 
 import argparse
@@ -52,7 +52,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Found:
-    """Figures of one way, one of each turn."""
+    """Figures of one mode, one for each turn."""
 
     p50_ms: list[float] = field(default_factory=list)
     p99_ms: list[float] = field(default_factory=list)
@@ -63,19 +63,19 @@ class Found:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of one process so far."""
+    """Return the processor time of one process so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, words[11:13])) / TICKS
 
 
 def rss_mb(pid: int) -> float:
-    """Memory of one process now."""
+    """Return the current memory of one process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
 class Bench:
-    """One worker process and what it is told."""
+    """One worker process and its orders."""
 
     def __init__(self, controller: FakeController, enforced: str) -> None:
         self.controller = controller
@@ -83,7 +83,7 @@ class Bench:
         self.jobs = 0
 
     def send(self, count: int, *argv: str) -> list[str]:
-        """Start a job of so many tasks; their attempts."""
+        """Start a job of `count` tasks, and return their attempts."""
         self.jobs += 1
         job = f"/ann/job{self.jobs}"
         asked = run_command(*argv, job_id=job, indexes=range(count), resources=LIMITS, enforced=self.enforced)
@@ -91,7 +91,7 @@ class Bench:
         return [f"{job}/{index}:0" for index in range(count)]
 
     async def run(self, count: int, *argv: str) -> float:
-        """Run so many tasks at once; the seconds until the last end is heard."""
+        """Run `count` tasks at once, and return the seconds until the last end is reported."""
         began = time.perf_counter()
         names = self.send(count, *argv)
         for end in await self.controller.until_ended(*names, timeout_s=120):
@@ -102,7 +102,7 @@ class Bench:
 
 
 async def turn(way: str, found: Found, options: argparse.Namespace) -> None:
-    """Measure one way once."""
+    """Measure one mode once."""
     mode, enforced = WAYS[way]
     controller = FakeController()
     controller.heartbeat_ms = 5000
@@ -136,7 +136,7 @@ async def turn(way: str, found: Found, options: argparse.Namespace) -> None:
 
 
 def groups_alone(count: int = 500) -> dict[str, float]:
-    """Microseconds that the control groups of one attempt take, without its start."""
+    """Return the microseconds for the control groups of one attempt, without its start."""
     with tempfile.TemporaryDirectory() as name:
         ability = open_limits(Path(name), LimitsMode.AUTO)
         groups = ability.groups

@@ -1,4 +1,4 @@
-"""Seconds (by the clock, and of processor time) that `--grep` takes over many lines of one attempt.
+"""Wall and processor seconds of `--grep` over many lines of one attempt.
 
 usage: uv run --group dev python benchmarks/log_grep.py [LINES]
 """
@@ -25,7 +25,7 @@ PATTERNS = ("step=1234567 ", r"step=99\d{5} .*lr", r"loss=0\.1234\d+", r"\d{30}"
 
 
 def written(root: Path, count: int) -> LogStore:
-    """A log of so many lines, packed."""
+    """Write a packed log of that many lines."""
     store = LogStore(root, limit_bytes=2**40)
     keeper = LogKeeper(store, None, lambda call: call())
     for first in range(0, count, 10_000):
@@ -46,7 +46,7 @@ def children_s() -> float:
 
 
 async def grep(searchers: Searchers, pattern: str) -> tuple[float, int]:
-    """Seconds and matches."""
+    """Return seconds and the number of matches."""
     begin = time.perf_counter()
     found = 0
     async with searchers.begin(Task(searchers.root, "", LineChoice(pattern))) as searcher:

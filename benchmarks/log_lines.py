@@ -1,4 +1,4 @@
-"""Lines a second from one task to the controller's disk, and from there to a reader; every line is counted.
+"""Log lines per second from one task to the controller's disk, and from there to a reader, checked for completeness.
 
 usage: uv run --group dev python benchmarks/log_lines.py [LINES]
 """

@@ -1,4 +1,4 @@
-"""`map_files` on Ray beside plain Ray tasks, one a file, over the same many small files.
+"""`map_files` on Ray compared with plain Ray tasks, one per file, over many small files.
 
 usage: uv run --group dev python benchmarks/map_files.py [--files N] [--bytes N] [--work-ms F] [--cpus N] [--repeats N]
            [--fresh N] [--memory N]
@@ -12,9 +12,9 @@ usage: uv run --group dev python benchmarks/map_files.py [--files N] [--bytes N]
                seconds, processor time of the cluster and this process from there to the end
     --memory   instead: what this process grows by while N files go through the local backend
 
-The plain side is the loop of the documents: a task a file, that looks for its output, reads, and writes it. Turns
-alternate. Prints a JSON line for each side, with medians, and for both the ratio of the medians and the median of the
-ratios of turns that followed each other.
+The plain side is the loop of the documents: a task per file, which checks for its output, reads, and writes. Turns
+alternate. Prints a JSON line for each side with medians, the ratio of the medians, and the median ratio of successive
+turns.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SMALL = ResourceConfig.with_cpu(cpu=1, ram="64m")
 
 
 def make(source: str, output: str, work_seconds: float) -> None:
-    """Read, work, write."""
+    """Read a file, work, and write the output."""
     with open(source, "rb") as file:
         data = file.read()
     end = time.thread_time() + work_seconds
@@ -53,7 +53,7 @@ def make(source: str, output: str, work_seconds: float) -> None:
 
 
 def plain_ray(inputs: list[str], outputs: list[str], work_seconds: float) -> None:
-    """The documents' loop."""
+    """Run the loop of the documents."""
     import ray
 
     @ray.remote
@@ -67,7 +67,7 @@ def plain_ray(inputs: list[str], outputs: list[str], work_seconds: float) -> Non
 
 
 def mapped(inputs: list[str], outputs: list[str], work_seconds: float, workers: int) -> None:
-    """The same by map_files."""
+    """Process the same files with map_files."""
 
     def fn(source: str, path: str) -> None:
         make(source, path, work_seconds)
@@ -77,7 +77,7 @@ def mapped(inputs: list[str], outputs: list[str], work_seconds: float, workers: 
 
 
 def compare(options: argparse.Namespace, directory: Path) -> None:
-    """Take turns."""
+    """Compare both sides in alternating turns."""
     inputs = write_inputs(options, directory)
     names = [os.path.basename(source) for source in inputs]
     work = options.work_ms / 1000
@@ -102,7 +102,7 @@ def compare(options: argparse.Namespace, directory: Path) -> None:
 
 
 def compare_fresh(options: argparse.Namespace) -> None:
-    """Take turns, each in a process of its own on a cluster of its own."""
+    """Compare both sides in alternating turns, each in a separate process with a fresh cluster."""
     turns: dict[str, list[dict[str, float]]] = {"plain-ray": [], "map-files": []}
     words = [f"--files={options.files}", f"--bytes={options.bytes}", f"--work-ms={options.work_ms}"]
     for _ in range(options.fresh):
@@ -141,7 +141,7 @@ def one_fresh(options: argparse.Namespace, directory: Path) -> None:
 
 
 def write_inputs(options: argparse.Namespace, directory: Path) -> list[str]:
-    """Make the files to read; returns their paths."""
+    """Write the input files and return their paths."""
     (directory / "in").mkdir()
     inputs = [directory / "in" / f"{number:06}.txt" for number in range(options.files)]
     for path in inputs:
@@ -150,7 +150,7 @@ def write_inputs(options: argparse.Namespace, directory: Path) -> list[str]:
 
 
 def memory(count: int, directory: Path) -> None:
-    """Send `count` files of no content through the local backend, and tell how the process grew on the way."""
+    """Process `count` empty files on the local backend, and return the growth of the process."""
     grown: list[float] = []
     finished = most_ahead = 0
 
@@ -183,7 +183,7 @@ def memory(count: int, directory: Path) -> None:
 
 
 def report(**figures: Any) -> None:
-    """Print a line."""
+    """Print a result as a JSON line."""
     rounded = {
         key: round(value, 3) if isinstance(value, float)
         else [round(each, 1) for each in value] if isinstance(value, list)

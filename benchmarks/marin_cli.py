@@ -1,8 +1,8 @@
-"""`marin runs` over 10,000 recorded runs, as a user feels it.
+"""Duration of `marin runs` over 10,000 recorded runs.
 
 usage: uv run --group dev python benchmarks/marin_cli.py
 
-Prints one JSON line: medians of 5 in seconds, beside `python -c pass` in the same run.
+Prints one JSON line: medians of 5 in seconds, with `python -c pass` in the same run for comparison.
 """
 
 import json
@@ -21,7 +21,7 @@ REPEATS = 5
 
 
 def record_runs(directory: Path) -> None:
-    """Write the files of so many runs of ten steps each, every run of steps of its own."""
+    """Write the files of `count` runs with ten different steps each."""
     directory.mkdir()
     steps = [{"name": f"step{number}", "output_path": f"/p/step{number}-000000"} for number in range(STEPS)]
     for number in range(RUNS):

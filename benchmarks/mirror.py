@@ -1,4 +1,4 @@
-"""The mirror beside the plainest way to do the same, in one run.
+"""The mirror compared with the simplest equivalent operations, in one run.
 
 usage: uv run --group dev python benchmarks/mirror.py [NAME...]  (all of bytes, files, open, objects if none is named)
 
@@ -56,7 +56,7 @@ def resident_bytes() -> int:
 
 
 def peak_during(work: Callable[[], object]) -> float:
-    """MiB by which resident memory grew at most while `work` ran."""
+    """Return the peak growth of resident memory during `work`, in MiB."""
     before, highest, done = resident_bytes(), 0, threading.Event()
 
     def watch() -> None:
@@ -241,7 +241,7 @@ BENCHES = {"bytes": bench_bytes, "files": bench_files, "open": bench_open, "obje
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.usage = "%(prog)s [NAME...]"
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)}; all of them if none")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)} (default: all)")
     names = parser.parse_args().names
     for name in names:
         if name not in BENCHES:

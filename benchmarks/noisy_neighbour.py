@@ -1,9 +1,9 @@
-"""How long `/bin/true` takes from submit to known end, alone and beside a task that writes its log at a given rate.
+"""Latency of `/bin/true` from submission to its reported end, alone and beside a task that writes logs at a given rate.
 
 usage: uv run --group dev python benchmarks/noisy_neighbour.py [--megabytes-per-second 90] [--jobs 40] [--turns 3]
 
-The two cases alternate in one run on a warm local cluster. Prints one JSON line: medians in milliseconds, the rate that
-the writer reached, and the machine's load, without which the figures mean little.
+The two cases alternate in one run on a warm local cluster. Prints one JSON line: medians in milliseconds, the writer's
+actual rate, and the machine's load, which affects the figures.
 """
 
 import argparse

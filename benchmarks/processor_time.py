@@ -9,9 +9,9 @@ _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process and its threads have used; `children` only of those that ended and were waited for.
+    """The usage of a process and its threads. `children` includes only children that ended and were reaped.
 
-    Times in ms: of the process from its scheduler's clock (exact), of its children in ticks of the kernel.
+    Times are in ms: exact for the process (from the scheduler), in kernel ticks for its children.
     """
 
     own_ms: float
@@ -23,7 +23,8 @@ class Usage:
 
 
 def processes_of(state_dir: str) -> dict[str, int]:
-    """The cluster's processes by part (controller, worker, guardian): those whose command line names its directory."""
+    """Return the cluster's processes by part (controller, worker, guardian), found by the directory in their command
+    lines."""
     found: dict[str, int] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -41,7 +42,7 @@ def processes_of(state_dir: str) -> dict[str, int]:
 
 
 def usage_of(pid: int) -> Usage:
-    """What the process has used up to now."""
+    """Return the usage of a process so far."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own_ms, switches = 0.0, 0
     for task in Path(f"/proc/{pid}/task").iterdir():
@@ -56,7 +57,7 @@ def usage_of(pid: int) -> Usage:
 
 
 def descendants_ms() -> float:
-    """Processor time of this process and all that it has started, as far as they live; milliseconds, in ticks."""
+    """Return the processor time of this process and its living descendants, in ms (from ticks)."""
     children: dict[int, list[int]] = {}
     spent: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -82,7 +83,7 @@ class Meter:
         self._before = {part: usage_of(pid) for part, pid in self._pids.items()}
 
     def per_item(self, count: int) -> dict[str, float]:
-        """Milliseconds of processor time and context switches for each of `count` items, by part and in sum."""
+        """Return processor time in ms and context switches per item, by part and in total."""
         spent = {part: usage_of(pid).minus(self._before[part]) for part, pid in self._pids.items()}
         report = {f"{part}_ms": round(use.own_ms / count, 3) for part, use in spent.items()}
         report["tasks_ms"] = round(sum(use.children_ms for use in spent.values()) / count, 3)

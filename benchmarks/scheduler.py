@@ -1,9 +1,9 @@
-"""One scheduling round over simulated clusters: how long `plan_round` takes. No processes, no store.
+"""Duration of one scheduling round (`plan_round`) over simulated clusters, without processes or a store.
 
 usage: uv run --group dev python benchmarks/scheduler.py [repeats]
 
-Prints one JSON line: milliseconds of each shape (median of the repeats), the bound it has to keep, and how many tasks
-it placed. 1,000 workers unless the name says otherwise; "distinct" means that no two jobs ask for the same amount.
+Prints one JSON line: milliseconds of each shape (median of the repeats), its limit, and the number of placed tasks.
+Clusters have 1,000 workers unless the name says otherwise; "distinct" means that no two jobs request the same amount.
 """
 
 import gc
@@ -29,7 +29,7 @@ COMMAND = CommandEntrypoint(("true",))
 
 
 class Cluster:
-    """A view with workers; every 8 of them share a `pool`."""
+    """A view with workers. Each group of 8 shares a `pool`."""
 
     def __init__(self, workers: int, device: Device | None = None) -> None:
         self.view = ClusterView()
@@ -68,7 +68,7 @@ def gangs() -> ClusterView:
 
 
 def preempting() -> ClusterView:
-    """A cluster full of batch work, and 5,000 jobs of a higher band that want in."""
+    """Return a cluster full of batch work, with 5,000 pending jobs of a higher band."""
     cluster = Cluster(1_000)
     cluster.submit("/low/fill", Resources(64_000, GB), replicas=1_000, band=PriorityBand.BATCH)
     from iris.domain.events import Assigned

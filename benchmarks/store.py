@@ -1,4 +1,4 @@
-"""The controller's memory: commits under load, a restart with a million tasks, one large submit.
+"""The controller's store: commits under load, a restart with a million tasks, one large submission.
 
 usage: uv run --group dev python benchmarks/store.py [--tasks N] [--tasks-per-job N]
 
@@ -7,7 +7,7 @@ usage: uv run --group dev python benchmarks/store.py [--tasks N] [--tasks-per-jo
                 the end of the first scheduling round in a fresh process, and that process's peak memory
     submit      one job of 10,000 tasks through the engine, committed: seconds
 
-Prints one JSON line. Each figure is the best of 3 runs, as other work on the machine only ever adds.
+Prints one JSON line. Each figure is the best of 3 runs, because other work on the machine only adds time.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def fail(error: Exception) -> None:
 
 
 def events(state_dir: Path, task_count: int = 20_000) -> tuple[float, float]:
-    """Events a second, and a second of cpu: every task reports that it runs and that it has succeeded."""
+    """Return events per second, and per CPU second: every task reports running and success."""
 
     async def main() -> tuple[float, float]:
         store = Store.open(state_dir)
@@ -77,7 +77,7 @@ def events(state_dir: Path, task_count: int = 20_000) -> tuple[float, float]:
 
 
 def fill(state_dir: Path, task_count: int, tasks_per_job: int) -> None:
-    """A database as a busy cluster leaves it."""
+    """Write the database of a busy cluster."""
     store = Store.open(state_dir)
     turn_workers = ClusterView()
     turn = Transaction(turn_workers, now_ms(), Batch())
@@ -124,7 +124,7 @@ def fill(state_dir: Path, task_count: int, tasks_per_job: int) -> None:
 
 
 def restart(state_dir: Path) -> dict[str, float]:
-    """Open, load and schedule in a fresh process, as a controller does when it starts."""
+    """Open, load and schedule in a fresh process, like a starting controller."""
     command = [sys.executable, __file__, "--restart", str(state_dir)]
     found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return found

@@ -1,4 +1,4 @@
-"""Ray's side of actors.py, in a process namespace of its own: prints its figures as a line of JSON."""
+"""Ray's side of actors.py, in a separate process namespace. Prints its figures as a line of JSON."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""What older calls are tried on: storage of their own, and no cluster but their own."""
+"""Fixtures for tests of older calls: separate storage and a separate cluster."""
 
 import importlib
 import os
@@ -29,7 +29,7 @@ OF_A_PLACE = ("MARIN_PREFIX", "GCE_METADATA_HOST", "MARIN_I_WILL_PAY_FOR_ALL_FEE
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests see neither this machine's prefix nor its region."""
+    """Hide this machine's prefix and region from tests."""
     for name in OF_A_PLACE:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("rigging.filesystem.region.may_be_gcp", lambda environ: False)
@@ -42,7 +42,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def prefix(monkeypatch: pytest.MonkeyPatch, tmp_path) -> str:
-    """A storage root of the test's own."""
+    """A storage root for the test."""
     root = str(tmp_path / "prefix")
     monkeypatch.setenv("MARIN_PREFIX", root)
     return root
@@ -50,7 +50,7 @@ def prefix(monkeypatch: pytest.MonkeyPatch, tmp_path) -> str:
 
 @pytest.fixture
 def in_us_central2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program runs in this region."""
+    """Make the program run in this region."""
     monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
 
 
@@ -71,7 +71,7 @@ def s3_process() -> S3Server:
 
 @pytest.fixture
 def gcs_server(gcs_process: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
-    """What gs:// URLs reach; it has the buckets old-us-central2 and old-eu-west4, in these regions."""
+    """The server of gs:// URLs, with the buckets old-us-central2 and old-eu-west4 in these regions."""
     for name, value in gcs_process.environment().items():
         monkeypatch.setenv(name, value)
     return gcs_process
@@ -79,7 +79,7 @@ def gcs_server(gcs_process: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsSe
 
 @pytest.fixture
 def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """What s3:// URLs reach; it has the bucket old-s3."""
+    """The server of s3:// URLs, with the bucket old-s3."""
     for name, value in s3_process.environment().items():
         monkeypatch.setenv(name, value)
     return s3_process
@@ -87,7 +87,7 @@ def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server
 
 @pytest.fixture(scope="session")
 def iris_paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPaths]:
-    """Where a local cluster is that is these tests' own."""
+    """The paths of a local cluster for these tests."""
     paths = LocalPaths(tmp_path_factory.mktemp("iris"))
     yield paths
     kill_cluster(paths)
@@ -102,7 +102,7 @@ def iris_client(iris_paths: LocalPaths) -> Iterator[IrisClient]:
 
 @pytest.fixture
 def users_cluster(iris_paths: LocalPaths, iris_client: IrisClient, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of that cluster, which is this user's: clients find its token."""
+    """The address of that cluster, owned by this user, so that clients find its token."""
     iris_client.list_jobs()
     monkeypatch.setenv(STATE_DIR_ENV, str(iris_paths.root))
     return iris_client.address
@@ -110,7 +110,7 @@ def users_cluster(iris_paths: LocalPaths, iris_client: IrisClient, monkeypatch: 
 
 @pytest.fixture(scope="session")
 def data_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """The data library of `data_library/`, imported from the folder of a user who has it beside the own code."""
+    """The data library of `data_library/`, imported from a user's folder like the user's own code."""
     folder = tmp_path_factory.mktemp("user") / "code"
     source = Path(__file__).parent / "data_library"
     shutil.copytree(source, folder / "data_library", ignore=shutil.ignore_patterns("__pycache__"))

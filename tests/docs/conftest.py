@@ -1,4 +1,4 @@
-"""The builder of the site is beside the documents."""
+"""Put the site builder, beside the documents, on the import path."""
 
 import sys
 

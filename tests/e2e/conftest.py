@@ -1,4 +1,4 @@
-"""A local cluster of its own for every test module, and ways to run experiments on backends."""
+"""A local cluster for every test module, and functions that run experiments on backends."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A git workspace without dependencies, so that jobs start at once."""
+    """A git workspace without dependencies, so that jobs start immediately."""
     root = tmp_path / "project"
     root.mkdir()
     subprocess.run(["git", "init", "--quiet", str(root)], check=True)
@@ -44,9 +44,9 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def run_module(module: str, spec: str, root: Path) -> str:
-    """Run an experiment on a fray backend as a user does, from a directory without a project to install.
+    """Run an experiment on a fray backend like a user, from a directory without a project to install.
 
-    Returns what it printed; outputs go below `root / "prefix"`.
+    Return its output. Outputs of steps go below `root / "prefix"`.
     """
     workspace = root / "workspace"
     ignored = shutil.ignore_patterns("__pycache__")
@@ -62,13 +62,13 @@ def run_module(module: str, spec: str, root: Path) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path, fray_harness: BackendHarness) -> Callable[[str], str]:
-    """Runs an experiment on the backend under test, with outputs below `tmp_path / "prefix"`."""
+    """Return a function that runs an experiment on the backend under test, with outputs below `tmp_path / "prefix"`."""
     return lambda module: run_module(module, fray_harness.spec, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def run_here(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Runs an experiment in a process of its own without any cluster; returns the prefix with its outputs."""
+    """Return a function that runs an experiment in a separate process without a cluster, and returns the prefix."""
 
     def run_local(module: str) -> Path:
         root = tmp_path_factory.mktemp("here")

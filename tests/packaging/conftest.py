@@ -1,4 +1,4 @@
-"""The wheels, built once for all of these tests."""
+"""The wheels, built once for all tests of this folder."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How many of so many small mistakes, chosen at random, do the fast tests of the same package notice?"""
+"""Measure how many small random mistakes the fast tests of the same package detect."""
 
 import argparse
 import hashlib
@@ -32,19 +32,24 @@ ROOT = Path(__file__).parents[2]
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__)
     add = parser.add_argument
-    add("--seed", type=int, default=1, help="which sample (default 1)")
-    add("--count", type=int, default=200, help="how many mistakes (default 200)")
+    add("--seed", type=int, default=1, help="random seed of the sample (default 1)")
+    add("--count", type=int, default=200, help="number of mistakes (default 200)")
     add("--places", type=Path, metavar="REPORT", help="the mistakes of an earlier report, instead of a new sample")
-    add("--packages", default=",".join(PACKAGES), help="packages or parts, as iris.sched (default %(default)s)")
+    add("--packages", default=",".join(PACKAGES), help="packages or parts, e.g. iris.sched (default %(default)s)")
     add("--list", action="store_true", help="show the sample and run nothing")
-    add("--record", action="store_true", help="record anew which tests execute what (minutes)")
-    add("--no-record", action="store_true", help="do not record changed tests: those near a mistake all meet it")
-    add("--jobs", type=int, default=1, help="copies that work at the same time (default 1)")
-    add("--budget", type=float, default=60.0, help="seconds of tests that may meet one mistake (default 60)")
-    add("--report", type=Path, help="the JSON file to write (default: in the scratch folder)")
+    add("--record", action="store_true", help="record again which code each test executes (takes minutes)")
+    add("--no-record", action="store_true", help="do not record changed tests; try all tests near a mistake")
+    add("--jobs", type=int, default=1, help="number of concurrent copies (default 1)")
+    add("--budget", type=float, default=60.0, help="maximum seconds of tests per mistake (default 60)")
+    add("--report", type=Path, help="JSON file to write (default: in the scratch folder)")
     name = f"mutation-{os.getuid()}-{hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]}"
     scratch = Path(tempfile.gettempdir()) / name
-    add("--scratch", type=Path, default=scratch, help="for copies, records, unfinished runs (default %(default)s)")
+    add(
+        "--scratch",
+        type=Path,
+        default=scratch,
+        help="folder for copies, records, unfinished runs (default %(default)s)",
+    )
     options = parser.parse_args(arguments)
     for name in ("count", "jobs"):
         if getattr(options, name) < 1:
@@ -59,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         show(choose(ROOT, packages, options))
         return 0
     if not is_isolated():
-        print("mistakes are tried in namespaces of their own, and this system has no `unshare`", file=sys.stderr)
+        print("mistakes are tried in separate namespaces, but this system has no `unshare`", file=sys.stderr)
         return 2
     options.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     sandboxes = [Sandbox(ROOT, options.scratch / f"copy-{number}") for number in range(options.jobs)]
@@ -81,12 +86,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def choose(root: Path, packages: Sequence[str], options: argparse.Namespace) -> list[Mutation]:
-    """A sample, or the places of a report, and how many of these are still there."""
+    """Return a sample, or the mistakes of a report that still exist, with their number."""
     if options.places is None:
         return sample(root, packages, options.seed, options.count)
     trials = json.loads(options.places.read_text())["trials"]
     again = same_places(root, packages, trials)
-    print(f"{len(again)} of the {len(trials)} places of {options.places} are still there", flush=True)
+    print(f"{len(again)} of the {len(trials)} places of {options.places} still exist", flush=True)
     return again
 
 
@@ -97,10 +102,10 @@ def show(chosen: Sequence[Mutation]) -> None:
 
 
 def recorded(scratch: Path, sandbox: Sandbox, package: str, options: argparse.Namespace) -> Record:
-    """What the tests of a package execute: as recorded earlier, but for files of tests that have changed since."""
+    """Return the code that the tests of a package execute, from the record, updated for changed test files."""
     path = scratch / f"record-{package}.json"
     if options.record or not path.exists():
-        print(f"recording what the fast tests of {package} execute", flush=True)
+        print(f"recording the code that the fast tests of {package} execute", flush=True)
         record = record_package(sandbox, package)
         record.save(path)
     record = without_vanished(Record.load(path), sandbox.tree)
@@ -118,7 +123,7 @@ def recorded(scratch: Path, sandbox: Sandbox, package: str, options: argparse.Na
 def run(
     chosen: Sequence[Mutation], sandboxes: Sequence[Sandbox], records: dict[str, Record], log: Path, budget_s: float
 ) -> list[Trial]:
-    """Try every mistake that an earlier run with this log has not tried; each result is written at once."""
+    """Try every mistake that an earlier run with this log has not tried. Write each result immediately."""
     known = read_trials(log)
     free: queue.Queue[Sandbox] = queue.Queue()
     for sandbox in sandboxes:

@@ -1,7 +1,7 @@
-"""Which tests execute which code: recorded once a package, so that a mistake meets the tests that can notice it.
+"""Record which tests execute which code, once per package, to select the tests that can detect a mistake.
 
-Fast and process tests take part. What a test executes in processes that it starts counts, too, as long as they end by
-themselves and keep their environment. Functions are remembered by name, so a record outlives most changes of the files.
+Fast and process tests take part. Code in processes that a test starts counts, too, if they end by themselves and keep
+their environment. Functions are recorded by name, so a record stays valid after most changes of the files.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _NEAR: Final = 2  # in the folder of the mutated file, or in one below it
 
 @dataclass(slots=True)
 class FileRecord:
-    """Tests, by number, that execute a line or a function of one file as long as its text has this `sha`."""
+    """The numbers of the tests that execute each line and function of one file, valid for a text with this `sha`."""
 
     sha: str
     lines: dict[int, list[int]] = field(default_factory=dict)
@@ -41,12 +41,12 @@ class FileRecord:
 
 @dataclass(slots=True)
 class Record:
-    """What the fast tests of one package execute.
+    """The code that the fast tests of one package execute.
 
     Args:
-        tests: Node ids of those that passed. seconds: How long each took. failed: Those that did not pass.
-        files: What is executed, by source file. modules: The `sha` of each file of tests as it was recorded.
-        unrecorded: Tests of which it is not known what they execute; they meet what is near them.
+        tests: Node ids of passed tests. seconds: Duration of each. failed: Node ids of other tests.
+        files: The executed code, by source file. modules: The `sha` of each recorded test file.
+        unrecorded: Tests without a record, used for mistakes in nearby code.
     """
 
     tests: list[str]
@@ -71,7 +71,7 @@ class Record:
         return cls(content["tests"], content["seconds"], files, content["failed"], content.get("modules", {}))
 
     def replaced(self, modules: Collection[str], newer: "Record") -> "Record":
-        """This record with what is newer known of some files of tests."""
+        """Return this record, updated by a newer record of some test files."""
         kept = [number for number, name in enumerate(self.tests) if _module_of(name) not in modules]
         moved = {old: new for new, old in enumerate(kept)}
         merged: dict[str, FileRecord] = {}
@@ -96,7 +96,7 @@ _Key = TypeVar("_Key", int, str)
 
 
 def _merged(old: dict[_Key, list[int]], new: dict[_Key, list[int]], moved: dict[int, int]) -> dict[_Key, list[int]]:
-    """Both tables; tests of the old one have the numbers that `moved` gives them, those of the new one come behind."""
+    """Merge two tables. `moved` renumbers tests of the old one; tests of the new one follow."""
     merged = {key: [moved[number] for number in numbers if number in moved] for key, numbers in old.items()}
     for key, numbers in new.items():
         merged[key] = merged.get(key, []) + [len(moved) + number for number in numbers]
@@ -108,17 +108,17 @@ def _module_of(test: str) -> str:
 
 
 def changed_modules(record: Record, tree: Path, package: str) -> list[str]:
-    """The files of a package's tests that are not as they were recorded."""
+    """Return the test files of a package that have changed since the record."""
     here = sorted((tree / "lib" / package / "tests").rglob("test_*.py"))
     found = {str(path.relative_to(tree)): _sha(path.read_bytes()) for path in here}
     return [name for name, sha in found.items() if record.modules.get(name) != sha]
 
 
 def select_tests(record: Record, mutation: Mutation, source: bytes, budget_s: float) -> list[str]:
-    """The tests that can notice a mistake, the nearest first and then the quickest, as many as the time allows.
+    """Return the tests that can detect a mistake, nearest first, then quickest, within the time limit.
 
-    Those of the module's own file of tests always take part: what they execute in processes that are killed, or that
-    get another environment, is not recorded.
+    Tests in the module's own test file always take part, because their code in killed processes, or with another
+    environment, is not recorded.
     """
     numbers = _covering(record, mutation, source)
     own = _OWN + _NEAR * len(Path(mutation.file).parts[4:-1])
@@ -139,14 +139,14 @@ def select_tests(record: Record, mutation: Mutation, source: bytes, budget_s: fl
 
 
 def without_vanished(record: Record, tree: Path) -> Record:
-    """The record without tests whose files are not there any more."""
+    """Return the record without tests whose files no longer exist."""
     gone = {name for name in map(_module_of, record.tests) if not (tree / name).is_file()}
     nothing = Record([], [], {name: FileRecord(item.sha) for name, item in record.files.items()}, [])
     return record.replaced(gone, nothing) if gone else record
 
 
 def with_unrecorded(record: Record, tests: Iterable[str]) -> Record:
-    """The record with tests that are new; what they execute is not known, nor how long they take."""
+    """Return the record with new tests added as unrecorded."""
     known = set(record.tests)
     new = [name for name in tests if name not in known]
     first = len(record.tests)
@@ -157,7 +157,7 @@ def with_unrecorded(record: Record, tests: Iterable[str]) -> Record:
 
 
 def collect(sandbox: Sandbox, modules: Sequence[str]) -> list[str]:
-    """The node ids of the fast tests in files of tests."""
+    """Return the node ids of the fast tests in test files."""
     ended = sandbox.run([*PYTEST, "--collect-only", *modules], {}, _COLLECTING_S, 2**20)
     return [line for line in ended.output.splitlines() if "::" in line and line.startswith("lib/")]
 
@@ -174,7 +174,7 @@ def _covering(record: Record, mutation: Mutation, source: bytes) -> set[int]:
 
 
 def _nearness(file: str, test: str) -> int:
-    """How many folders (and the module's name) the path of a test shares with that of a source file."""
+    """Return the number of folders (and the module's name) that a test's path shares with a source file's path."""
     inner = Path(file).with_suffix("").parts[4:]  # without lib/<package>/src/<package>
     theirs = [part.removeprefix("test_") for part in Path(_module_of(test)).with_suffix("").parts[3:]]
     shared = 0
@@ -191,7 +191,7 @@ def _sha(source: bytes) -> str:
 
 
 def record_package(sandbox: Sandbox, package: str, modules: Sequence[str] = ()) -> Record:
-    """Run the fast tests of a package, or of some files of them, once, recording; minutes."""
+    """Record the fast tests of a package, or of some test files, by running them once. Takes minutes."""
     place = sandbox.place / "record"
     place.mkdir(exist_ok=True)
     for old in place.iterdir():
@@ -257,7 +257,7 @@ PYTEST: Final = (
 
 
 def is_isolated() -> bool:
-    """Whether this system has the namespaces that the sandbox needs."""
+    """Return whether this system has the namespaces that the sandbox needs."""
     return os.path.exists("/proc/self/ns/pid") and any(
         os.access(os.path.join(folder, "unshare"), os.X_OK) for folder in os.get_exec_path()
     )

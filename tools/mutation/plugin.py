@@ -1,7 +1,8 @@
-"""A pytest plugin: it records what each test executes, or runs given tests in a given order; it tells how they ended.
+"""A pytest plugin that records the code each test executes, or runs given tests in order, and reports outcomes.
 
-`MUTATION_ORDER` names a file with node ids, one a line: only these are run, in this order. `MUTATION_RESULT` names the
-file to write (JSON): outcome and seconds of every test that ran. With `COVERAGE_PROCESS_START` each test is a context.
+`MUTATION_ORDER` names a file with node ids, one per line: only these tests run, in this order. `MUTATION_RESULT` names
+the JSON file to write, with the outcome and duration of every test. With `COVERAGE_PROCESS_START` each test is a
+context.
 """
 
 import json
@@ -13,7 +14,7 @@ import coverage
 import pytest
 
 TEST_VARIABLE = "COVERAGE_MUTATION_TEST"
-"""Its value becomes the context of processes that a test starts: workers and guardians keep what begins like this."""
+"""The context of processes that a test starts. Workers and guardians keep variables with this prefix."""
 
 
 class MutationPlugin:

@@ -1,4 +1,4 @@
-"""What a run found, as JSON and as text."""
+"""The results of a run, as JSON and as text."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from tools.mutation.trial import Trial, Verdict
 
 
 def summary(trials: Sequence[Trial], seed: int) -> dict[str, object]:
-    """The share that was noticed, and every mistake with what noticed it."""
+    """Return the share of detected mistakes, and every mistake with the test that detected it."""
     noticed = _noticed(trials)
     return {
         "seed": seed,
@@ -24,7 +24,7 @@ def summary(trials: Sequence[Trial], seed: int) -> dict[str, object]:
 
 
 def text(trials: Sequence[Trial]) -> str:
-    """The survivors with their diffs, and the shares by package."""
+    """Return the survivors with their diffs, and the shares by package, as text."""
     lines = []
     for trial in trials:
         if trial.verdict is Verdict.SURVIVED:
@@ -36,18 +36,16 @@ def text(trials: Sequence[Trial]) -> str:
 
 
 def lost_text(before: Sequence[Mapping[str, str]], trials: Sequence[Trial]) -> str:
-    """The mistakes that were noticed in an earlier report and are not now, with the tests that had noticed them."""
+    """Return the mistakes that an earlier report detected and this one does not, with the tests that detected them."""
     noticed = {_place(item["function"], item["operator"], item["diff"]): item for item in before}
     noticed = {place: item for place, item in noticed.items() if item["verdict"] != Verdict.SURVIVED}
     lines = []
     for trial in trials:
         earlier = noticed.get(_place(trial.function, trial.operator, trial.diff))
         if trial.verdict is Verdict.SURVIVED and earlier is not None:
-            lines.append(
-                f"not noticed any more: {trial.file}:{trial.line} {trial.function}, before by {earlier['test']}"
-            )
+            lines.append(f"no longer detected: {trial.file}:{trial.line} {trial.function}, before by {earlier['test']}")
             lines.append(indented(trial.diff))
-    return "\n".join(lines) or "all that was noticed before is noticed now"
+    return "\n".join(lines) or "all earlier detections still hold"
 
 
 def _place(function: str, operator: str, diff: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which mistakes are tried: so many, at random by a seed; or those of an earlier report."""
+"""Select the mistakes to try: a random sample by seed, or those of an earlier report."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ _LEFT_OUT: Final = ("_pb2.py", "_pb2_grpc.py", "/testing/", "/testing.py", "/sim
 
 
 def source_files(root: Path, packages: Sequence[str]) -> list[Path]:
-    """The source files of packages ("iris", or a part of one as "iris.core"), relative to the repository, in order.
+    """Return the sorted source files of packages ("iris", or a part such as "iris.core"), relative to the repository.
 
     Raises:
-        ValueError: There is no such package.
+        ValueError: A package does not exist.
     """
     found: set[Path] = set()
     for package in packages:
@@ -30,7 +30,7 @@ def source_files(root: Path, packages: Sequence[str]) -> list[Path]:
 
 
 def sample(root: Path, packages: Sequence[str], seed: int, count: int) -> list[Mutation]:
-    """Choose mistakes at different lines, each line with the same chance; fewer when there are no more lines.
+    """Choose mistakes at different lines, each line with the same probability; fewer if there are not enough lines.
 
     The first n of a larger sample with the same seed are the sample of n.
     """
@@ -57,7 +57,7 @@ def sample(root: Path, packages: Sequence[str], seed: int, count: int) -> list[M
 def same_places(root: Path, packages: Sequence[str], trials: Sequence[Mapping[str, str]]) -> list[Mutation]:
     """Find the mistakes of a report again: same function, same kind, same change of the same text.
 
-    A place that has moved to another file counts if only one has it. Places that are gone are left out.
+    A place that moved to another file counts if it is unique. Places that no longer exist are omitted.
     """
     found: dict[tuple[str, ...], dict[str, Mutation]] = {}
     for path in source_files(root, packages):

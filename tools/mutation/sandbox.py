@@ -1,7 +1,7 @@
 """A copy of the repository in which wrong code may run.
 
-Code with a mistake in it may kill processes, delete files or call a cluster. So it runs in namespaces of its own
-(Linux, `unshare`): it sees no process but its own, no network but its own loopback, and can write to the copy only.
+Code with a mistake may kill processes, delete files or call a cluster. So it runs in separate namespaces (Linux,
+`unshare`): it sees only its own processes and loopback, and can write only to the copy.
 """
 
 import functools
@@ -28,7 +28,7 @@ exec env --default-signal "$@"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended: its exit status (None: it was stopped after its time), and the end of its output."""
+    """The exit status of a command (None after a timeout), and the end of its output."""
 
     status: int | None
     output: str
@@ -36,16 +36,16 @@ class Ended:
 
 @functools.cache
 def _uv_cache() -> str:
-    """The directory of uv's cache, which commands may read and seem to write."""
+    """Return the directory of uv's cache. Commands may read it; their writes go to an overlay."""
     found = subprocess.run(["uv", "cache", "dir"], check=False, capture_output=True, text=True)
     return found.stdout.strip() or str(Path.home() / ".cache/uv")
 
 
 class Sandbox:
-    """One copy; commands run in it one after another.
+    """One copy of the repository. Commands run in it one after another.
 
     Args:
-        place: The directory of the copy; made when there is none, and brought up to date with `root` when there is.
+        place: The directory of the copy, created if missing, and updated from `root`.
     """
 
     def __init__(self, root: Path, place: Path) -> None:
@@ -55,7 +55,7 @@ class Sandbox:
         self._stamp = 1_000_000_000
 
     def prepare(self) -> None:
-        """Bring the copy up to date."""
+        """Update the copy."""
         self.tree.mkdir(parents=True, exist_ok=True)
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
@@ -74,7 +74,8 @@ class Sandbox:
         self._make_environment()
 
     def _make_environment(self) -> None:
-        """A virtual environment in which, in every process, the copy's packages come before the installed ones."""
+        """Create a virtual environment in which the copy's packages take precedence over installed ones in every
+        process."""
         home = self.tree / ".venv"
         if not home.exists():
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
@@ -87,7 +88,7 @@ class Sandbox:
         (home / "lib" / version / "site-packages" / "copy.pth").write_text("\n".join(lines) + "\n")
 
     def write(self, name: str, content: bytes) -> None:
-        """Change a file of the copy so that no compiled form of what it was is used."""
+        """Write a file of the copy so that Python ignores its old compiled form."""
         target = self.tree / name
         target.write_bytes(content)
         # Compiled code is known by the time of the source in whole seconds and its size, which may both be the same.
@@ -95,10 +96,10 @@ class Sandbox:
         os.utime(target, (self._stamp, self._stamp))
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout_s: float, most: int = 4000) -> Ended:
-        """Run a command of the copy's Python in namespaces of its own; whatever it started ends with it.
+        """Run a command of the copy's Python in separate namespaces. All processes it started end with it.
 
         Args:
-            most: Characters of output that are kept, from the end.
+            most: Maximum number of characters to keep from the end of the output.
         """
         for name in ("tmp", "home", "cache", "cache-work"):
             shutil.rmtree(self.place / name, ignore_errors=True)

@@ -1,9 +1,9 @@
 """The places in a source file where a small mistake can be planted, and the mistakes.
 
-Left out is what no test should hold: texts, docstrings, log messages, annotations, `assert`, `__repr__`; and what
-nobody can see from outside, by its form alone: how long a local name lives (`del name`), how much a cache holds, and
-`strict=` of zip, which like `assert` only finds mistakes of the program itself. So is what fails by its type wherever
-it is run (a string minus a string), which would only flatter the figure.
+Omitted are parts that tests should not check: texts, docstrings, log messages, annotations, `assert`, `__repr__`. Also
+omitted are invisible changes: `del name`, the size of a cache, and `strict=` of zip, which like `assert` only finds
+mistakes of the program itself. Changes that always fail by type (a string minus a string) are omitted, too, because
+they would only flatter the result.
 """
 
 import ast
@@ -60,10 +60,10 @@ _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One mistake: the bytes `start` to `end` of a file become `replacement`.
+    """One mistake: `replacement` instead of the bytes `start` to `end` of a file.
 
     Args:
-        file: Path inside the repository. line: Of the first byte that changes, from 1.
+        file: Path inside the repository. line: The line of the first changed byte, from 1.
         function: Qualified name of the innermost function or class around it; "" at the module's level.
     """
 
@@ -85,7 +85,8 @@ class Mutation:
         return "\n".join(lines[2:])
 
     def changes_program(self, source: bytes) -> bool:
-        """Whether the file with the mistake is another program (`break` outside of a loop is none, `''` is `""`)."""
+        """Return whether the mistake makes a different valid program (`break` outside of a loop is invalid, `''` equals
+        `""`)."""
         changed = self.apply(source)
         try:
             compile(changed, self.file, "exec", dont_inherit=True)
@@ -94,13 +95,13 @@ class Mutation:
         return ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
 
     def key(self, source: bytes) -> str:
-        """Equal for the same mistake in the same text only."""
+        """A key that is equal only for the same mistake in the same text."""
         text = f"{self.file}:{self.start}:{self.end}:{self.replacement}:".encode()
         return hashlib.sha256(text + source).hexdigest()[:16]
 
 
 def find_mutations(file: str, source: bytes) -> list[Mutation]:
-    """Every mistake that can be planted in a file, in the order of the text."""
+    """Return every mistake that can be planted in a file, in text order."""
     finder = _Finder(file, source)
     finder.visit(ast.parse(source))
     return sorted(finder.found, key=lambda item: (item.start, item.end, item.operator, item.replacement))
@@ -120,10 +121,10 @@ class _Finder(ast.NodeVisitor):
     # ---- where nothing is planted ----
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """A text; and before Python 3.12 the positions in it are not the file's."""
+        """Skip f-strings: they are texts, and their positions are wrong before Python 3.12."""
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """For readers and type checkers."""
+        """Skip assertions, which are for readers and type checkers."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -134,7 +135,7 @@ class _Finder(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_arg(self, node: ast.arg) -> None:
-        """An annotation only."""
+        """Skip arguments, which only have annotations."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         if any("Protocol" in ast.unparse(base) for base in node.bases):
@@ -322,12 +323,12 @@ class _Finder(ast.NodeVisitor):
 
 
 def changed_lines(diff: str) -> list[str]:
-    """The removed and added lines, whatever their place and indentation."""
+    """Return the removed and added lines, independent of place and indentation."""
     return [line[0] + line[1:].strip() for line in diff.splitlines() if line[:1] in ("-", "+")]
 
 
 def functions_of(source: bytes) -> Iterator[tuple[str, int, int]]:
-    """The qualified name, the first and the last line of every function of a file; inner ones after outer ones."""
+    """Return the qualified name and the first and last line of every function of a file, outer functions first."""
 
     def walk(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
         for child in ast.iter_child_nodes(node):
@@ -356,7 +357,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _value_of(node: ast.expr) -> float | None:
-    """Of a number, or of an expression of nothing but numbers; None: it depends on more."""
+    """Return the value of a number, or of an expression of numbers; None for other expressions."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, int | float) else None
     if not isinstance(node, ast.BinOp) or type(node.op) not in _CALCULATIONS:
@@ -371,7 +372,7 @@ def _looks_like_type(node: ast.expr) -> bool:
 
 
 def _default(annotation: ast.expr | None, value: str) -> str:
-    """A wrong value of the right type, as far as the annotation tells."""
+    """Return a wrong value of the annotated type."""
     kind = ast.unparse(annotation) if annotation is not None else ""
     if kind == "bool":
         return f"not ({value})"

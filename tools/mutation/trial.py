@@ -1,4 +1,4 @@
-"""One mistake: planted in a copy, met by the tests that can notice it."""
+"""Plant one mistake in a copy, and run the tests that can detect it."""
 
 import json
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How the tests took a mistake.
+    """The result of the tests for one mistake.
 
     Args:
-        test: The one that failed, or hung; "" when none did. tried: How many tests met it.
+        test: The test that failed or hung; "" if none did. tried: The number of tests run.
     """
 
     key: str
@@ -98,7 +98,7 @@ def _trial(mutation: Mutation, source: bytes, verdict: Verdict, test: str, tried
 
 
 def read_trials(path: Path) -> dict[str, Trial]:
-    """What an earlier run has found, by key; empty when there was none."""
+    """Return the results of an earlier run by key; empty without an earlier run."""
     if not path.exists():
         return {}
     trials = []

@@ -11,7 +11,7 @@ _ONE_OF = 2
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Half of the contract on Iris is in the soak tier, the same each time: an actor there is a process of its own."""
+    """Move a fixed half of the contract on Iris to the soak tier, because each actor there is a process."""
     for item in items:
         is_on_iris = "[iris" in item.name and item.path == Path(__file__).with_name("test_contract.py")
         if is_on_iris and zlib.crc32(item.name.encode()) % _ONE_OF:

@@ -14,7 +14,7 @@ from marin.execution import Executor, ExecutorStep
 
 @dataclass(frozen=True)
 class AnyConfig:
-    """A config with two fields that may hold anything."""
+    """A config with two fields of any type."""
 
     x: Any = None
     y: Any = None
@@ -26,7 +26,7 @@ def do_nothing(config: AnyConfig) -> None:
 
 @pytest.fixture
 def make_step() -> Callable[..., ExecutorStep[Any]]:
-    """Make a step from a name, what its config holds, and (by keyword) its function and other attributes."""
+    """Make a step from a name, the value in its config, and (by keyword) its function and other attributes."""
 
     def make(name: str, x: Any = None, y: Any = None, fn: Any = do_nothing, **attributes: Any) -> ExecutorStep[Any]:
         return ExecutorStep(name=name, fn=fn, config=AnyConfig(x, y), **attributes)
@@ -42,5 +42,5 @@ def prefix(tmp_path: Path) -> str:
 
 @pytest.fixture
 def make_executor(prefix: str) -> Callable[[], Executor]:
-    """Make executors that share one prefix."""
+    """Return a function that makes executors with the same prefix."""
     return lambda: Executor(prefix, f"{prefix}/experiments")

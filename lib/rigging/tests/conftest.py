@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What talks to S3 needs moto's process, and takes several times as long as the same on GCS."""
+    """Move tests on S3 to the process tier: they need moto's process, and take several times as long as on GCS."""
     for item in items:
         if item.path.is_relative_to(_HERE) and _is_on_s3(item):
             item.add_marker(pytest.mark.process)
@@ -35,7 +35,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(autouse=True)
 def outside_any_cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests see neither this machine's prefix nor its region."""
+    """Hide this machine's prefix and region from tests."""
     monkeypatch.delenv("MARIN_PREFIX", raising=False)
     monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
     monkeypatch.setattr("rigging.filesystem.region.may_be_gcp", lambda environ: bool(environ.get("GCE_METADATA_HOST")))
@@ -45,7 +45,7 @@ def outside_any_cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class MetadataServer:
-    """Answers over real HTTP as GCP's metadata server does, or as a test says, and notes what was asked."""
+    """A fake of GCP's metadata server over real HTTP, which tests control. It records requests."""
 
     def __init__(self) -> None:
         self.status = 200

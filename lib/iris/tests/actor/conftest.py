@@ -17,7 +17,7 @@ WAIT_S = 20.0
 
 
 class Bench:
-    """An actor that does what the test asks."""
+    """An actor whose methods the tests call."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -92,7 +92,7 @@ def server(bench: Bench) -> Iterator[ActorServer]:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., ActorClient]]:
-    """Clients that are closed when the test ends: `connect(address, actor="bench", key=KEY)`."""
+    """Return a function that makes clients, closed at the test's end: `connect(address, actor="bench", key=KEY)`."""
     made: list[ActorClient] = []
 
     def make(address: str, actor: str = "bench", key: bytes = KEY, **options: Any) -> ActorClient:
@@ -111,12 +111,12 @@ def client(server: ActorServer, connect: Callable[..., ActorClient]) -> ActorCli
 
 @pytest.fixture
 def proxy(server: ActorServer) -> Iterator[TcpProxy]:
-    """A road to the server that a test can cut."""
+    """A proxy to the server that a test can cut."""
     with tcp_proxy(server.address) as running:
         yield running
 
 
 @pytest.fixture
 def through(proxy: TcpProxy, connect: Callable[..., ActorClient]) -> ActorClient:
-    """A client that goes by the proxy."""
+    """A client that connects through the proxy."""
     return connect(proxy.address)

@@ -11,7 +11,7 @@ def client() -> Client:
 
 @pytest.fixture
 def iris(client: Client, capsys: pytest.CaptureFixture[str]) -> Iris:
-    """Runs a command over the client."""
+    """Return a function that runs a command with the fake client."""
 
     def command(*words: str, now_ms: int | None = None) -> tuple[int, str, str]:
         code = run(list(words), Context(client, now_ms or client.now_ms))

@@ -11,7 +11,7 @@ from iris.rpc.generated import iris_pb2 as pb
 
 
 class Cluster:
-    """Plays the connection and the calls of clients; `answers` are what it says to the first submissions instead."""
+    """A fake of the connection and the calls of clients. `answers` replace the answers to the first submissions."""
 
     lends = False
 
@@ -46,7 +46,7 @@ class Cluster:
 
     @property
     def spec(self) -> pb.JobSpec:
-        """The job that was submitted last."""
+        """The last submitted job."""
         return self.requests[-1][-1].spec
 
     def client(self, *workspace: Any, **options: Any) -> IrisClient:

@@ -15,7 +15,7 @@ from support.iris.worker import ScriptedWorker
 
 @pytest.fixture
 def loop() -> asyncio.AbstractEventLoop:
-    """The loop of a coroutine test; files whose tests move its clock have one of their own."""
+    """The loop of a coroutine test. Files whose tests move its clock override this fixture."""
     return asyncio.new_event_loop()
 
 
@@ -36,7 +36,8 @@ Connect = Callable[..., User]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Clients of a controller: `connect(controller)` for a user, with kind and name, or a token, for others."""
+    """Return a function that makes clients of a controller: `connect(controller)` for a user; pass kind and name, or a
+    token, for others."""
     opened: list[ControllerStubs] = []
 
     def open_client(

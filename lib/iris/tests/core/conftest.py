@@ -16,7 +16,7 @@ def cluster() -> InMemoryCluster:
 
 
 def load_again(view: ClusterView, knows_stopping: bool = True) -> ClusterView:
-    """The view that another controller process loads; of an earlier release it does not know what was stopping."""
+    """Return the view that another controller process loads. From an earlier release it lacks the stopping attempts."""
     tasks = [task for of_job in view.tasks.values() for task in of_job]
     stopping = [
         (name, Stopping(booking.job_id, booking.worker_id, booking.held, booking.found))

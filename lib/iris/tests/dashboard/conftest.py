@@ -23,14 +23,14 @@ def settings_for(controller: RunningController, address: Address | None = None) 
 
 
 class Pages:
-    """The application beside a real controller, and browsers of several people."""
+    """The application beside a real controller, and browsers of several users."""
 
     def __init__(self, controller: RunningController) -> None:
         self.running: TestClient
         self.app, self.live = make_application(settings_for(controller), others=())
 
     def browser(self, user: str, *, is_admin: bool = False, may_write: bool = False, token_id: str = "") -> TestClient:
-        """Somebody who has opened a link of theirs."""
+        """Return the browser of a user who has opened a login link."""
         client = self.running
         client.cookies.clear()
         viewer = viewer_of(user, is_admin=is_admin, may_write=may_write, token_id=token_id)

@@ -1,4 +1,4 @@
-"""Hosts in network namespaces of their own: four with a worker and one with the controller, or as a page names them."""
+"""Hosts in separate network namespaces: four with a worker and one with the controller, or named like in a page."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from support.iris.host_cluster import FAKETIME, Cluster, until
 from support.iris.hosts import Host, network, why_not
 
 LOST_AFTER_S = 6
-"""So short a silence that all that comes of it is soon there."""
+"""A short timeout for lost workers, so that tests see its effects soon."""
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +25,15 @@ def make_hosts() -> Iterator[Callable[..., dict[str, Host]]]:
 
 @pytest.fixture
 def page_environment(tmp_path: Path) -> dict[str, str]:
-    """For commands as a page has them: nothing of who runs the tests, and `iris` on the PATH."""
+    """Return the environment for a page's commands: nothing of the user who runs the tests, and `iris` on the PATH."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "XDG_"))}
     return {**kept, "HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, make_hosts: Callable[..., dict[str, Host]]) -> Cluster:
-    """h1 and h2 are a slice, h3 and h4 another, declared a TPU's; h4's clock is ten minutes ahead, if it can be."""
+    """h1 and h2 form a slice; h3 and h4 another, declared as a TPU slice. h4's clock is ten minutes ahead, if
+    possible."""
     made = Cluster(tmp_path_factory.mktemp("hosts"), make_hosts("ctl", "h1", "h2", "h3", "h4"), LOST_AFTER_S)
     token = made.token(uses=4)
     for name, slice_name in (("h1", "a"), ("h2", "a"), ("h3", "b"), ("h4", "b")):

@@ -25,7 +25,7 @@ def controller(runner: asyncio.Runner) -> Iterator[FakeController]:
 
 @pytest.fixture
 def worker(runner: asyncio.Runner, controller: FakeController, tmp_path: Path) -> Iterator[InProcessWorker]:
-    """One that is connected to the controller, with real processes."""
+    """A worker that is connected to the controller, with real processes."""
     worker = runner.run(InProcessWorker.start(tmp_path / "work", controller, dict(os.environ)))
     runner.run(controller.until(lambda: controller.hellos))
     yield worker
@@ -34,7 +34,7 @@ def worker(runner: asyncio.Runner, controller: FakeController, tmp_path: Path) -
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A directory that any user can reach: pytest closes its own to all but one, again and again."""
+    """A directory that any user can access, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="iris-open-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -78,7 +78,7 @@ build-backend = "backend_that_does_not_exist"
 
 @pytest.fixture(scope="session")
 def workspace_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | bytes]:
-    """A locked uv workspace: a root, one member, and two third-party wheels beside them."""
+    """Return the files of a locked uv workspace: a root, one member, and two third-party wheels."""
     root = tmp_path_factory.mktemp("workspace")
     make_wheel(root / "vendor/third-1.0-py3-none-any.whl", "third", "1.0", {"third.py": "VALUE = 3\n"})
     make_wheel(root / "vendor/turbo-1.0-py3-none-any.whl", "turbo", "1.0", {"turbo.py": "VALUE = 'fast'\n"})

@@ -49,7 +49,7 @@ def pages_of_root(root: Path) -> Pages:
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Pages:
-    """The sample runs; tests leave them as they are."""
+    """The sample runs, which tests must not change."""
     root = tmp_path_factory.mktemp("prefix")
     sample_root(root, shards=12)
     return pages_of_root(root)

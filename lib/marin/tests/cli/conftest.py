@@ -1,4 +1,4 @@
-"""A storage root with runs and outputs as the executor writes them, and a way to run command lines against it."""
+"""A storage root with runs and outputs in the executor's format, and a function that runs commands on it."""
 
 import time
 from collections.abc import Callable, Iterator

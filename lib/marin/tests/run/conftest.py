@@ -25,9 +25,9 @@ def server() -> Iterator[JobsServer]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small git repository with a pyproject.toml, as the current directory; the home directory is another.
+    """A small git repository with a pyproject.toml as the current directory, and a separate home directory.
 
-    Jobs are not handed its code, which most tests do not look at.
+    Jobs do not receive its code state, which most tests ignore.
     """
     root = tmp_path / "project"
     (root / "experiments").mkdir(parents=True)

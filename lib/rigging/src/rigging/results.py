@@ -2,9 +2,9 @@
 
 A packed value is a line and a pickle:
 
-    3.12\\n<pickle>                    the version of Python, because classes may be sent as bytecode 3.12 stored
-    <sha256> <url>\\n     a large one, whose pickle is a file in the temporary prefix ! <reason>\\n there is a value,
-    but it is not available
+    3.12\\n<pickle>                    the version of Python, because classes may be sent as bytecode
+    3.12 stored <sha256> <url>\\n     a large one, whose pickle is a file in the temporary prefix
+    ! <reason>\\n                     there is a value, but it is not available
 
 `iris.worker.callable_main` writes the same format where this module is not installed.
 """

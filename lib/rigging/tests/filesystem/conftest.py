@@ -1,4 +1,4 @@
-"""Objects in two regions behind a real GCS protocol, and a budget to read them on."""
+"""Objects in two regions behind a real GCS protocol, and a transfer budget."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def content() -> bytes:
 
 @pytest.fixture
 def here(gcs_server: GcsServer, content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """A path below the local region's bucket; the same below marin-eu-west4 is away."""
+    """A path below the local region's bucket. The same path below marin-eu-west4 is in another region."""
     monkeypatch.setenv("MARIN_PREFIX", "gs://marin-us-central2")
     BUCKET_LOCATIONS.forget()
     root = f"guard-{tmp_path.name}"

@@ -1,4 +1,4 @@
-"""Regions to mirror between: three prefixes on each kind of storage, the first of them the local one."""
+"""Regions to mirror between: three prefixes on each kind of storage, the local one first."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ class UnreadFile(io.BytesIO):
 
 
 class DiskFileSystem(LocalFileSystem):
-    """A filesystem of which the mirror knows nothing; it looks for a file at the first read only, as some do."""
+    """A filesystem unknown to the mirror. Like some others, it looks for a file only at the first read."""
 
     protocol = "disk"
 
@@ -43,13 +43,13 @@ class DiskFileSystem(LocalFileSystem):
 
 @dataclass
 class Regions:
-    """The prefixes in force, and a mirror over them."""
+    """The configured prefixes, and a mirror over them."""
 
     prefixes: list[str]
     fs: MirrorFileSystem
 
     def raw(self, region: int) -> fsspec.AbstractFileSystem:
-        """The filesystem under one region, its listings not remembered."""
+        """Return the filesystem of one region, without cached listings."""
         return fsspec.core.url_to_fs(self.prefixes[region], use_listings_cache=False)[0]
 
     def put(self, region: int, path: str, data: bytes) -> None:
@@ -59,7 +59,7 @@ class Regions:
         fs.pipe_file(own, data)
 
     def has(self, region: int, path: str) -> bytes | None:
-        """The bytes that one region has, None when it has no such file."""
+        """Return the bytes of a file in one region; None if the file does not exist there."""
         fs, own = fsspec.core.url_to_fs(f"{self.prefixes[region]}/{path}", use_listings_cache=False)
         try:
             content: bytes = fs.cat_file(own)
@@ -68,7 +68,7 @@ class Regions:
             return None
 
     def files(self, region: int) -> list[str]:
-        """Every file of one region that is not a fencing number, hidden ones included."""
+        """Return every file of one region except fencing numbers, including hidden files."""
         fs, own = fsspec.core.url_to_fs(self.prefixes[region], use_listings_cache=False)
         found = [path[len(own) :].strip("/") for path in fs.find(own)]
         return sorted(path for path in found if not path.endswith(".lock.fence"))
@@ -96,7 +96,7 @@ def _in_force(environment: dict[str, str]) -> Iterator[None]:
 
 @pytest.fixture
 def make_prefix(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Makes a fresh prefix on a store."""
+    """Return a function that makes a fresh prefix on a store."""
 
     def make(store: str, location: str = "us-central1") -> str:
         name = f"region-{next(_numbers)}"
@@ -120,7 +120,7 @@ def make_prefix(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 @pytest.fixture
 def make_regions(make_prefix: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Puts prefixes on these stores in force, the first as the local one."""
+    """Return a function that configures prefixes on these stores, the first as the local one."""
 
     def make(*stores: str, **options: Any) -> Regions:
         prefixes = [make_prefix(store, location) for store, location in zip(stores, LOCATIONS, strict=False)]
@@ -139,7 +139,7 @@ def budget() -> Iterator[TransferBudget]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of fsspec's tests each runs on one of the two object stores outside of the soak tier; long tables on none."""
+    """Outside of the soak tier, run each of fsspec's tests on one of the two object stores, and long tables on none."""
     for item in items:
         stores = [name for name in ("OnGcs", "OnS3") if name in item.nodeid]
         is_this_ones_turn = "glob" not in item.name and zlib.crc32(item.name.encode()) % 2

@@ -1,1 +1,1 @@
-"""Fakes, servers and hosts that the tests of the workspace share. Import the module that holds what you need."""
+"""Fakes, servers and hosts shared by the tests of the workspace. Import the module that you need."""

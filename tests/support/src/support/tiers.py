@@ -1,8 +1,8 @@
-"""A pytest plugin: which tests a run takes (its tier), over how many processes, and what is told of them at the end.
+"""A pytest plugin: the selection of tests (the tier), their distribution over processes, and a final summary.
 
-Tiers: the fast one (no marker), `process` and `soak`; a test with several markers is of the slowest. Quarantined tests
-run in none of them, only with `-m quarantine`. At the end each run lists files that are slow for their tier, and what
-is in quarantine.
+Tiers: the fast one (no marker), `process` and `soak`; a test with several markers is in the slowest. Quarantined tests
+run only with `-m quarantine`. Each run ends with a list of files that are slow for their tier, and of quarantined
+tests.
 """
 
 import functools
@@ -24,20 +24,21 @@ _QUARANTINED = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the notes of this run."""
+    """Start the summary of this run."""
     config.stash[_QUARANTINED] = {}
     if not _is_sharing(config):
         config.pluginmanager.register(Summary(config.getoption("-m")))
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether all tests of a tier were asked for, not those of a path or of `-k`."""
+    """Return whether the run selects a whole tier, without paths or `-k`."""
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.getoption("-k")
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many processes run a whole tier; a part of one, or the soak tier, runs in this one: 0."""
+    """Return the number of processes for a whole tier; 0 for a part of a tier or the soak tier, which run in this
+    process."""
     tier = config.getoption("-m")
     # Not every run has the plugin that knows "--last-failed".
     is_watched = config.getoption("-s") == "no" or config.getoption("lf", False)
@@ -48,7 +49,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files that have no tests of the tier: importing them takes longer than many a test."""
+    """Skip files without tests of the tier, because importing them takes long."""
     tier = config.getoption("-m")
     if tier not in _MARK_OF or not is_whole(config) or not collection_path.match("test_*.py"):
         return None
@@ -60,7 +61,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 class FileScheduler(LoadScopeScheduling):  # type: ignore[misc]
-    """Each file's tests run in one process; those of all files with tests on Ray in the same, which shares clusters."""
+    """Runs each file's tests in one process, and all files with tests on Ray in the same process, which shares
+    clusters."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -75,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileSchedule
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is quarantined or of a slower tier. Where processes share the tests, those on Ray come first."""
+    """Deselect quarantined tests and tests of slower tiers. With several processes, run tests on Ray first."""
     tier = config.getoption("-m")
     dropped = []
     if "quarantine" not in tier:
@@ -98,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Summary:
-    """What is told at the end of a run: files that are slow for their tier, and tests in quarantine."""
+    """The final summary of a run: files that are slow for their tier, and tests in quarantine."""
 
     def __init__(self, tier: str) -> None:
         self._tier = tier
@@ -112,11 +114,11 @@ class Summary:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Take what a process that shares the tests has left out."""
+        """Collect the quarantined tests of a worker process."""
         self._quarantined.update(getattr(node, "workeroutput", {}).get("quarantined", {}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-        """Tell it."""
+        """Print the summary."""
         most = _FILE_SECONDS.get(self._tier)
         slow = (
             [] if most is None else sorted((seconds, name) for name, seconds in self._seconds.items() if seconds > most)
@@ -133,7 +135,7 @@ class Summary:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand what is in quarantine to the process that shares out the tests."""
+    """Send the quarantined tests to the controlling process."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["quarantined"] = session.config.stash[_QUARANTINED]
@@ -145,7 +147,7 @@ def _text_of(path: Path) -> str:
 
 
 def _is_sharing(config: pytest.Config) -> bool:
-    """Whether this process is one of those that share the tests."""
+    """Return whether this process is a worker of a distributed run."""
     return hasattr(config, "workerinput")
 
 

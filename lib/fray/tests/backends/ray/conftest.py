@@ -1,4 +1,4 @@
-"""Fixtures of tests with a real Ray cluster, and which part of the contract is in the soak tier."""
+"""Fixtures for tests with a real Ray cluster, and the selection of contract tests for the soak tier."""
 
 import zlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _ONE_OF = 8
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """An eighth of the contract on Ray is in the process tier, the same each time; all of it takes six minutes."""
+    """Keep a fixed eighth of the contract on Ray in the process tier; the whole contract takes six minutes."""
     for item in items:
         if item.path.name == "test_contract_ray.py" and zlib.crc32(item.name.encode()) % _ONE_OF:
             item.add_marker(pytest.mark.soak)
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    """One node, for the tests of a module."""
+    """A cluster of one node, for the tests of a module."""
     with RayCluster(cpus=4).running() as cluster:
         yield cluster
 

@@ -7,7 +7,7 @@ from iris.store.store import Store
 
 
 class House:
-    """Credentials over a real store, with a clock that stands still."""
+    """Credentials over a real store, with a frozen clock."""
 
     def __init__(self, state_dir: Path) -> None:
         self.state_dir = state_dir
@@ -16,7 +16,7 @@ class House:
         self.credentials = Credentials(self.store, lambda: self.now, "ab" * 32)
 
     def again(self) -> "House":
-        """As the next controller finds it."""
+        """Return the credentials as loaded by the next controller."""
         self.store.close()
         found = House(self.state_dir)
         found.now = self.now

@@ -39,7 +39,7 @@ def s3_process() -> S3Server:
 
 @pytest.fixture
 def remote_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A remote state directory on the kind of storage that the test's parameter names: file, gcs or s3."""
+    """A remote state directory on the storage of the test's parameter: file, gcs or s3."""
     if request.param == "file":
         return f"file://{tmp_path}/remote"
     server = request.getfixturevalue(f"{request.param}_process")

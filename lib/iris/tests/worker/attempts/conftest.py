@@ -1,4 +1,4 @@
-"""A supervisor with a guardian and a preparer that are played."""
+"""A supervisor with a fake guardian and a fake preparer."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ BUNDLE = replace(COMMAND, bundle_digest="b1")
 
 
 class Command:
-    """One command that was handed over; the guardian's whole side of it."""
+    """One command given to the fake guardian, with the guardian's state of it."""
 
     def __init__(self, spec: ProcessSpec | None, listener: Listener) -> None:
         self._given = spec
@@ -41,7 +41,7 @@ class Command:
 
     @property
     def given(self) -> ProcessSpec:
-        """As the guardian is told it: what many have in common is apart."""
+        """Return the command in the guardian's format, with common parts separate."""
         assert self._given is not None
         return self._given
 
@@ -108,7 +108,7 @@ class FakePreparer:
 
 
 class Ports(PortChooser):
-    """Raises `error` for who asks, and notes who gives theirs back."""
+    """A fake allocator of ports: it raises `error` on requests, and records returned ports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Ports(PortChooser):
 
 
 class Bench:
-    """A supervisor and what it says."""
+    """A supervisor, and the reports it sends."""
 
     def __init__(self, root: Path, held: Sequence[InheritedAttempt] = ()) -> None:
         self.paths = WorkPaths(root)
@@ -166,7 +166,7 @@ class Bench:
         return request.attempt_id
 
     async def handed(self, index: int = 0, launch: Launch = COMMAND) -> Command:
-        """One that the guardian was told to start."""
+        """Return a command that the guardian was told to start."""
         name = self.ask(index, launch=launch)
         await settle()
         return self.runtime.commands[name]
@@ -196,12 +196,12 @@ class Bench:
         return {item.attempt_id: item.state for item in self.said()}
 
     async def reaches(self, state: TaskState) -> Observation:
-        """What is told of the attempt that gets into a state; its file is read in a thread."""
+        """Wait until the attempt reports a state, and return the report. Its file is read in a thread."""
         found = await eventually_async(lambda: [item for item in self.said() if item.state is state], str(state))
         return found[0]
 
     async def failure(self) -> tuple[Observation, list[Record]]:
-        """What is told of one that could not start, and its log, which comes first."""
+        """Return the report of an attempt that could not start, and its log, which comes first."""
         await settle()
         batch = self.outbox.take()
         (ended,) = batch.observations or self.said()

@@ -1,4 +1,4 @@
-"""Fixtures for the operation of clusters: a `ray` program that notes how it is called and does little else."""
+"""Fixtures for the operation of clusters, with a fake `ray` program that records its calls."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpServer]:
 
 @pytest.fixture
 def ray(tmp_path: Path, project: Path, server: JobsServer, gcp: GcpServer, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    """A project with the files of infra/, whose cluster runs; `ray` is the fake's program."""
+    """A project with the files of infra/ and a running cluster. `ray` is the fake program."""
     home = tmp_path / "ray"
     (home / "head" / ".ray").mkdir(parents=True)
     (home / "head" / ".ray" / "auth_token").write_text("secret-of-the-head\n")

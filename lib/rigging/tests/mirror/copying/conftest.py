@@ -1,4 +1,4 @@
-"""Copies that lose their lease on the way."""
+"""Copies that lose their lease meanwhile."""
 
 import contextlib
 import zlib
@@ -14,7 +14,8 @@ LoseLease = Callable[[Callable[[], bool]], list[None]]
 
 @pytest.fixture
 def lose_lease(monkeypatch: pytest.MonkeyPatch) -> LoseLease:
-    """`lose_lease(is_lost)`: each lease on a copy is lost once that is true; the list grows with each that is taken."""
+    """Return `lose_lease(is_lost)`: each lease on a copy is lost when `is_lost` is true. Acquired leases are added to
+    the list."""
     taken: list[None] = []
 
     def make(is_lost: Callable[[], bool]) -> list[None]:
@@ -36,5 +37,5 @@ def lose_lease(monkeypatch: pytest.MonkeyPatch) -> LoseLease:
 
 @pytest.fixture(scope="session")
 def one_stripe() -> list[str]:
-    """Paths of small files that are copied under one lease."""
+    """Return paths of small files that are copied under one lease."""
     return [name for name in (f"d/{number}" for number in range(1500)) if zlib.crc32(name.encode()) % 64 == 7][:12]

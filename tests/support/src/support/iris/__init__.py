@@ -1,1 +1,1 @@
-"""Fakes for tests of iris and of what is built on it; each speaks the real protocol."""
+"""Fakes for tests of iris and its users. Each speaks the real protocol."""

@@ -12,7 +12,7 @@ __all__ = ["pytest_pyfunc_call", "runner"]
 
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
-    """The loop of one test; fixtures that need a running one make their things on it."""
+    """The event loop of one test, also for fixtures that need a running loop."""
     with asyncio.Runner() as runner:
         yield runner
 

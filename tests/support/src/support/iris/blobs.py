@@ -1,4 +1,4 @@
-"""A source of blobs that is played."""
+"""A fake source of blobs."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +10,7 @@ Chunk = tuple[str, int, bytes, bool]
 
 
 class PlayedBlobs:
-    """Has blobs, and sends them in two chunks each; `broken` changes what is sent, call by call."""
+    """A fake source that sends each blob in two chunks. `broken` changes the data of each call."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
@@ -23,7 +23,7 @@ class PlayedBlobs:
         return digest
 
     def add_parts(self, path: str, *parts: bytes, executable: bool = False) -> pb.BundleFile:
-        """A file of a bundle, whose parts are there."""
+        """Store the parts of a bundle's file, and return the file."""
         digests = [self.add(part) for part in parts]
         size = sum(map(len, parts))
         return pb.BundleFile(path=path, size_bytes=size, executable=executable, part_digests=digests)

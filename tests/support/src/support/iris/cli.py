@@ -1,4 +1,4 @@
-"""Whole commands of `iris` over a client that the test made."""
+"""Run whole commands of `iris` with the test's fake client."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from iris.cluster.types import JobState
 from rigging.errors import Denied, NotFound
 
 Iris = Callable[..., tuple[int, str, str]]
-"""Runs a command; its exit code, what it wrote to stdout, and what it said on stderr."""
+"""Runs a command, and returns its exit code, stdout and stderr."""
 
 
 def job(job_id: str, state: JobState = JobState.RUNNING, **fields: Any) -> JobStatus:
@@ -23,7 +23,7 @@ def job(job_id: str, state: JobState = JobState.RUNNING, **fields: Any) -> JobSt
 
 
 class Client:
-    """A client of a cluster that has what the test gives it; what was asked of it is in `asked`, the latest last."""
+    """A fake client of a cluster with the test's content. Requests are in `asked`, in order."""
 
     address = "127.0.0.1:1"
     user = "ann"
@@ -37,13 +37,13 @@ class Client:
         self.refused: Denied | None = None
         self.asked: list[dict[str, Any]] = []
         self.answer: bool | None = True
-        """What the user answers to questions; None for no user at the terminal."""
+        """The user's answer to questions; None for no user at the terminal."""
         self.questions: list[str] = []
         self.holds: dict[str, str] = {}
         self.looks: Iterator[list[WorkerStatus]] = iter(())
-        """What each look at workers finds."""
+        """The result of each request for workers."""
         self.answers: dict[str, QueryResult] = {}
-        """Answers to queries with these words."""
+        """Answers to queries that contain these words."""
         self.operator: Any = create_autospec(Operator, instance=True)
         self._prefix = prefix
 
@@ -96,7 +96,7 @@ class Client:
 
 
 class Context(CliContext):
-    """Commands reach the test's client, at the test's time if it says one."""
+    """A context with the test's client and, if given, the test's time."""
 
     def __init__(self, reached: Any, now_ms: int | None = None) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Context(CliContext):
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

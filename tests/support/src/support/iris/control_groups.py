@@ -1,4 +1,4 @@
-"""A tree of control groups in a directory: files that keep what is written to them, for the edges of the real one."""
+"""A fake tree of control groups in a directory, for edge cases. Its files keep written content."""
 
 from pathlib import Path
 

@@ -42,7 +42,7 @@ class RunningController:
         return make_token(self.secret, kind, name)
 
     def attempt_token(self, attempt_id: str) -> str:
-        """The token that a worker gives to an attempt."""
+        """Return the token that a worker gives to an attempt."""
         job_id = attempt_id.rpartition("/")[0]
         return attempt_token(self.token(PrincipalKind.JOB, job_id), attempt_id)
 
@@ -58,19 +58,19 @@ class RunningController:
         return self.token(PrincipalKind.WORKER, worker_id)
 
     def stop(self) -> None:
-        """End it in order; workers are told that it will come back."""
+        """Stop the controller in order. Workers learn that it will come back."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self.join()
 
     def crash(self) -> None:
-        """End it without a word to anyone."""
+        """Stop the controller without notice, like a crash."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cancel)
         self.join()
 
     def join(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait for its end. Raises what made it fail."""
+        """Wait for the controller's end. Raise its error."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise TimeoutError(f"the controller did not end within {timeout_s:g} s")
@@ -116,7 +116,7 @@ def channel_to(address: Address, ca_pem: bytes | None = None) -> grpc.Channel:
 
 
 class ControllerStubs:
-    """The services of a controller as one caller sees them. Calls carry the caller's token; errors are grpc's own."""
+    """The services of a controller for one caller. Calls carry the caller's token; errors are grpc's own."""
 
     def __init__(self, address: Address, metadata: tuple[tuple[str, str], ...], ca_pem: bytes | None = None) -> None:
         self._channel = channel_to(address, ca_pem)
@@ -162,7 +162,7 @@ class _WithMetadata(
 
 @contextmanager
 def running_controller(state_dir: Path, **settings: Any) -> Iterator[RunningController]:
-    """Run a controller in this process; it ends in order at the end of the block. `settings` are its config's."""
+    """Run a controller in this process, and stop it at the end of the block. `settings` are fields of its config."""
     config = replace(ControllerConfig(state_dir=state_dir, disk_reserve_bytes=_RESERVE_BYTES), **settings)
     controller = RunningController(config)
     try:

@@ -1,4 +1,4 @@
-"""A controller as a process of its own, for tests that kill it: `python -m support.iris.controller_process ...`."""
+"""A controller in a separate process, for tests that kill it: `python -m support.iris.controller_process ...`."""
 
 import argparse
 import asyncio
@@ -23,7 +23,7 @@ _PORTS: Final = range(20_000, 30_000)
 
 
 def fixed_port() -> int:
-    """A free port that stays free while the controller that has it is down and up again."""
+    """Return a free port that stays reserved while its controller restarts."""
     chance = random.SystemRandom()
     while True:
         port = chance.choice(_PORTS)
@@ -36,7 +36,7 @@ def fixed_port() -> int:
 
 
 class ControllerProcess:
-    """Starts the process and waits until it answers; `kill` is kill -9."""
+    """A controller process, started and answering. `kill` sends SIGKILL."""
 
     def __init__(
         self,
@@ -63,18 +63,18 @@ class ControllerProcess:
         return self._process.pid
 
     def pause(self) -> None:
-        """Hold it where it is, as a machine does that is short of something."""
+        """Pause the process, like an overloaded machine."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Wait for its end, and return its exit code."""
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        """End it at once, wherever it is."""
+        """Kill the process."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         assert self._process.stdout is not None
@@ -82,7 +82,7 @@ class ControllerProcess:
 
 
 def main() -> None:
-    """Serve until the end; the port goes to stdout, or why there is none."""
+    """Serve until the end. Print the port, or the error, to stdout."""
     parser = argparse.ArgumentParser()
     parser.add_argument("state_dir", type=Path)
     parser.add_argument("port", type=int)

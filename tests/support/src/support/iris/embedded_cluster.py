@@ -1,4 +1,4 @@
-"""A local cluster of a user's own, driven through the command line as a user would: for tests of whole programs."""
+"""A user's local cluster, driven through the command line, for tests of whole programs."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ INSIDE_A_JOB = ("IRIS_", "MARIN_", "FRAY_")
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended, and what it wrote."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -33,7 +33,7 @@ class Result:
 
 @dataclass
 class Cluster:
-    """The user's side of one local cluster: its state directory, and commands that run against it."""
+    """The user's side of one local cluster: its state directory and commands."""
 
     state_dir: Path
     storage: Path
@@ -41,7 +41,7 @@ class Cluster:
     extra: dict[str, str] = field(default_factory=dict)
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the variables of commands: this process' own, but for those of a job that it may run in."""
+        """Return the variables of commands: this process's, without variables of a surrounding job."""
         base = {k: v for k, v in os.environ.items() if not k.startswith(INSIDE_A_JOB)}
         return {
             **base,
@@ -56,7 +56,7 @@ class Cluster:
     def start(
         self, *arguments: str, cwd: Path = REPOSITORY, env: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[str]":
-        """Start the installed program, in a session of its own."""
+        """Start the installed program in a separate session."""
         return subprocess.Popen(
             [str(IRIS), *arguments], cwd=cwd, env=self.environment(env), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

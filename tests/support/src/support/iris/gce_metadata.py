@@ -1,4 +1,4 @@
-"""A metadata server as virtual machines of Compute Engine have it, for the one question whether they are preempted."""
+"""A fake of Compute Engine's metadata server, which answers only whether the machine is preempted."""
 
 import threading
 from http import HTTPStatus
@@ -12,7 +12,7 @@ _WAIT_S: Final = 30.0
 
 
 class MetadataServer:
-    """Serves on loopback as a context manager. `refused` are the questions that the real one would not answer."""
+    """A server on loopback; a context manager. `refused` are requests that the real server would refuse."""
 
     def __init__(self, flavor: str = "Google") -> None:
         self.flavor = flavor
@@ -35,25 +35,25 @@ class MetadataServer:
         self._server.server_close()
 
     def preempt(self) -> None:
-        """Say from now on that the machine is preempted, at once to those that wait for a change."""
+        """Report from now on that the machine is preempted, and notify waiting requests."""
         with self._changed:
             self._preempted = True
             self._changed.notify_all()
 
     def break_off(self) -> None:
-        """Close the connections of those that wait for a change."""
+        """Close the connections of waiting requests."""
         with self._changed:
             self._breaks += 1
             self._changed.notify_all()
 
     def wait_for_watchers(self, count: int) -> None:
-        """Return when so many have waited for a change in all."""
+        """Wait until `count` requests have waited for a change in total."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._watchers >= count, _WAIT_S):
                 raise TimeoutError(f"{self._watchers} of {count} waited for a change within {_WAIT_S:g} s")
 
     def answer(self, etag: str | None) -> tuple[str, str] | None:
-        """The value and its tag, once the tag is another than `etag`; None: the connection breaks."""
+        """Return the value and its tag when the tag differs from `etag`; None breaks the connection."""
         with self._changed:
             if etag is not None and etag == self._etag:
                 self._watchers += 1

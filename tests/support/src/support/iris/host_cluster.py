@@ -1,4 +1,4 @@
-"""A cluster of several hosts, each a network namespace, put together by the commands that people type."""
+"""A cluster of several hosts, each a network namespace, built with users' commands."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ WAIT_S: Final = 60.0
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = WAIT_S) -> Any:
-    """Return what `condition` returns as soon as that is true; TimeoutError when it does not come to that."""
+    """Wait until `condition` returns a true value, and return it. Raise TimeoutError."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
@@ -84,7 +84,7 @@ class Cluster:
         self.workers[name] = self.hosts[name].start(argv, self.root / f"{name}.log", env, self.root)
 
     def strike(self, name: str, slice_name: str, *, kill: bool) -> Callable[[], None]:
-        """Kill or freeze the controller ("ctl") or a worker; return what lets it run again."""
+        """Kill or freeze the controller ("ctl") or a worker. Return a function that lets it run again."""
         process = self.controller if name == "ctl" else self.workers[name]
         process.send_signal(signal.SIGKILL if kill else signal.SIGSTOP)
         if not kill:
@@ -100,7 +100,7 @@ class Cluster:
         return restart
 
     def tasks_left(self) -> dict[int, str]:
-        """Return the processes of tasks that live, by their environment."""
+        """Return the running processes of tasks, found by their environment."""
         found = {}
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ class Cluster:
         return {worker["worker_id"] for worker in self.ask("cluster", "status")["workers"] if worker["connected"]}
 
     def submit(self, name: str, *words: str) -> str:
-        """Submit without waiting; options of `job run`, "--", a command."""
+        """Submit a job without waiting, given options of `job run`, "--" and a command."""
         done = self.iris("job", "run", "--no-wait", "--no-workspace", "--job-name", name, *words)
         assert done.returncode == 0, done.stderr
         found = re.search(rf"/\S+/{name}\b", done.stdout + done.stderr)
@@ -124,6 +124,6 @@ class Cluster:
         return str(self.ask("job", "summary", job)["state"])
 
     def finish(self, job: str, seconds: float = WAIT_S) -> str:
-        """The state in which a job ends."""
+        """Wait for a job's end, and return its state."""
         ended = ("succeeded", "failed", "killed", "worker_failed", "unschedulable")
         return str(until(lambda: (found := self.state(job)) in ended and found, f"the end of {job}", seconds))

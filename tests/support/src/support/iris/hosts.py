@@ -1,6 +1,6 @@
-"""Hosts of a network of their own on this machine: one network namespace each, on one bridge, with links to cut.
+"""Hosts of a separate network on this machine: one network namespace each, on one bridge, with links to cut.
 
-Needs root and iproute2. Nothing outside of the namespaces is touched: the bridge is in one of them.
+Needs root and iproute2. Nothing outside of the namespaces changes: the bridge is in one of them.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from typing import Any, Final
 NETWORK: Final = "10.0.0"
 _PROGRAMS: Final = ("ip", "nsenter")
 _NOBODY: Final = "02:00:00:00:00:01"
-"""A hardware address that no host has: what goes there is lost without a word."""
+"""A hardware address without a host: packets to it are lost silently."""
 
 
 def why_not() -> str:
-    """Return why there can be no such hosts here; empty: there can."""
+    """Return why hosts are impossible here; empty if they are possible."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
@@ -35,7 +35,7 @@ def why_not() -> str:
 
 
 class Host:
-    """One host: an address of its own, and whatever is started on it."""
+    """One host, with its address and processes."""
 
     def __init__(self, name: str, namespace: str, switch: str, address: str) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Host:
         return subprocess.run(self.command(argv), capture_output=True, text=True, check=False, **options)
 
     def cut(self, deaf: str = "") -> None:
-        """Let nothing through to it or from it; nobody is told. `deaf`: only that address hears nothing from it."""
+        """Silently drop all traffic of the host. With `deaf`: only its traffic to that address."""
         if deaf:
             _ip("-n", self._namespace, "neigh", "replace", deaf, "lladdr", _NOBODY, "nud", "permanent", "dev", "eth0")
         else:
@@ -68,14 +68,14 @@ class Host:
         self._deaf = deaf
 
     def mend(self) -> None:
-        """Let everything through again."""
+        """Restore all traffic."""
         _ip("-n", self._switch, "link", "set", self.name, "up")
         if self._deaf:
             _ip("-n", self._namespace, "neigh", "del", self._deaf, "dev", "eth0")
         self._deaf = ""
 
     def kill(self) -> None:
-        """End all that runs on it, as a loss of power does."""
+        """Kill all processes on the host, like a power failure."""
         found = subprocess.run(["ip", "netns", "pids", self._namespace], capture_output=True, text=True, check=True)
         for pid in found.stdout.split():
             with contextlib.suppress(ProcessLookupError):
@@ -84,7 +84,7 @@ class Host:
 
 @contextlib.contextmanager
 def network(names: Sequence[str]) -> Iterator[dict[str, Host]]:
-    """Make hosts (names of at most ten letters), the first of which is 10.0.0.1; at the end all on them is killed."""
+    """Make hosts (names of at most ten letters), the first with 10.0.0.1. Kill their processes at the end."""
     prefix = f"iris-{secrets.token_hex(3)}"
     switch = f"{prefix}-switch"
     hosts = {

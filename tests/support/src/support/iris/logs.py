@@ -1,4 +1,4 @@
-"""A log of numbered lines, for tests of what becomes of a log's files."""
+"""A log of numbered lines, for tests of a log's files."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ from iris.rpc.logformat import encode
 T: Final = 1_790_000_000_000
 KEY: Final[LogKey] = ("/ann/a", 0, 0)
 LIMIT: Final = 2**21
-"""With it a log is in files of 128 KiB."""
+"""The size limit with which a log is split into files of 128 KiB."""
 
 
 def numbered_lines(count: int, first: int = 0) -> bytes:
-    """Records of which the text says the number, and the time is `T` plus the number."""
+    """Return numbered records: the text contains the number, and the time is `T` plus the number."""
     return b"".join(encode(False, T + i, b"line %d " % i + b"z" * 40) for i in range(first, first + count))
 
 
@@ -24,17 +24,17 @@ def fill(store: LogStore, count: int, first: int = 0, key: LogKey = KEY) -> None
 
 
 def told(store: LogStore, key: LogKey = KEY) -> list[int]:
-    """The numbers of the lines that can be read, with the size of what is missing in between."""
+    """Return the numbers of the readable lines, with the sizes of gaps in between."""
     return [record.hole or int(record.data.split()[1]) for record in store.read(key, 0)]
 
 
 def keeper_of(store: LogStore, remote: RemotePieces | None = None) -> LogKeeper:
-    """A keeper that tries again soon."""
+    """Return a keeper with short retry delays."""
     return LogKeeper(store, remote, lambda call: call(), retry_s=(0.01, 0.05))
 
 
 def tend_all(store: LogStore, remote: RemotePieces | None = None) -> None:
-    """Pack all that is finished, and move it when there is a place."""
+    """Pack all finished files, and move them if there is a destination."""
     keeper = keeper_of(store, remote)
     for piece in list(leftovers(store.root)):
         keeper.tend(piece)

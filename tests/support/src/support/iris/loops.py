@@ -1,4 +1,4 @@
-"""Event loops whose clock a test moves."""
+"""Event loops with a clock under the test's control."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 
 class ShiftedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock is `ahead_s` seconds ahead of the real one: what is due by then happens in its next turns."""
+    """A loop whose clock is `ahead_s` seconds ahead of the real one. Timers due by then run in its next turns."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -18,7 +18,7 @@ class ShiftedLoop(asyncio.SelectorEventLoop):
 
 
 class FrozenLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock stands still at `now_s`; what is due by then happens in its next turns."""
+    """A loop whose clock is frozen at `now_s`. Timers due by then run in its next turns."""
 
     def __init__(self) -> None:
         self.now_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Messages of the wire with something in each of their fields."""
+"""Wire messages with a value in each field."""
 
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def filled(message: AnyMessage) -> AnyMessage:
-    """The message with another value in each plain field that has none: n thousand for the n-th, or its name."""
+    """Fill each unset plain field of the message with a distinct value: n thousand for the n-th, or its name."""
     for field in message.DESCRIPTOR.fields:
         is_nested = field.cpp_type in (FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_ENUM)
         if field.is_repeated or is_nested or getattr(message, field.name):

@@ -1,4 +1,4 @@
-"""A Python that runs as an ordinary user, for tests of what a worker may do without being root."""
+"""A Python that runs as an ordinary user, for tests of workers without root."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ NOBODY: Final = 65534
 
 @cache
 def ordinary_user() -> tuple[list[str], dict[str, str]] | None:
-    """Command and variables of a Python that runs as an ordinary user; None: there is none here."""
+    """Return the command and variables of a Python that runs as an ordinary user; None if not available."""
     if os.geteuid() != 0:
         return [sys.executable], {}
     if not shutil.which("setpriv"):

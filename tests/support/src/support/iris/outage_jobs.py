@@ -1,4 +1,4 @@
-"""Jobs of two users, from one host of a cluster: `python -m support.iris.outage_jobs PLAN RESULT`, both JSON."""
+"""Run jobs of two users from one host of a cluster: `python -m support.iris.outage_jobs PLAN RESULT`, both JSON."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def _result(client: IrisClient, job: Job, kind: str, wait_s: float) -> dict[str,
 
 
 def _watch(client: IrisClient, heard: list[tuple[float, str, bool]], ended: threading.Event) -> None:
-    """Note when the controller hears each worker again, and when no more."""
+    """Record when the controller loses and regains contact with each worker."""
     before: dict[str, bool] = {}
     while not ended.wait(0.05):  # the shortest silence of a short cut is a fifth of a second
         now = {worker.worker_id: worker.connected for worker in client.cluster_status().workers}
@@ -46,7 +46,7 @@ def _watch(client: IrisClient, heard: list[tuple[float, str, bool]], ended: thre
 
 
 def main() -> None:
-    """Submit the planned jobs one by one, and write what became of each, and when which worker was heard."""
+    """Submit the planned jobs one by one, and write their results and the contact times of workers."""
     plan = json.loads(Path(sys.argv[1]).read_text())
     clients = [IrisClient.remote(plan["address"], token_file=token) for token in plan["tokens"]]
     heard: list[tuple[float, str, bool]] = []

@@ -1,4 +1,4 @@
-"""Packages made by hand, and an index that serves them: tests of environments need no build backend and no network."""
+"""Handmade packages and an index that serves them, so that tests need no build backend and no network."""
 
 import os
 import zipfile
@@ -48,7 +48,7 @@ def make_wheel(path: Path, name: str, version: str, files: Mapping[str, str]) ->
 
 
 def write_package(folder: Path, name: str, version: str, code: str) -> None:
-    """Write a project whose one module, in a folder of its own layout, is only found once the project is built."""
+    """Write a project whose only module is importable only after a build."""
     (folder / "python").mkdir(parents=True, exist_ok=True)
     (folder / "python" / f"{name}.py").write_text(code)
     (folder / "backend.py").write_text(_BACKEND.format(name=name, version=version))
@@ -59,6 +59,6 @@ def write_package(folder: Path, name: str, version: str, code: str) -> None:
 
 
 def other_python(version: str) -> Path | None:
-    """The bin directory of another Python ("3.12") of this machine; None where there is none."""
+    """Return the bin directory of another Python ("3.12") on this machine; None if not installed."""
     program = find_python(version, os.environ.get("PATH", ""))
     return Path(program).parent if program else None

@@ -1,6 +1,6 @@
-"""Mistakes to plant in the product: what each breaks, and seeds that catch it.
+"""Bugs to plant in the product, with the broken promise and seeds that catch it.
 
-Each is a change that a plausible mistake would make.
+Each imitates a plausible mistake.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ class Planted:
     """One fault.
 
     Args:
-        plant: Puts it in, until the end of the test. seeds: Some that catch it.
+        plant: Plants the bug until the end of the test. seeds: Some seeds that catch it.
     """
 
     plant: Callable[[Patch], None]
@@ -50,7 +50,7 @@ class Planted:
 
 
 def _believe_former_attempts(patch: Patch) -> None:
-    """Fencing: a report of an earlier attempt is taken for one of the present attempt."""
+    """Fencing: a report of an earlier attempt counts for the current attempt."""
     real = task_rules.observe
 
     def observe(draft: Draft, event: AttemptObserved) -> Any:
@@ -64,7 +64,7 @@ def _believe_former_attempts(patch: Patch) -> None:
 
 
 def _answer_before_the_commit(patch: Patch) -> None:
-    """Everybody is answered, and the transaction is written together with the next one."""
+    """Callers are answered before the transaction is written, together with the next one."""
     real = Store.commit
     late: dict[Store, tuple[Any, ...]] = {}
 
@@ -89,7 +89,7 @@ def _forget_before_the_commit(patch: Patch) -> None:
 
 
 def _give_back_twice(patch: Patch) -> None:
-    """The resources of an ended attempt are given back twice."""
+    """The resources of an ended attempt are released twice."""
     real = WorkerLoad.remove
 
     def remove(self: WorkerLoad, booking: Booking) -> None:
@@ -100,7 +100,7 @@ def _give_back_twice(patch: Patch) -> None:
 
 
 def _give_back_at_once(patch: Patch) -> None:
-    """An attempt that is told to stop gives its place away before it has ended."""
+    """A stopping attempt releases its resources before it has ended."""
     real = Draft.stop_attempt
 
     def stop_attempt(self: Draft, task: Task, reason: str) -> None:
@@ -111,12 +111,12 @@ def _give_back_at_once(patch: Patch) -> None:
 
 
 def _no_inventory(patch: Patch) -> None:
-    """A worker that connects again does not say what it has."""
+    """A worker that reconnects does not report its attempts."""
     patch.setattr(Supervisor, "inventory", lambda self: [])
 
 
 def _start_again_under_the_same_number(patch: Patch) -> None:
-    """What a restarted worker lacks is sent to it again as if it had never been started."""
+    """Attempts that a restarted worker lacks are sent again as if they had never started."""
 
     def same(view: ClusterView, worker_id: Any, new_instance: bool, inventory: Any) -> Reconciliation:
         return reconcile(view, worker_id, False, inventory)
@@ -125,18 +125,18 @@ def _start_again_under_the_same_number(patch: Patch) -> None:
 
 
 def _restart_one_member_alone(patch: Patch) -> None:
-    """A gang's other members go on when one has to be retried."""
+    """A gang's other members continue when one is retried."""
     patch.setattr(job_rules, "restart_with", lambda draft, member: None)
 
 
 def _share_hosts(patch: Patch) -> None:
-    """A gang may be placed where another one is."""
+    """A gang may be placed on the hosts of another gang."""
     patch.setattr(gang, "usable", lambda host, job_id: True)
     patch.setattr(task_rules, "is_gang", lambda spec: False)
 
 
 def _forget_what_is_stopping(patch: Patch) -> None:
-    """A controller that starts does not know which attempts it had told to stop."""
+    """A restarted controller does not know the stopping attempts."""
 
     def load_view(store: Store, kind: Any) -> Any:
         stored = store.load(lean=True)
@@ -149,7 +149,7 @@ def _forget_what_is_stopping(patch: Patch) -> None:
 
 
 def _forget_ends_of_tasks_that_are_no_more(patch: Patch) -> None:
-    """The end of a task that a job of the same name no longer has frees nothing when an inventory tells it."""
+    """An inventory reports the end of a task that a new job of the same name lacks, and no resources are freed."""
 
     def lossy(view: ClusterView, worker_id: Any, new_instance: bool, inventory: Any) -> Reconciliation:
         found = reconcile(view, worker_id, new_instance, inventory)
@@ -164,7 +164,7 @@ def _forget_ends_of_tasks_that_are_no_more(patch: Patch) -> None:
 
 
 def _no_idempotency(patch: Patch) -> None:
-    """A submit that comes a second time is taken for another one."""
+    """A repeated submit counts as another one."""
     real = context.Controller.admit
 
     def admit(self: Any, turn: Any, spec: Any, key: str, *more: Any) -> Any:
@@ -174,7 +174,7 @@ def _no_idempotency(patch: Patch) -> None:
 
 
 def _charge_the_host_for_user_errors(patch: Patch) -> None:
-    """A command that fails by itself counts as lost by its worker, and is retried for ever."""
+    """A command's own failure counts as a lost worker, and is retried forever."""
     patch.setattr(task_rules, "HOST_FAULTS", task_rules.HOST_FAULTS | {FailureKind.USER})
 
 
@@ -192,7 +192,7 @@ def _charge_the_user_for_lost_workers(patch: Patch) -> None:
 
 
 def _give_up_exclusive_attempts_with_their_worker(patch: Patch) -> None:
-    """Exclusive attempts start elsewhere when their worker is lost, as others do."""
+    """Exclusive attempts restart elsewhere when their worker is lost, like others."""
     for module in (silence_rules, draft):
         patch.setattr(module, "waits_for_host", lambda spec: False)
 
@@ -203,7 +203,7 @@ def _fence_by_half_the_time(patch: Patch) -> None:
 
 
 def _begin_prefilled_at_once(patch: Patch) -> None:
-    """A worker begins at once what was prefilled."""
+    """A worker starts prefilled attempts immediately."""
     real = wire.desired_from_wire
 
     def desired_from_wire(message: pb.Desired) -> DesiredChange:
@@ -214,7 +214,7 @@ def _begin_prefilled_at_once(patch: Patch) -> None:
 
 
 def _begin_what_was_handed_back(patch: Patch) -> None:
-    """A worker that hands an attempt back leaves it in its queue."""
+    """A worker that returns an attempt leaves it in its queue."""
     real = PrefillQueue.remove
 
     def remove(self: PrefillQueue, attempt: Attempt) -> None:
@@ -227,17 +227,17 @@ def _begin_what_was_handed_back(patch: Patch) -> None:
 
 
 def _stop_what_returns(patch: Patch) -> None:
-    """What was given up is stopped when its host is heard, also where no successor has begun."""
+    """Abandoned attempts are stopped when their host returns, even before a successor has begun."""
     patch.setattr(return_rules, "hear", lambda draft, event: None)
 
 
 def _use_burnt_numbers_again(patch: Patch) -> None:
-    """The number of a successor that was handed back is used a second time."""
+    """The number of a returned successor is used twice."""
     patch.setattr(Task, "next_attempt", property(lambda self: self.attempt + 1))
 
 
 def _leave_lent_cpu_out_of_the_history(patch: Patch) -> None:
-    """Completeness: the stored events do not lead to the same decisions."""
+    """Completeness: replaying the stored events leads to other decisions."""
     patch.setattr(transaction, "_UNRECORDED", (*transaction._UNRECORDED, LendCpu))
 
 
@@ -270,7 +270,7 @@ PLANTED: dict[str, Planted] = {
 
 
 def caught_by(seeds: Iterable[int]) -> list[int]:
-    """Those of the seeds in which a promise is broken now."""
+    """Return the seeds that now break a promise."""
     from iris.sim.run import run_seed
 
     return [seed for seed in seeds if run_seed(seed).violations]

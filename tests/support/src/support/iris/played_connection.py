@@ -1,4 +1,4 @@
-"""A connection whose controller the test plays."""
+"""A connection with a fake controller."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,11 +7,12 @@ from iris.client.connection.connection import Connection
 
 
 class PlayedConnection:
-    """Every call has the answer that the test gives it: a reply, an error, or a function of the request.
+    """A connection whose calls have the test's answers: a reply, an error, or a function of the request.
 
     Attributes:
-        asked: The name and the request of each call. options: Its time limit, and whether it may be repeated.
-        events: What streams did: "answer", "reset", "pause", "cancel".
+        asked: The name and the request of each call. options: The time limit of each call, and whether it may be
+            retried.
+        events: The events of streams: "answer", "reset", "pause", "cancel".
     """
 
     timeout = 12.0
@@ -32,7 +33,7 @@ class PlayedConnection:
 
     @property
     def requests(self) -> list[Any]:
-        """What was asked, without the names."""
+        """The requests, without the names of calls."""
         return [request for _, request in self.asked]
 
     def current(self) -> "PlayedConnection":
@@ -73,13 +74,13 @@ class PlayedConnection:
         return answer
 
     def streams(self, *streams: list[Any]) -> Callable[[Any], "PlayedStream"]:
-        """An answer: the n-th call has the n-th of these streams, which breaks where an error stands in it."""
+        """Return an answer: the n-th call gets the n-th stream, which fails at an error in it."""
         left = list(streams)
         return lambda request: PlayedStream(left.pop(0), self.events)
 
 
 class PlayedStream:
-    """Replies of one call."""
+    """The replies of one streaming call."""
 
     def __init__(self, items: list[Any], events: list[str]) -> None:
         self._items = items

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts and refuses connections when a test says so."""
+"""A TCP proxy that cuts and refuses connections on request."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ _PIECE = 64 * 1024
 
 
 class TcpProxy:
-    """Forwards connections to `target` ("host:port"), which may be changed; counts them, and the bytes of both ways."""
+    """A proxy to `target` ("host:port", may change). It counts connections, and the bytes of both directions."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -24,7 +24,7 @@ class TcpProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Break every connection, without a word to either side."""
+        """Break every connection silently."""
         with self._lock:
             pairs, self._pairs = self._pairs, set()
         for pair in pairs:
@@ -36,7 +36,7 @@ class TcpProxy:
                 end.close()
 
     def cut_after(self, size: int) -> None:
-        """Cut once so many more bytes were passed on; once."""
+        """Cut connections once, after that many more bytes."""
         with self._lock:
             self._limit = self.forwarded + size
 

@@ -7,7 +7,7 @@ import pytest
 
 
 class FakeRpcError(grpc.RpcError):
-    """Has a status code and details, as the errors of real calls have."""
+    """An error with a status code and details, like the errors of real calls."""
 
     def __init__(self, code: grpc.StatusCode, details: str = "Connection refused") -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class FakeRpcError(grpc.RpcError):
 
 
 def refused(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
-    """The status and the words with which a call is refused."""
+    """Run a call that must be refused, and return the status and details."""
     with pytest.raises(grpc.RpcError) as caught:
         call()
     return caught.value.code(), caught.value.details() or ""

@@ -1,4 +1,4 @@
-"""A cluster made of nothing but the view, the reducer and the scheduler: for tests of decisions."""
+"""A cluster of only the view, the reducer and the scheduler, for tests of decisions."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ GB = 1 << 30
 
 
 def resources(cpu: float = 1, memory_gb: float = 1, disk_gb: float = 0, device: Device | None = None) -> Resources:
-    """Resources in the units in which tests are easy to read."""
+    """Return resources, given in readable units."""
     return Resources(round(cpu * 1000), round(memory_gb * GB), round(disk_gb * GB), device)
 
 
 class InMemoryCluster:
-    """Applies events, a millisecond after each other, and checks every invariant after each."""
+    """A cluster that applies events, one per millisecond, and checks all invariants after each."""
 
     def __init__(self) -> None:
         self.view = ClusterView()
@@ -45,7 +45,7 @@ class InMemoryCluster:
         return WorkerId(name)
 
     def reconnect(self, name: str, instance: str, inventory: list[AttemptObserved]) -> Reconciliation:
-        """Connect a known worker again and reconcile its inventory, as the controller does."""
+        """Reconnect a known worker and reconcile its inventory, like the controller."""
         worker = self.view.workers[WorkerId(name)]
         is_new = instance != worker.instance_id
         self.do(WorkerConnected(worker.worker_id, instance, worker.capacity, worker.attributes))
@@ -68,14 +68,14 @@ class InMemoryCluster:
         return job_id
 
     def schedule(self) -> RoundPlan:
-        """Run one round and assign what it placed."""
+        """Run one round and apply its assignments."""
         plan = plan_round(self.view, self.now_ms)
         for event in plan.events():
             self.do(event)
         return plan
 
     def observe(self, attempt: str, state: TaskState, **fields: Any) -> Reduction:
-        """Report an attempt's state from the worker that has or had it (or from `worker_id`)."""
+        """Report an attempt's state from its worker (or from `worker_id`)."""
         task, _ = self.view.find_attempt(attempt)
         booking = self.view.bookings.get(AttemptId(attempt))
         known = booking.worker_id if booking is not None else task.worker_id if task is not None else None

@@ -1,4 +1,4 @@
-"""A small file system of its own, for tests of what a full disk does."""
+"""A small separate file system, for tests of a full disk."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ class SmallDisk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, leave: int = 0) -> None:
-        """Take all that is free, but about `leave` bytes."""
+        """Fill the free space, except about `leave` bytes."""
         with self._filler.open("ab", buffering=0) as file:
             for size in (_CHUNK, 4096, 1):
                 try:
@@ -37,7 +37,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(root: Path, size: str = "20m") -> Iterator[SmallDisk | None]:
-    """A tmpfs of that size, unmounted at the end; None where this user may not mount."""
+    """Context manager: yield a tmpfs of that size; None if this user may not mount."""
     root.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", str(root)], capture_output=True, check=False

@@ -1,4 +1,4 @@
-"""A worker process of root or of an ordinary user with its controller, and jobs of one task each that it runs."""
+"""A worker process of root or an ordinary user with its controller, and one-task jobs on it."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ config = WorkerConfig(
 sys.exit(run_worker(config, lambda: address))
 """
 _ENTER: Final = 'while [ "$1" != -- ]; do echo 0 > "$1/tasks"; shift; done; shift; exec "$@"'
-"""Enters the groups that come first, as root, and becomes the command after them."""
+"""Enters the control groups given first, as root, then execs the command after them."""
 
 
 class OneTaskJobs:
@@ -51,7 +51,7 @@ class OneTaskJobs:
         self._jobs = 0
 
     def start(self, *argv: str, user: str = "ann", place: str = "", health_cmd: str = "", **launch: Any) -> str:
-        """Start a job in a place of its workspace, launched as by `run_command`; returns its attempt."""
+        """Start a job in a folder of its workspace, launched like by `run_command`. Return its attempt."""
         self._jobs += 1
         request = run_command(*argv, job_id=f"/{user}/job{self._jobs}", **launch)
         request.launch.runtime.working_dir = place
@@ -62,7 +62,7 @@ class OneTaskJobs:
         return f"/{user}/job{self._jobs}/0:0"
 
     def start_call(self, code: str, **launch: Any) -> str:
-        """Start a job whose task is a callable that runs this code; its attempt."""
+        """Start a job whose task is a callable that runs this code. Return its attempt."""
         return self.start(payload=self.controller.add_blob(pickle.dumps((exec, (code, {}), {}))), **launch)
 
     async def end(self, attempt: str, timeout_s: float = 60) -> pb.Observation:
@@ -70,7 +70,7 @@ class OneTaskJobs:
         return found
 
     async def output(self, attempt: str) -> str:
-        """What a task has written when it has ended, which must be in success."""
+        """Wait for a task's success, and return its output."""
         end = await self.end(attempt)
         output = self.controller.output(attempt).decode()
         assert TaskState(end.state) is TaskState.SUCCEEDED, (end.error, self.controller.output(attempt, stderr=True))
@@ -91,7 +91,7 @@ class WorkerPlace(OneTaskJobs):
     ) -> None:
         super().__init__(controller)
         self.restart = restart
-        """Waits for the end of the worker process, which is to come by itself, and starts another."""
+        """Waits until the worker process ends by itself, and starts another."""
         self.work_dir = work_dir
         self.python = python
 
@@ -104,7 +104,7 @@ class WorkerPlace(OneTaskJobs):
         return int((self.work_dir / "worker.lock").read_text())
 
     def of_guardian(self, name: str) -> str:
-        """This file of /proc of the guardian's process."""
+        """Return the content of a /proc file of the guardian."""
         return Path(f"/proc/{self.guardian}/{name}").read_text()
 
     def guardian_log(self) -> str:
@@ -122,9 +122,9 @@ async def worker_place(
     groups: Sequence[str] = (),
     task_users: str = "",
 ) -> AsyncIterator[WorkerPlace]:
-    """Start a worker (in control groups of version 1: `groups`) below a directory that all can reach.
+    """Start a worker below a directory that all users can access. `groups`: its control groups of version 1.
 
-    Skips the test where there is no such user, or, with `task_users` (a range), no Python that one could run.
+    Skip the test without such a user or, with `task_users` (a range), without a Python that they can run.
     """
     if as_root and os.geteuid() != 0:
         pytest.skip("needs root")

@@ -1,4 +1,4 @@
-"""A user of a controller, as tests are one: calls as clients make them."""
+"""A user of a controller, with the calls of real clients."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ WAIT_MS = 10_000
 
 
 class User:
-    """Calls as people's clients make them."""
+    """A user who makes the calls of real clients."""
 
     def __init__(self, stubs: ControllerStubs) -> None:
         self.stubs = stubs
@@ -62,7 +62,7 @@ def job_spec(
     pip_packages: tuple[str, ...] = (),
     **fields: Any,
 ) -> pb.JobSpec:
-    """Return the specification of a small job; `fields` are those of the message."""
+    """Return the specification of a small job. `fields` are fields of the message."""
     return pb.JobSpec(
         job_id=name,
         entrypoint=fields.pop("entrypoint", pb.Entrypoint(command=pb.Command(argv=argv))),

@@ -1,4 +1,4 @@
-"""A real HTTP server that is told of the ends of jobs, and answers as a test says."""
+"""A real HTTP server that receives webhooks about jobs, with answers from the test."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,8 @@ class Told:
 
 @dataclass
 class WebhookServer:
-    """Keeps what it was told; answers with these codes, then with 200 (0: not at all); redirects to `location`."""
+    """A server that records requests. It answers with these codes (0: no answer), then with 200, and redirects to
+    `location`."""
 
     port: int = 0
     answers: list[int] = field(default_factory=list)
@@ -32,7 +33,7 @@ class WebhookServer:
 
 @contextmanager
 def webhook_server(server: WebhookServer | None = None) -> Iterator[WebhookServer]:
-    """A server on this machine for the length of the block."""
+    """Context manager: run a server on this machine."""
     served = server or WebhookServer()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""A scripted worker: speaks the real session protocol, runs nothing, and does what the test says."""
+"""A scripted worker: it speaks the real session protocol, but runs nothing."""
 
 import queue
 import threading
@@ -22,7 +22,7 @@ GIB: Final = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An attempt that the controller wants to run; `prefilled`: when another one ends."""
+    """An attempt that the controller wants to run; if `prefilled`, after another one ends."""
 
     attempt_id: str
     launch: pb.Launch
@@ -30,18 +30,18 @@ class Start:
 
 
 Script = Callable[[Sequence[Start]], pb.WorkerMessage | None]
-"""Answers a batch of starts at once; None: the test answers itself."""
+"""Answers a batch of starts immediately; None if the test answers."""
 
 
 def succeed_at_once(starts: Sequence[Start]) -> pb.WorkerMessage:
-    """The script of a worker on which everything succeeds in no time."""
+    """A worker's script: every attempt succeeds immediately."""
     return pb.WorkerMessage(
         observations=[pb.Observation(attempt_id=start.attempt_id, state=pb.TASK_STATE_SUCCEEDED) for start in starts]
     )
 
 
 class ScriptedWorker:
-    """One session of one worker process. Use as a context manager; what the controller said is in the fields."""
+    """One session of one worker process. Use it as a context manager. Messages of the controller are in the fields."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class ScriptedWorker:
         self._requests.put(message)
 
     def observe(self, attempt_id: str, state: "pb.TaskState.ValueType", **fields: Any) -> None:
-        """Report the state of an attempt; `fields` are those of Observation."""
+        """Report the state of an attempt. `fields` are fields of Observation."""
         self.send(pb.WorkerMessage(observations=[pb.Observation(attempt_id=attempt_id, state=state, **fields)]))
 
     def beat(self, number: int) -> None:
@@ -124,13 +124,13 @@ class ScriptedWorker:
     # ---- listening ----
 
     def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-        """Wait until `condition` holds; looked at whenever the controller has said something."""
+        """Wait until `condition` holds, checked after every message of the controller."""
         with self._changed:
             if not self._changed.wait_for(condition, timeout_s):
                 raise TimeoutError(f"worker {self.worker_id}: no {what} within {timeout_s:g} s")
 
     def wait_for_start(self, attempt_id: str) -> Start:
-        """The start of this attempt, once it has come."""
+        """Wait for the start of this attempt, and return it."""
         self.wait(lambda: any(start.attempt_id == attempt_id for start in self.starts), f"start of {attempt_id}")
         return next(start for start in self.starts if start.attempt_id == attempt_id)
 

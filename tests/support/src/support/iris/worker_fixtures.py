@@ -1,4 +1,4 @@
-"""For tests of the worker: a real gRPC controller that does as it is told, and a worker in this process."""
+"""Fixtures for tests of the worker: a fake controller over real gRPC, and a worker in this process."""
 
 import asyncio
 import hashlib
@@ -30,9 +30,9 @@ from rigging.errors import Unavailable
 
 
 class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServiceServicer):
-    """Speaks the controller's side of the session; records what it is told, and can hang up.
+    """A fake of the controller's side of the session. It records messages, and can disconnect.
 
-    Logs are kept as the real one does: overlap is dropped, a gap is answered with what it has.
+    It stores logs like the real controller: it drops overlaps, and answers a gap with its own offset.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         self._revision = 0
 
     async def start(self) -> None:
-        """Listen: on any port the first time, on the same again."""
+        """Listen on any port; later calls use the same port."""
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         iris_pb2_grpc.add_WorkerServiceServicer_to_server(self, self._server)
         iris_pb2_grpc.add_BlobServiceServicer_to_server(self, self._server)
@@ -68,7 +68,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         await self._server.start()
 
     async def stop(self) -> None:
-        """Hang up at once."""
+        """Disconnect immediately."""
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
@@ -84,7 +84,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         return digest
 
     def add_bundle(self, files: dict[str, str | bytes], *, part_bytes: int = 4 << 20) -> str:
-        """Store a bundle of these files (contents by path; "name*" is executable)."""
+        """Store a bundle of these files: contents by path; "name*" is executable."""
         manifest = pb.BundleManifest(format=1)
         for name, content in sorted(files.items()):
             data = content.encode() if isinstance(content, str) else content
@@ -97,23 +97,23 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
     def send(
         self, *, run: Iterable[pb.RunAttempts] = (), stop: Iterable[pb.StopAttempt] = (), forget: Iterable[str] = ()
     ) -> None:
-        """Change the desired set, in the open session."""
+        """Change the desired set in the open session."""
         self._revision += 1
         desired = pb.Desired(revision=self._revision, run=run, stop=stop, forget=forget)
         self.send_message(pb.ControllerMessage(desired=desired))
 
     def send_message(self, message: pb.ControllerMessage | None) -> None:
-        """Send anything; None ends the session."""
+        """Send a message; None ends the session."""
         assert self._down is not None, "no worker is connected"
         self._down.put_nowait(message)
 
     async def until(self, condition: Callable[[], Any], timeout_s: float = 20.0) -> None:
-        """Return once `condition` holds; it is looked at after every message of the worker."""
+        """Wait until `condition` holds, checked after every message of the worker."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)
 
     async def until_ended(self, *attempt_ids: str, timeout_s: float = 20.0) -> list[pb.Observation]:
-        """The terminal observations of these attempts, once all are there."""
+        """Wait for the terminal observations of these attempts, and return them."""
         await self.until(lambda: all(map(self.has_ended, attempt_ids)), timeout_s)
         return [self.observations[attempt_id] for attempt_id in attempt_ids]
 
@@ -125,7 +125,7 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         return list(decode_all(bytes(self.logs.get(attempt_id, b""))))
 
     def output(self, attempt_id: str, *, stderr: bool = False) -> bytes:
-        """The attempt's output, put together from its log."""
+        """Return the attempt's output from its log."""
         records = [record for record in self.records(attempt_id) if record.is_stderr == stderr]
         return b"".join(record.data + (b"" if record.partial else b"\n") for record in records)
 
@@ -225,7 +225,7 @@ def run_command(
     resources: pb.Resources | None = None,
     enforced: str = "",
 ) -> pb.RunAttempts:
-    """Return the message by which a controller starts attempts of one job; a digest that is empty: none."""
+    """Return the message with which a controller starts attempts of one job. An empty digest means no bundle."""
     entrypoint = pb.Entrypoint(command=pb.Command(argv=argv))
     if payload:
         entrypoint = pb.Entrypoint(callable=pb.Callable(payload_digest=payload))
@@ -238,7 +238,7 @@ def run_command(
 
 
 class InProcessWorker:
-    """A worker on this loop, which takes up the tasks of the guardian: all is real but that it shares a process."""
+    """A real worker on this loop, in the test's process, which adopts the guardian's tasks."""
 
     def __init__(
         self, paths: WorkPaths, guardian: GuardianClient, controller: FakeController, environ: dict[str, str]
@@ -273,13 +273,13 @@ class InProcessWorker:
         environ: dict[str, str],
         isolation: IsolationMode = IsolationMode.OVERLAY,
     ) -> "InProcessWorker":
-        """Begin to serve, with the guardian of `work_dir`, which is started if there is none."""
+        """Start serving with the guardian of `work_dir`, which is started if needed."""
         paths = WorkPaths(work_dir)
         paths.make()
         return cls(paths, await attach(GuardianPaths(work_dir), linger_s=1.0, isolation=isolation), controller, environ)
 
     async def abandon(self) -> None:
-        """Be gone without a word, as after kill -9; the guardian goes on."""
+        """Disappear silently, like after kill -9. The guardian continues."""
         self.guardian.close()
         await cancel_and_wait(self.serving)
         await self.agent.close()

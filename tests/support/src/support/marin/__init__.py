@@ -1,1 +1,1 @@
-"""Instruments of tests: a Jobs API, Google's APIs, machines with ssh, the documents' code."""
+"""Test tools: a Jobs API, Google's APIs, machines with ssh, the documents' code."""

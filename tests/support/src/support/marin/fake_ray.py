@@ -1,4 +1,4 @@
-"""A `ray` program for tests, which notes how it is called and does little else."""
+"""A fake `ray` program for tests, which records its calls."""
 
 import json
 import stat
@@ -44,7 +44,7 @@ sys.exit(state["codes"].get(words[0], 0))
 
 @dataclass
 class FakeRay:
-    """The `ray` program, and the cluster that it seems to operate."""
+    """The fake `ray` program, and its pretended cluster."""
 
     home: Path
 
@@ -67,7 +67,7 @@ class FakeRay:
         return [flag for _, flag in self._notes()]
 
     def set(self, **values: object) -> None:
-        """Change what the program does: `running`, `codes` (exit code of a command), `jobs_port`."""
+        """Configure the program: `running`, `codes` (exit code of a command), `jobs_port`."""
         file = self.home / "state.json"
         state = json.loads(file.read_text()) if file.exists() else {"running": True, "codes": {}, "jobs_port": 0}
         file.write_text(json.dumps({**state, **values}))

@@ -1,4 +1,4 @@
-"""A server that speaks as much of Google's Compute, TPU, IAM and Resource Manager APIs as Ray's provider calls."""
+"""A fake of the Google Compute, TPU, IAM and Resource Manager APIs that Ray's provider calls."""
 
 import json
 import re
@@ -35,10 +35,10 @@ _DONE: Final = {"name": "operation-1", "status": "DONE", "done": True, "response
 
 @dataclass
 class GcpServer:
-    """The APIs; a VM or slice that is created is a record, there and ready at once.
+    """The fake APIs. A created VM or slice is a record, ready immediately.
 
-    Slices are known by their full names: so many `stockouts` come before there are any, and `page` are on a page.
-    Everything is answered with `failing`, unless that is 0.
+    Slices are keyed by full name. The first `stockouts` creations fail, a list page has `page` slices, and every answer
+    is `failing` unless it is 0.
     """
 
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class GcpServer:
         self._thread.join(10)
 
     def preempt(self, name: str) -> None:
-        """Take a slice's machines away, as Google does: it stays on the list."""
+        """Preempt a slice: its record stays on the list, like at Google."""
         with self.lock:
             self.slices[name]["state"] = "PREEMPTED"
 

@@ -1,4 +1,4 @@
-"""A server that speaks Ray's Jobs API and fails as told, which Ray itself cannot be made to; in its own thread."""
+"""A fake of Ray's Jobs API in its own thread, with failures on request."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from aiohttp import WSCloseCode, web
 
 @dataclass
 class Job:
-    """A job on the server: what it has printed, and how it is."""
+    """A job on the server, with its output and state."""
 
     body: dict[str, Any]
     log: str = ""
@@ -27,14 +27,15 @@ class Job:
 
 @dataclass
 class JobsServer:
-    """Ray's Jobs API, with jobs that do nothing by themselves.
+    """Ray's Jobs API, with jobs that the test controls.
 
     Args:
-        tail_limits: For each connection to a log in its turn, after how many characters and how it breaks off: "cut"
-            (without a word), "close" (in good order), "stall" (nothing more comes); later ones work.
-        failing: Status codes to answer with, by how a path ends; 0: the connection is cut. failure: What is said then.
-        nodes: What the dashboard tells of each node; empty: it has no such page.
-        unready: How many submissions come before the cluster can start jobs.
+        tail_limits: For each connection to a log, in order: after how many characters it breaks off, and how: "cut"
+            (silently), "close" (orderly), "stall" (no more data). Later connections work.
+        failing: Status codes to answer with, by the end of a path; 0 cuts the connection. failure: The text of these
+            answers.
+        nodes: The dashboard's description of each node; if empty, the page does not exist.
+        unready: Number of submissions to refuse before the cluster can start jobs.
     """
 
     token: str = ""
@@ -68,7 +69,7 @@ class JobsServer:
         self._thread.join(10)
 
     def files(self) -> dict[str, bytes]:
-        """Return the files of the one package that was sent."""
+        """Return the files of the only uploaded package."""
         (data,) = self.packages.values()
         with zipfile.ZipFile(BytesIO(data)) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
@@ -204,7 +205,7 @@ class JobsServer:
 
 
 def _described(job: Job) -> dict[str, Any]:
-    """Return a job as Ray lists it: what was asked for its entrypoint is left out."""
+    """Return a job in Ray's list format, without the entrypoint's resources."""
     body = job.body
     return {
         "type": "SUBMISSION", "submission_id": body["submission_id"], "entrypoint": body["entrypoint"],

@@ -1,4 +1,4 @@
-"""Drivers of `map_files` whose function kills, and traces of their runs, for tests."""
+"""Drivers of `map_files` with a function that kills processes, and traces of their runs."""
 
 import json
 import os
@@ -58,7 +58,8 @@ result = map_files(
 )
 print(json.dumps([result.total, result.succeeded, result.existed]))
 """
-"""Words: a folder, how many inputs, and how likely a call kills a process of Ray (0: each 25th kills its own, once)."""
+"""Arguments: a folder, the number of inputs, and the probability that a call kills a process of Ray (0: each 25th kills
+its own, once)."""
 
 
 def made(out: Path) -> list[str]:
@@ -66,7 +67,7 @@ def made(out: Path) -> list[str]:
 
 
 def run_again(command: Sequence[str], env: Mapping[str, str], place: Path, count: int) -> int:
-    """Run a driver to its end after others were killed, and check all outputs; returns how many it found."""
+    """Run a driver to its end after others were killed, and check all outputs. Return the number of existing ones."""
     out = place / "out"
     before = {name: os.stat(out / name).st_mtime_ns for name in made(out)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
@@ -84,10 +85,10 @@ def run_again(command: Sequence[str], env: Mapping[str, str], place: Path, count
 
 
 def _begun_after_success(calls: Path, out: Path) -> list[str]:
-    """Inputs for which the function was called when their output was there already.
+    """Return inputs for which the function was called although their output existed.
 
-    A worker whose driver was killed may be at work when the next driver gives its file to another: such calls, begun
-    before or at the moment when the first of them succeeded, do not count.
+    A worker of a killed driver may still run when the next driver assigns its file to another. Calls that began no
+    later than the first success do not count.
     """
     found: list[str] = []
     for line in calls.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Programs that tests run to their end."""
+"""Run programs in tests."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def printed_address(words: Sequence[str | Path], cwd: str | None = None) -> Iterator[str]:
-    """The address that a program prints first, for as long as the block runs; it ends with its input."""
+    """Context manager: run a program and yield the address that it prints first. The program ends with its input."""
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -28,9 +28,9 @@ def run_program(
     code: int = 0,
     seconds: float = 100,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program; AssertionError with all that it wrote where it does not end with `code`.
+    """Run a program. Raise AssertionError with its output unless it exits with `code`.
 
-    A text is lines for bash, in which the programs of this environment are on PATH.
+    A text is a bash script, with this environment's programs on PATH.
     """
     variables = dict(os.environ if env is None else env)
     if isinstance(words, str):

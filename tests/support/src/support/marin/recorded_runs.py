@@ -1,4 +1,4 @@
-"""Runs and outputs as the executor leaves them in storage, written by hand: for tests of what reads them."""
+"""Handwritten runs and outputs in the executor's format, for tests of code that reads them."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class RecordedStorage:
     root: Path
 
     def step(self, name: str, *, status: str | None = "SUCCESS", **info: Any) -> dict[str, Any]:
-        """Write the output of a step; its path is below the root by `name`, digits included."""
+        """Write the output of a step at `name` (including the hash) below the root."""
         path = self.root / name
         path.mkdir(parents=True, exist_ok=True)
         content = {
@@ -73,7 +73,7 @@ def ended(error: str | None = None, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Done:
-    """Result of a command line."""
+    """The result of a command line."""
 
     code: int
     out: str

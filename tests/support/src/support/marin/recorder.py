@@ -1,4 +1,4 @@
-"""An observer of runs and a client of jobs that keep what they are told."""
+"""An observer of runs and a client of jobs that record their calls."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from marin.execution.report.events import RunEvent, StepEnd, StepEnded
 
 
 class Recorder:
-    """Keeps the events of a run, in order."""
+    """An observer that records the events of a run, in order."""
 
     def __init__(self) -> None:
         self.events: list[RunEvent] = []
@@ -25,7 +25,7 @@ class Recorder:
 
 
 class RecordingClient(LocalClient):
-    """Runs jobs in threads, and keeps what was asked for."""
+    """A client that runs jobs in threads and records requests."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A storage root with runs of all kinds, for tests and pictures of what shows them."""
+"""A storage root with runs of all kinds, for tests and screenshots of pages."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ Step = dict[str, Any]
 
 
 def sample_root(root: Path, *, shards: int = 40) -> RecordedStorage:
-    """Write runs of a data pipeline, one that ended, one that goes on, one that failed, and their steps' files."""
+    """Write runs of a data pipeline (one ended, one running, one failed) and their steps' files."""
     storage = RecordedStorage(root)
     first = _pipeline(storage, shards, rate=0.001)
     ends = [step_ended(step, attempts=_attempts()) for step in first]
@@ -84,7 +84,7 @@ def _attempts() -> list[dict[str, Any]]:
 
 
 def _files(path: Path) -> None:
-    """Write a file of each kind that pages can show; those that need libraries when these are installed."""
+    """Write a file of each kind that pages can show, as far as the libraries are installed."""
     (path / "report.html").write_text("<h1>Report</h1><p>Loss went down.</p><script>alert(1)</script>")
     (path / "curve.svg").write_text(
         '<svg xmlns="http://www.w3.org/2000/svg" width="320" height="120"><path d="M10 10C60 90 120 100 310 108" '
@@ -115,7 +115,7 @@ def _files(path: Path) -> None:
 
 
 def running_step(storage: RecordedStorage, name: str = "train/live-111111") -> tuple[str, Step, Path]:
-    """Record a run of this process that goes on; returns its name, the step that runs, and the event log."""
+    """Record a running run of this process. Return its name, the running step, and the event log."""
     import os
 
     step = storage.step(name, status="RUNNING")

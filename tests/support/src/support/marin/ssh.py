@@ -1,4 +1,4 @@
-"""A user's machine and a head, both home directories of this machine, and a stand-in for ssh between them."""
+"""A user's machine and a head, simulated by two home directories, with a fake ssh between them."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ exec cp -rT "$(there "${{@: -2:1}}")" "$(there "${{@: -1}}")"
 
 
 class SshMachine:
-    """A user's machine with the file of a cluster whose one node is a directory beside it; `ray` is real."""
+    """A user's machine with the file of a cluster whose only node is a directory beside it. `ray` is real."""
 
     def __init__(self, folder: Path, dashboard_port: int = 0) -> None:
         self.head, self.home, programs = folder / "head", folder / "home", folder / "bin"
@@ -62,7 +62,7 @@ class SshMachine:
         }
 
     def write(self, **changed: object) -> None:
-        """Write the cluster's file, with these keys."""
+        """Write the cluster's file with these keys."""
         config = {
             "cluster_name": self.name,
             "provider": {"type": "local", "head_ip": "127.0.0.1", "worker_ips": []},
@@ -82,6 +82,6 @@ class SshMachine:
         )
 
     def forget(self) -> None:
-        """Remove what Ray notes of its `local` clusters outside of home directories."""
+        """Remove Ray's records of `local` clusters outside of home directories."""
         for left in Path("/tmp/ray").glob(f"cluster-{self.name}*"):
             left.unlink()

@@ -28,13 +28,13 @@ _AXE: Final = Path(__file__).parents[4] / "vendored" / "axe.min.js"
 
 
 def chromium_path() -> str | None:
-    """Return the path of the system's Chromium; None when it is not installed (`apt-get install chromium`)."""
+    """Return the path of the system's Chromium; None if not installed (`apt-get install chromium`)."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Context manager: a browser without windows."""
+    """Context manager: yield a headless browser."""
     from playwright.sync_api import sync_playwright
 
     path = chromium_path()
@@ -73,7 +73,7 @@ class Watched:
 
 
 def watch(page: Page, origin: str) -> Watched:
-    """Note what goes wrong in a page from now on; `origin` is the only server that it may ask."""
+    """Record errors in a page from now on. `origin` is the only allowed server."""
     watched = Watched()
     page.on("console", lambda said: watched.problems.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: watched.problems.append(str(error)))
@@ -87,7 +87,7 @@ def watch(page: Page, origin: str) -> Watched:
 
 
 def serious_findings(page: Page) -> list[str]:
-    """Return what `axe.min.js` finds wrong in a page, the serious things."""
+    """Return the serious findings of `axe.min.js` in a page."""
     # Not by a script element, which the page's policy would refuse.
     page.evaluate(_AXE.read_text(encoding="utf-8") + "; undefined")
     found = page.evaluate("async () => (await axe.run()).violations")
@@ -99,7 +99,7 @@ def serious_findings(page: Page) -> list[str]:
 
 
 def screenshots(page: Page, name: str, *, full_page: bool = True) -> list[Path]:
-    """Write screenshots of a page in each of `VIEWS` to the folder that PAGES_SCREENSHOTS names; return their files."""
+    """Write screenshots of a page in each of `VIEWS` to the folder PAGES_SCREENSHOTS. Return their files."""
     folder = os.environ.get(SCREENSHOTS_VARIABLE)
     if not folder:
         return []

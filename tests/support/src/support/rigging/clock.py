@@ -1,4 +1,4 @@
-"""Clocks for tests: one that moves only when a test moves it, and one that is wrong."""
+"""Clocks for tests: a manual one, and a wrong one."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class FakeClock:
-    """A `SleepingClock` under the test's control; sleeping advances it and is recorded in `sleeps`."""
+    """A manual `SleepingClock`. Sleeping advances it and is recorded in `sleeps`."""
 
     def __init__(self, now: float = 1_700_000_000.0, monotonic: float = 1_000.0) -> None:
         self.sleeps: list[float] = []
@@ -33,14 +33,14 @@ class FakeClock:
             self._monotonic += seconds
 
     def step_wall(self, seconds: float) -> None:
-        """Set the wall clock forward or back by `seconds`, as NTP or a person does; monotonic time is untouched."""
+        """Move the wall clock by `seconds`, like NTP or a person. Monotonic time does not change."""
         with self._guard:
             self._now += seconds
 
 
 @dataclass(frozen=True, slots=True)
 class SkewedClock:
-    """The machine's clocks, the wall clock off by `skew` seconds; may be sent to another process."""
+    """The machine's clocks, with the wall clock off by `skew` seconds. It can be pickled."""
 
     skew: float
 

@@ -1,4 +1,4 @@
-"""Contenders for leases, to be run in several processes at once (importable, so that spawned ones find them)."""
+"""Contenders for leases, importable so that spawned processes find them."""
 
 import contextlib
 import os
@@ -17,16 +17,17 @@ _LONG_AGO = SkewedClock(-100 * SKEW_ALLOWANCE)
 
 
 def taken(lock: LeaseLock) -> LeaseLock:
-    """Return the lock, which it takes."""
+    """Take the lock and return it."""
     assert lock.try_acquire()
     return lock
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A lease that several processes fight for, until there were so many critical sections of all of them together.
+    """A lease that several processes compete for, until a total number of critical sections.
 
-    Each one's wall clock is wrong by up to `skew`; a share of attempts takes the lease as one who crashed long ago.
+    The wall clock of each is wrong by up to `skew`. A share of attempts takes the lease like a holder that crashed long
+    ago.
     """
 
     path: str
@@ -38,7 +39,7 @@ class Contest:
     pause_seconds: float = 0.0
 
     def numbers(self) -> list[int]:
-        """Return the fencing numbers of the critical sections so far, in the order in which they ran."""
+        """Return the fencing numbers of the critical sections so far, in order."""
         return _read_journal(self._journal)
 
     def abandoned_numbers(self) -> list[int]:
@@ -51,7 +52,7 @@ class Contest:
             return False
 
     def run_critical_section(self, lock: LeaseLock) -> None:
-        """Fail if anyone else is inside, whatever the lease believes, and write the fencing number down."""
+        """Fail if another process is inside. Record the fencing number."""
         witness = os.open(os.path.join(self.directory, "witness"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # The kernel's own lock, which also ends with its process.
@@ -61,7 +62,7 @@ class Contest:
             os.close(witness)
 
     def abandon(self) -> None:
-        """Take the lease, if it is free, as one who died long ago; the others may take it over at once."""
+        """Take the lease, if free, like a holder that died long ago, so that others may take it over immediately."""
         lock = create_lock(self.path, _crashed(), heartbeat_timeout=self.heartbeat_timeout, clock=_LONG_AGO)
         with contextlib.suppress(Unavailable):
             if lock.try_acquire():
@@ -73,7 +74,7 @@ class Contest:
 
 
 def compete(contest: Contest, seed: int) -> None:
-    """Run critical sections until the contest is over; raise AssertionError on any overlap or lost lease."""
+    """Run critical sections until the contest ends. Raise AssertionError on an overlap or a lost lease."""
     dice = random.Random(seed)
     clock = SkewedClock(dice.uniform(-contest.skew, contest.skew))
     lock = create_lock(contest.path, heartbeat_timeout=contest.heartbeat_timeout, clock=clock)
@@ -93,7 +94,7 @@ def compete(contest: Contest, seed: int) -> None:
 
 
 def _crashed() -> str:
-    """Return the id of a holder of whose process nothing is known: this one's own would be seen to live."""
+    """Return a holder's id with an unknown process, because this process would be seen as running."""
     return f"crashed-{os.urandom(6).hex()}"
 
 

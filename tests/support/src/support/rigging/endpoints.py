@@ -1,6 +1,6 @@
-"""The HTTP endpoints of an application, for tests that try everything.
+"""The HTTP endpoints of an application, for exhaustive tests.
 
-The parameters are those that the handlers' source names, so that a new one is tried without being listed anywhere.
+Parameters are found in the handlers' source, so that tests cover new ones automatically.
 """
 
 import functools
@@ -19,7 +19,7 @@ _HEADER: Final = re.compile(r"""headers\.get\(\s*"([\w-]+)\"""")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path, as its route has it, and a method that are served, with the names of what it reads."""
+    """A route's path and method, with the names of the parameters it reads."""
 
     path: str
     method: str
@@ -29,7 +29,7 @@ class Endpoint:
 
 
 def endpoints_of(routes: Iterable[BaseRoute], shared: Iterable[Callable[..., Any]] = ()) -> list[Endpoint]:
-    """Return the endpoints of plain routes; of a handler, and of what all `shared`, all names in the module count."""
+    """Return the endpoints of plain routes. All names in the handler's module and in `shared` count as parameters."""
     common = "\n".join(_module_source(function) for function in shared)
     found = []
     for route in routes:

@@ -1,4 +1,4 @@
-"""Faults that a test server commits on request: what real object stores do on a bad day."""
+"""Faults of real object stores that a test server simulates on request."""
 
 import random
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class FaultKind(StrEnum):
-    """Kinds of faults that a test server can show."""
+    """Kinds of faults of a test server."""
 
     #: The answer comes `seconds` late; nothing else is wrong.
     LATENCY = "latency"
@@ -24,12 +24,13 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault and the requests it befalls.
+    """A fault, and the requests it affects.
 
     Args:
         match: Regular expression searched in "METHOD path?query" (percent-decoded); empty for every request.
-        status: Of ERROR and APPLIED_ERROR. seconds: Of LATENCY.
-        times: After how many requests it is over; None for never. probability: Of befalling one that matches.
+        status: Status of ERROR and APPLIED_ERROR. seconds: Duration of LATENCY.
+        times: Number of affected requests; None for no limit. probability: The chance that a matching request is
+            affected.
     """
 
     kind: FaultKind
@@ -48,7 +49,7 @@ class Fault:
 
 
 class FaultPlan:
-    """The faults that are in force, in the order in which they were added."""
+    """The active faults, in the order of their addition."""
 
     def __init__(self, seed: int = 0) -> None:
         self._faults: list[tuple[Fault, re.Pattern[str]]] = []
@@ -64,7 +65,7 @@ class FaultPlan:
         self._left.clear()
 
     def befalling(self, request: str) -> list[Fault]:
-        """Return the faults that befall `request` ("METHOD path?query"): all delays, and at most one other."""
+        """Return the faults for `request` ("METHOD path?query"): all delays, and at most one other."""
         found: list[Fault] = []
         failed = False
         for index, (fault, pattern) in enumerate(self._faults):

@@ -1,4 +1,4 @@
-"""The objects of a test GCS server: generations, preconditions, hashes, listings; no HTTP here."""
+"""The objects of a test GCS server: generations, preconditions, hashes, listings. No HTTP."""
 
 import base64
 import datetime
@@ -26,7 +26,7 @@ class GcsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Preconditions of one request; None where the request has none."""
+    """The preconditions of one request; None for no precondition."""
 
     generation: int | None = None
     not_generation: int | None = None
@@ -35,7 +35,8 @@ class Conditions:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], source: str = "") -> "Conditions":
-        """Read ifGenerationMatch and its three kin, or with source="Source" the ones on the source of a copy."""
+        """Read ifGenerationMatch and the three similar parameters; with source="Source", those for the source of a
+        copy."""
 
         def number(name: str) -> int | None:
             text = query.get(f"if{source}{name}")
@@ -50,7 +51,7 @@ class Conditions:
         return cls(*map(number, kinds))
 
     def check(self, found: "StoredObject | None", *, reading: bool = False) -> None:
-        """Raise 412 when a condition does not hold (304 for a negative one when reading)."""
+        """Raise 412 if a condition does not hold (304 for a negative condition on a read)."""
         generation = found.generation if found else 0
         metageneration = found.metageneration if found else 0
         if self.generation not in (None, generation) or self.metageneration not in (None, metageneration):
@@ -110,7 +111,7 @@ class Listing:
 
 
 class Bucket:
-    """Objects of one bucket. Every method is atomic as long as one thread calls them."""
+    """The objects of one bucket. Every method is atomic if a single thread calls them."""
 
     _generations = itertools.count(1_700_000_000_000_000)
 
@@ -141,7 +142,7 @@ class Bucket:
         return self._objects.get(name)
 
     def get(self, name: str, conditions: Conditions, generation: str | None = None) -> StoredObject:
-        """Return the live object; 404 when there is none of that name (and generation)."""
+        """Return the live object. Raise 404 if no object has that name (and generation)."""
         found = self._objects.get(name)
         if found is None or (generation is not None and generation != str(found.generation)):
             raise GcsError(404, f"No such object: {self.name}/{name}")
@@ -179,7 +180,7 @@ class Bucket:
     def copy_in(
         self, source: StoredObject, name: str, conditions: Conditions, change: Mapping[str, Any]
     ) -> StoredObject:
-        """Make `name` a copy of `source`, with what `change` (a JSON resource) says otherwise."""
+        """Make `name` a copy of `source`, with the changes in `change` (a JSON resource)."""
         conditions.check(self._objects.get(name))
         copied = replace(
             source,

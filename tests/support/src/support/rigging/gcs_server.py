@@ -1,12 +1,12 @@
-"""A small, faithful server of the GCS JSON API, for tests: gcsfs and google-cloud-storage talk to it over real HTTP.
+"""A small, faithful server of the GCS JSON API for tests with gcsfs and google-cloud-storage, over real HTTP.
 
 with GcsServer() as server:
     server.create_bucket("a-bucket", "us-central2")
     os.environ.update(server.environment())
 
 It keeps objects in memory, checks generation preconditions on every write, delete, rewrite, compose and read, and has
-buckets in different locations; emulators lack one or the other. What it does not know it refuses with 405, which no
-client retries. Needs aiohttp and google-crc32c, which gcsfs brings.
+buckets in different locations; emulators lack some of this. It refuses unknown requests with 405, which no client
+retries. Needs aiohttp and google-crc32c, dependencies of gcsfs.
 """
 
 import itertools
@@ -36,13 +36,13 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class GcsServer(TestServer):
-    """The server, in a process of its own that ends with this one; a context manager."""
+    """The server, in a separate process that ends with this one; a context manager."""
 
     def __init__(self) -> None:
         super().__init__(__name__)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment by which gcsfs and google-cloud-storage find this server."""
+        """Return the environment in which gcsfs and google-cloud-storage use this server."""
         # Without the last one gcsfs asks a Google service over gRPC about each bucket, for up to a minute.
         return {
             "STORAGE_EMULATOR_HOST": self.url,
@@ -51,7 +51,7 @@ class GcsServer(TestServer):
         }
 
     def create_bucket(self, name: str, location: str = "us-central1") -> None:
-        """Make a bucket in a region, unless there is one of this name."""
+        """Create a bucket in a region, unless it exists."""
         body = json.dumps({"name": name, "location": location}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + "/storage/v1/b", data=body, headers=headers, method="POST")
@@ -71,7 +71,7 @@ class GcsApi:
         self._rewrites: dict[str, int] = {}
 
     async def handle(self, request: Request) -> Answer:
-        """Answer one request; nothing is awaited, so each is atomic."""
+        """Answer one request, atomically because it awaits nothing."""
         query = dict(parse_qsl(request.raw_query, keep_blank_values=True))
         try:
             return self._route(request, query)

@@ -26,7 +26,7 @@ class Part:
 
 @dataclass(slots=True)
 class ResumableSession:
-    """An upload in chunks: what is known of the object, and the bytes so far."""
+    """An upload in chunks: the object's metadata, and the bytes so far."""
 
     bucket: str
     name: str
@@ -36,7 +36,7 @@ class ResumableSession:
     received: bytearray = field(default_factory=bytearray)
 
     def take(self, content_range: str | None, chunk: bytes) -> bool:
-        """Append a chunk, skipping what is there already; return whether the object is whole now."""
+        """Append a chunk, skipping bytes already received. Return whether the object is complete."""
         if content_range is None:
             self.received = bytearray(chunk)
             return True
@@ -60,7 +60,7 @@ class ResumableSession:
 
 
 def multipart_object(content_type: str, body: bytes) -> tuple[dict[str, Any], Part]:
-    """Return the JSON resource and the content of a multipart/related upload; lines end with CRLF or LF."""
+    """Return the JSON resource and the content of a multipart/related upload, with CRLF or LF line ends."""
     parsed = email.parser.HeaderParser(policy=email.policy.HTTP).parsestr(f"Content-Type: {content_type}\n\n")
     boundary = parsed.get_boundary()
     if not boundary:
@@ -80,7 +80,7 @@ def multipart_object(content_type: str, body: bytes) -> tuple[dict[str, Any], Pa
 
 
 def _part(section: bytes) -> Part:
-    """Read what stands between two delimiters, from the line end after the first to the one before the second."""
+    """Return the part between two delimiters, without the adjacent line ends."""
     line_end = b"\r\n" if section.startswith(b"\r\n") else b"\n"
     head, _, content = section.removeprefix(line_end).partition(line_end * 2)
     headers = email.parser.BytesHeaderParser(policy=email.policy.HTTP).parsebytes(head + b"\n\n")

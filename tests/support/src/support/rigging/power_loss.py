@@ -1,4 +1,4 @@
-"""Content of a disk after a power failure: all that was synced, and of the rest what the test says."""
+"""The content of a disk after a power failure: everything synced, and other changes as chosen by the test."""
 
 import contextlib
 import os
@@ -18,7 +18,8 @@ class SupportsFileno(Protocol):
 
 @dataclass(slots=True)
 class _Synced:
-    """The part of a directory tree that is surely on the disk: names of directories, contents of files, by inode."""
+    """The part of a directory tree that is certainly on the disk: names of directories and contents of files, by
+    inode."""
 
     names: dict[_Key, dict[str, _Key]] = field(default_factory=dict)
     contents: dict[_Key, bytes] = field(default_factory=dict)
@@ -26,10 +27,10 @@ class _Synced:
 
 
 class LossyDisk:
-    """A directory whose disk keeps for certain only what `os.fsync` was called for; what is above it is safe.
+    """A directory whose disk keeps for certain only synced data. Parent directories are safe.
 
-    POSIX promises no more: a file's content is safe once its descriptor was synced, a name (new, renamed or removed)
-    once its directory was. What is there when the recording begins is safe. Linux only; SQLite syncs out of its sight.
+    This is POSIX's guarantee: syncing a descriptor saves the file's content; syncing the directory saves a name (new,
+    renamed or removed). Files from before the recording are safe. Linux only; it cannot see SQLite's syncs.
     """
 
     def __init__(self, root: Path) -> None:
@@ -39,7 +40,7 @@ class LossyDisk:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator["LossyDisk"]:
-        """Note what this process syncs, in any thread, while the block runs."""
+        """Context manager: record the syncs of this process, in all threads."""
         for directory, _, files in os.walk(self._root):
             for path in (directory, *(os.path.join(directory, name) for name in files)):
                 self._note(os.open(path, os.O_RDONLY))
@@ -57,9 +58,9 @@ class LossyDisk:
             os.fsync, os.fdatasync = fsync, fdatasync
 
     def after_power_loss(self, target: Path, *, names_survive: bool) -> Path:
-        """Write to `target` what is left if the power fails now; return it.
+        """Write the content after a power failure now to `target`, and return it.
 
-        Contents that were not synced are lost; of names all changes may have made it to the disk, or only synced ones.
+        Unsynced contents are lost. Either all changes of names are on the disk, or only synced ones.
         """
         self._write(_key(os.stat(self._root)), self._root, target, names_survive)
         return target
@@ -82,7 +83,7 @@ class LossyDisk:
             self._synced.contents[key] = file.read()
 
     def _write(self, key: _Key, now: Path | None, target: Path, names_survive: bool) -> None:
-        """Write one directory, which is at `now` if it still is anywhere."""
+        """Write one directory, whose current path is `now` if it still exists."""
         target.mkdir(parents=True)
         names = self._synced.names.get(key, {})
         if names_survive and now is not None:

@@ -1,11 +1,11 @@
-"""An S3 server for tests: moto's implementation behind our own door, for faults and traffic counters.
+"""An S3 server for tests: moto's implementation behind a front end with faults and traffic counters.
 
 with S3Server() as server:
     server.create_bucket("a-bucket")
     os.environ.update(server.environment())
 
-One request is carried out at a time, so that conditional writes and deletes are as atomic as they are on the service.
-Needs aiohttp (which s3fs brings) and moto[server].
+It runs one request at a time, so that conditional writes and deletes are atomic like on S3. Needs aiohttp (a dependency
+of s3fs) and moto[server].
 """
 
 import asyncio
@@ -28,13 +28,13 @@ WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]
 
 
 class S3Server(TestServer):
-    """The server, in a process of its own that ends with this one; a context manager."""
+    """The server, in a separate process that ends with this one; a context manager."""
 
     def __init__(self) -> None:
         super().__init__(__name__)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment by which s3fs and botocore find this server."""
+        """Return the environment in which s3fs and botocore use this server."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "test",
@@ -44,14 +44,14 @@ class S3Server(TestServer):
         }
 
     def create_bucket(self, name: str) -> None:
-        """Make a bucket; its name has at least 3 letters."""
+        """Create a bucket, with a name of at least 3 letters."""
         request = urllib.request.Request(f"{self.url}/{name}", data=b"", method="PUT")
         with urllib.request.urlopen(request, timeout=30):
             pass
 
 
 class MotoApi:
-    """Answers S3 requests by moto's WSGI application, one after the other."""
+    """Answers S3 requests with moto's WSGI application, one at a time."""
 
     def __init__(self) -> None:
         from moto.moto_server.werkzeug_app import create_backend_app

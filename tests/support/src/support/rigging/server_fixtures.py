@@ -1,4 +1,4 @@
-"""Fixtures of object stores that gs:// and s3:// URLs reach, for the conftest.py of folders whose tests use them."""
+"""Fixtures of servers for gs:// and s3:// URLs, to import in a conftest.py."""
 
 import os
 from collections.abc import Iterator
@@ -35,16 +35,16 @@ def s3_process() -> S3Server:
 
 @pytest.fixture
 def gcs_server(gcs_process: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsServer]:
-    """The GCS server that gs:// URLs reach, with buckets marin-us-central2 and marin-eu-west4 in these regions.
+    """The GCS server of gs:// URLs, with buckets marin-us-central2 and marin-eu-west4 in these regions.
 
-    It serves the whole session: use names of your own (tmp_path.name) below the buckets.
+    It serves the whole session: use unique names (tmp_path.name) below the buckets.
     """
     yield from _as_configured(gcs_process, gcs_process.environment(), monkeypatch)
 
 
 @pytest.fixture
 def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """The S3 server that s3:// URLs reach, with buckets marin-s3-one and marin-s3-two; shared like `gcs_server`."""
+    """The S3 server of s3:// URLs, with buckets marin-s3-one and marin-s3-two, shared like `gcs_server`."""
     yield from _as_configured(s3_process, s3_process.environment(), monkeypatch)
 
 

@@ -1,4 +1,4 @@
-"""Common parts of the test servers: a process of their own, faults, and counters of what crossed the wire."""
+"""Common parts of the test servers: the separate process, faults, and traffic counters."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ class TrafficCounters:
 
 
 class TestServer:
-    """A test server (`python -m module`, which calls `serve`), which ends with this process; a context manager."""
+    """A test server (`python -m module`, which calls `serve`) that ends with this process; a context manager."""
 
     __test__ = False  # pytest: this is no test class
 
@@ -97,7 +97,7 @@ class TestServer:
         self.stop()
 
     def stop(self, patience_s: float = 10.0) -> None:
-        """End the server; may be called twice. One that does not end by itself in `patience_s` seconds is killed."""
+        """Stop the server; may be called twice. After `patience_s` seconds it is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if not self._process.stdin.closed:
@@ -110,14 +110,14 @@ class TestServer:
         self._process.stdout.close()
 
     def inject(self, fault: Fault) -> None:
-        """Put `fault` in force, after those that already are."""
+        """Activate `fault`, after those already active."""
         self._admin("POST", "faults", fault.to_json())
 
     def clear_faults(self) -> None:
         self._admin("DELETE", "faults")
 
     def traffic(self) -> dict[str, BucketTraffic]:
-        """Return by bucket what was asked since the start or the last reset, failed requests included."""
+        """Return the requests by bucket since the start or the last reset, including failed ones."""
         return {
             name: BucketTraffic(Counter(t["requests"]), t["in"], t["out"], t["copied"])
             for name, t in self._admin("GET", "traffic").items()
@@ -134,7 +134,7 @@ class TestServer:
 
 
 class Door:
-    """Lets requests in to `handle`, past the faults that are in force."""
+    """Passes requests to `handle`, after applying the active faults."""
 
     def __init__(self, handle: Callable[[Request], Awaitable[Answer]], traffic: TrafficCounters) -> None:
         self._handle = handle

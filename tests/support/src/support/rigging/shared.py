@@ -1,6 +1,6 @@
-"""One server of each protocol for a whole process, because clients do not forget the first one they met.
+"""One server of each protocol per process, because clients cache the first endpoint.
 
-botocore and s3fs keep an endpoint for each process, so a second S3 server of a test session is never asked.
+botocore and s3fs cache one endpoint per process, so they would never use a second S3 server.
 """
 
 import atexit
@@ -17,7 +17,8 @@ Server = TypeVar("Server", bound=TestServer)
 
 @functools.cache
 def shared_gcs_server() -> GcsServer:
-    """The GCS server of this process, started by the first call and stopped at the end; buckets are the callers'."""
+    """Return the GCS server of this process, started by the first call and stopped at the end. Callers create
+    buckets."""
     return _until_the_end(GcsServer())
 
 

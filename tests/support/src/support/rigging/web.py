@@ -1,4 +1,4 @@
-"""Applications that tests serve."""
+"""Serve applications in tests."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from rigging.web.serving import Bound, WebServer
 
 @contextmanager
 def served(*apps: tuple[ASGIApp, Bound]) -> Iterator[None]:
-    """Serve applications in one event loop of a thread."""
+    """Context manager: serve applications in an event loop of a thread."""
     servers = [WebServer(app, bound) for app, bound in apps]
 
     async def run() -> None:
