@@ -1,4 +1,4 @@
-"""Messages about a full disk."""
+"""Messages about a disk that is full, or that this user may not write to."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 import shutil
 from typing import Final
 
+from rigging.errors import Denied
 from rigging.filesystem import local_path
 from rigging.text.quantities import format_size
 
+_REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -32,3 +34,18 @@ def full_disk(error: BaseException, path: str) -> str | None:
     except OSError:
         return f"the disk of {local} is full"
     return f"the disk of {local} is full: {format_size(usage.free)} of {format_size(usage.total)} are free"
+
+
+def without_right(error: BaseException, path: str) -> Denied | None:
+    """Return an error that says where this user may not write; None if `error` means something else.
+
+    Args:
+        error: The error of a write.
+        path: The output path.
+    """
+    if not isinstance(error, OSError) or error.errno not in _REFUSED or local_path(path) is None:
+        return None
+    return Denied(
+        f"{error.filename or path} cannot be written: {error.strerror}; give MARIN_PREFIX or --prefix a place that "
+        "this user may write to"
+    )

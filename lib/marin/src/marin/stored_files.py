@@ -127,7 +127,8 @@ def modified_of(entry: dict[str, Any]) -> float | None:
 def files_added(files: Sequence[StoredFile]) -> list[str]:
     """Return the sorted names of an output's files that changed after its step ended, so not through the step.
 
-    Files of nested outputs do not count. Without a status file the result is empty.
+    Files of nested outputs do not count. Without a status file the result is empty. If the step's own record has a new
+    name or new rights, so may all files have: then only new content counts.
 
     Args:
         files: All files below the output path, named relative to it.
@@ -135,11 +136,14 @@ def files_added(files: Sequence[StoredFile]) -> list[str]:
     ended = max((file.modified for file in files if file.name == STATUS_FILE and file.modified), default=None)
     if ended is None:
         return []
+    are_touched = any(file.name == INFO_FILE and (file.changed or 0.0) > ended for file in files)
     inner = [file.name.removesuffix(f"/{INFO_FILE}") for file in files if file.name.endswith(f"/{INFO_FILE}")]
     return sorted(
         file.name
         for file in files
-        if (file.changed or 0.0) > ended and not is_record(file.name) and not any(_is_in(file.name, at) for at in inner)
+        if ((file.modified if are_touched else file.changed) or 0.0) > ended
+        and not is_record(file.name)
+        and not any(_is_in(file.name, at) for at in inner)
     )
 
 

@@ -31,11 +31,17 @@ def doctor(context: CliContext, as_json: bool) -> int:
     from iris.python_tools.uv import uv_program
 
     state = str(local_paths(os.environ).root)
-    findings = judge(gather({"state": state}, uv_program()))
+    try:
+        uv = uv_program()
+    except FileNotFoundError:
+        uv = "uv"
+    findings = judge(gather({"state": state}, uv))
     try:
         findings += _cluster(context)
     except MarinError as error:
-        findings.append(Finding("cluster", State.FAILURE, str(error), "iris cluster list shows the clusters you have"))
+        text, _, remedy = str(error).partition("; ")
+        remedy = remedy or "iris cluster list shows the clusters you have"
+        findings.append(Finding("cluster", State.FAILURE, text, remedy))
     return show(findings, as_json)
 
 

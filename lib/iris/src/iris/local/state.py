@@ -242,7 +242,8 @@ def read_record(paths: LocalPaths) -> ClusterRecord | None:
     except Denied as denied:
         raise Denied(f"{denied}; or set {STATE_DIR_ENV} to a directory of your own") from None
     except OSError as error:
-        raise Unavailable(f"cannot read {paths.record}: {error.strerror}") from None
+        remedy = f"; set {STATE_DIR_ENV} to a directory of your own" if isinstance(error, PermissionError) else ""
+        raise Unavailable(f"cannot read {paths.record}: {error.strerror}{remedy}") from None
 
 
 def is_locked(path: Path) -> bool:

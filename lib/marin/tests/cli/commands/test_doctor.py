@@ -1,7 +1,9 @@
 """`marin doctor`: each fact has its verdict and a remedy; one failure decides the exit code."""
 
 import dataclasses
+import errno
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ GOOD = MachineFacts(
         ({}, [], ""),
         ({"python": (3, 10, 2)}, ["fail python"], "uv python install"),
         ({"programs": {"uv": None, "git": None}}, ["fail uv", "warn git"], "pip install uv"),
+        ({"uv_off_path": "/venv/bin/uv"}, ["warn uv"], 'export PATH="/venv/bin:$PATH"'),
         ({"versions": {"marin": "0.1.0", "marin-iris": "0.2.0"}}, ["fail versions"], "one release"),
         ({"disks": {"storage": ("/data", 2 << 30)}}, ["warn storage"], ""),
         ({"disks": {"storage": ("/data", 1 << 20)}}, ["fail storage"], "free space"),
@@ -73,6 +76,10 @@ def test_a_client_and_a_clock() -> None:
     assert "9.0 s behind" in judge_clock(9000, "the controller's").text
 
 
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_the_command_leaves_nothing_at_the_prefix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +88,11 @@ def test_the_command_leaves_nothing_at_the_prefix(
     found = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
     assert found["prefix"]["state"] == "ok"
     assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr("marin.cli.reading.storage_health.open_url", full)
+        assert run(["doctor", "--prefix", str(tmp_path)]) == 1
+    assert f"the disk of {tmp_path} is full" in (told := capsys.readouterr().out)
+    assert "-> free space there, or choose another place" in told
     (tmp_path / "file").write_text("")
     assert run(["doctor", "--prefix", str(tmp_path / "file" / "below")]) == 1
     assert "-> give MARIN_PREFIX a place" in capsys.readouterr().out

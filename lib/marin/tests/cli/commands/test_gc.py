@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +66,13 @@ def test_what_is_not_certain_is_kept(storage: RecordedStorage, marin: Marin) -> 
     assert not {Path(item["path"]).name for item in kept} & {"temporary-000007", "x-000008", "call"}
 
 
-def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedStorage, marin: Marin) -> None:
+def refuse(path: str) -> None:
+    raise PermissionError(13, os.strerror(13), path)
+
+
+def test_deletion_asks_and_takes_only_what_no_run_refers_to(
+    storage: RecordedStorage, marin: Marin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used = storage.step("used-000001")
     for name in ("gone-000002", "late-000003", "taken-000004"):
         storage.step(name)
@@ -85,6 +92,11 @@ def test_deletion_asks_and_takes_only_what_no_run_refers_to(storage: RecordedSto
     done = marin(*words, context=CliContext(ask=begin_runs, is_interactive=lambda: True, **later))
     assert done.code == 8
     assert sorted(os.listdir(storage.root)) == ["experiments", "late-000003", "taken-000004", "used-000001"]
+    with monkeypatch.context() as patch:
+        patch.setattr("marin.recorded.reading.outputs.create_lock", refuse)
+        storage.step("closed-000005")
+        closed = marin(*words, "--yes", context=CliContext(**later))
+    assert (closed.code, "closed-000005: it cannot be removed: Permission denied" in closed.err) == (8, True)
     assert "1 output(s) deleted, 2 kept" in done.err
 
 

@@ -45,6 +45,15 @@ def test_a_folder_that_has_one_of_the_files_is_refused_whole(
     assert [path.name for path in tmp_path.iterdir()] == [".gitignore"]
 
 
+def test_a_project_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("mine")
+    for name, what in (("link", "a link to nothing"), ("file", "not a folder")):
+        assert run(["init", str(tmp_path / name)]) == 3
+        assert f"{tmp_path / name} is {what}; choose another folder" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
+
+
 @pytest.mark.parametrize("name", ["experiments", ".vscode"])
 def test_a_file_where_a_folder_belongs_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to("nowhere")

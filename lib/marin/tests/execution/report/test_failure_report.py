@@ -2,15 +2,18 @@ import contextlib
 import io
 import logging
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from marin.execution import Executor, ExecutorStep
 from marin.execution.report.events import StepEnd, StepEnded
 from marin.execution.report.failure_report import FailureReport, rerun_by_main
 from marin.execution.report.rerun import marin_command, rerun_command, step_pattern
 from marin.execution.report.words import summary_lines
 from marin.execution.version.differences import WHAT_TO_TYPE
+from rigging.errors import StepFailed
 
 
 def raised(text: str = "bad") -> ValueError:
@@ -183,3 +186,11 @@ def test_a_summary_says_how_each_step_ended_and_a_long_one_is_cut_but_for_failur
         ),
     ]
     assert summary_lines([]) == []
+
+
+def test_a_place_that_may_not_be_written_is_named_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    executor = Executor("/sys/marin", f"{tmp_path}/experiments")  # where root may not write either
+    with pytest.raises(StepFailed, match=r"/sys/marin\S* cannot be written: .*; give MARIN_PREFIX or --prefix a place"):
+        executor.run([ExecutorStep(name="a", fn=print, config=None)])
+    assert "Traceback" not in caplog.text
+    assert "/.log" not in caplog.text

@@ -67,6 +67,7 @@ class MachineFacts:
         memory_bytes: The memory limit of the control groups; None for no limit.
         unified_groups: Whether this machine uses control groups version 2.
         loopback: The error of opening a loopback port; empty if it worked.
+        uv_off_path: The path of uv if PATH does not lead to one; empty if it does.
     """
 
     python: tuple[int, int, int]
@@ -77,6 +78,7 @@ class MachineFacts:
     memory_bytes: int | None
     unified_groups: bool
     loopback: str
+    uv_off_path: str = ""
 
 
 def gather(disks: Mapping[str, str], uv: str = "uv") -> MachineFacts:
@@ -97,6 +99,7 @@ def gather(disks: Mapping[str, str], uv: str = "uv") -> MachineFacts:
         memory,
         (CGROUP_ROOT / "cgroup.controllers").exists(),
         _loopback(),
+        "" if shutil.which("uv") else uv,
     )
 
 
@@ -108,7 +111,7 @@ def judge(facts: MachineFacts) -> list[Finding]:
         if facts.python >= (3, 11)
         else Finding("python", State.FAILURE, f"{version}; 3.11 or newer is needed", "uv python install 3.12")
     ]
-    found += [_program(name, told) for name, told in facts.programs.items()]
+    found += [_program(name, told, facts.uv_off_path) for name, told in facts.programs.items()]
     found.append(_versions(facts.versions))
     found += [_disk(what, *seen) for what, seen in facts.disks.items()]
     found.append(_limits(facts))
@@ -136,8 +139,11 @@ def show(findings: Sequence[Finding], as_json: bool) -> int:
     return FAILURE if any(finding.state is State.FAILURE for finding in findings) else OK
 
 
-def _program(name: str, told: str | None) -> Finding:
+def _program(name: str, told: str | None, uv_off_path: str) -> Finding:
     remedy = {"uv": "pip install uv", "git": "install git (apt-get install git)"}[name]
+    if told is not None and name == "uv" and uv_off_path:
+        text = f"{told} at {uv_off_path}, which is not on PATH"
+        return Finding(name, State.WARNING, text, f'export PATH="{os.path.dirname(uv_off_path)}:$PATH", for uv run')
     if told is not None:
         return Finding(name, State.OK, told)
     # uv comes with iris; without git a project's files are told by the usual litter's names.

@@ -16,7 +16,7 @@ from marin.cli.context import CliContext, pass_context
 from marin.cli.deciding.new_project import TEMPLATES, Installed, project_files, source_of
 from marin.cli.options import Name
 from marin.cli.output import say
-from rigging.errors import AlreadyExists
+from rigging.errors import AlreadyExists, InvalidRequest
 
 _LIBRARIES = ("marin", "marin-fray", "marin-iris", "marin-rigging")
 
@@ -35,7 +35,11 @@ def init(context: CliContext, directory: str, template: str, name: str | None) -
     folder. Nothing is overwritten: if DIR already has one of these files, the command fails.
     """
     del context
-    place = Path(directory).expanduser().resolve()
+    given = Path(directory).expanduser()
+    place = given.resolve()
+    if os.path.lexists(given) and not place.is_dir():
+        what = "a link to nothing" if given.is_symlink() and not place.exists() else "not a folder"
+        raise InvalidRequest(f"{given} is {what}; choose another folder. Nothing was written")
     code = resources.files("marin.cli.templates").joinpath(f"{template}.py").read_text(encoding="utf-8")
     files = project_files(name or place.name, template, code, [_installed(library) for library in _LIBRARIES])
     there = [path for path in files if os.path.lexists(place / path)]

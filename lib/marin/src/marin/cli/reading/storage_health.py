@@ -9,10 +9,12 @@ import uuid
 from dataclasses import replace
 
 from marin.cli.deciding.storage_health import PrefixFacts
+from marin.full_disk import full_disk
 from rigging.extras import MissingExtra
 from rigging.filesystem import marin_region, open_url, region_from_prefix, url_to_fs
 
 _CONTENT = "marin doctor"
+_ROOM = "free space there, or choose another place"
 
 
 def look_at_prefix(prefix: str, is_default: bool, within_s: float = 30.0) -> PrefixFacts:
@@ -47,7 +49,8 @@ def _round_trip(facts: PrefixFacts) -> PrefixFacts:
         return replace(facts, error=why, remedy=remedy)
     except Exception as error:  # whatever a store's client raises
         words = str(error).strip().splitlines() or [type(error).__name__]
-        return replace(facts, error=words[0])
+        full = full_disk(error, facts.prefix)
+        return replace(facts, error=words[0] if full is None else full, remedy="" if full is None else _ROOM)
     if read != _CONTENT:
         return replace(facts, error=f"{os.path.basename(url)} was read back with different content")
     return replace(facts, round_trip_s=time.monotonic() - begun)

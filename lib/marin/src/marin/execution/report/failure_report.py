@@ -15,6 +15,7 @@ from marin.execution.report.error_text import full_traceback, own_traceback
 from marin.execution.report.events import describe_error
 from marin.execution.report.rerun import step_pattern
 from marin.output_files import ERROR_FILE, LOG_FILE
+from rigging.errors import Denied
 from rigging.filesystem.location import path_in
 from rigging.redaction import redact_string
 from rigging.text.printable import printable
@@ -22,6 +23,7 @@ from rigging.text.printable import printable
 logger = logging.getLogger(__name__)
 
 MOST_TOLD: Final = 10
+_FILES: Final = (("log:  ", LOG_FILE), ("error:", ERROR_FILE))
 
 
 def rerun_by_executor(name: str, tag: str | None = None) -> str:
@@ -87,6 +89,8 @@ class FailureReport:
             log: The location of its job's log; None without a job.
         """
         with self._guard:
+            # Nothing was written there: no attempt has begun (`without_right`).
+            is_refused = isinstance(error, Denied) and error.__traceback__ is None
             is_verbose = logger.isEnabledFor(logging.DEBUG)
             story = redact_string(full_traceback(error) if is_verbose else own_traceback(error))
             first = printable(f"step {name} failed: {describe_error(error).partition(chr(10))[0]}")
@@ -95,7 +99,11 @@ class FailureReport:
             known = self._errors.get(key := (*frames, re.sub(own, "#", first.partition(" failed: ")[2])))
             if known is None:
                 is_full = len(self._errors) < self._most
-                text = self._text(first, name, output_path, story, log) if is_full else f"{first} -> {output_path}"
+                text = (
+                    self._text(first, name, output_path, story, log, is_refused)
+                    if is_full
+                    else f"{first} -> {output_path}"
+                )
                 self._errors[key] = _Alike(text)
                 return
             known.count += 1
@@ -144,14 +152,13 @@ class FailureReport:
         self._is_told = bool(text)
         return text
 
-    def _text(self, first: str, name: str, output_path: str, story: str, log: str | None) -> str:
+    def _text(self, first: str, name: str, output_path: str, story: str, log: str | None, is_refused: bool) -> str:
         again = self.rerun(name)
         job = log.removeprefix("job ") if log else self._job
         lines = [
             first,
             *(f"  {line}".rstrip() for line in story.splitlines()),
-            f"  log:   {path_in(output_path, LOG_FILE)}",
-            f"  error: {path_in(output_path, ERROR_FILE)}",
+            *(f"  {what} {path_in(output_path, file)}" for what, file in _FILES if not is_refused),
             *([f"  job:   {job}"] if job else ()),
             *([f"  to run it again: {again}"] if again else ()),
         ]

@@ -26,7 +26,7 @@ from marin.execution.run.limited_call import LimitedCall
 from marin.execution.run.outcomes import attempts_of, outcome_of, outcome_of_failure, retrying
 from marin.execution.run.step_task import StepResult, StepTask, made_by_another, worked
 from marin.execution.run.trying import NEVER, Tried, advance
-from marin.full_disk import full_disk
+from marin.full_disk import full_disk, without_right
 from rigging.distributed_lock import LeaseLostError
 from rigging.errors import MarinError
 
@@ -123,6 +123,8 @@ class Attempt:
             return self._worked(StepEnd.LOST, progress, error)
         # Any exception is that step's failure, SystemExit and KeyboardInterrupt included.
         except BaseException as error:
+            if progress is None:
+                error = without_right(error, task.output_path) or error
             full = full_disk(error, task.output_path)
             if full is not None:
                 error.add_note(f"{full}; free some space, and run it again")

@@ -26,6 +26,7 @@ from marin.recorded.reading.steps import read_status
 from marin.recorded.reading.store import below, each
 from marin.stored_files import files_added, files_below, names_in, reading
 from rigging.distributed_lock import create_lock
+from rigging.errors import Unavailable
 from rigging.filesystem import local_path, url_to_fs
 from rigging.filesystem.prefix import TEMP_PATH_PREFIX
 
@@ -134,15 +135,26 @@ def remove_output(path: str) -> str | None:
     Returns:
         Why the output was kept; None if it is gone.
     """
+    try:
+        return _removed(path)
+    # Storage libraries raise errors of many types. The other outputs can still go.
+    except Exception as error:
+        return f"it cannot be removed: {_said(error)}"
+
+
+def _said(error: Exception) -> str:
+    return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+
+
+def _removed(path: str) -> str | None:
     lock, aside = create_lock(below(path, LOCK_FILE)), f"{path.rstrip('/')}{ASIDE_SUFFIX}"
     if not lock.try_acquire():
         return "a step is writing it"
     try:
         if read_status(path) == "RUNNING":
             return "a step is writing it, or was killed"
-        with reading(path):
-            _remove_all(path)
-            _remove_all(aside)
+        _remove_all(path)
+        _remove_all(aside)
     finally:
         lock.release()
     _remove_directory(path)
@@ -151,11 +163,19 @@ def remove_output(path: str) -> str | None:
 
 
 def remove_files(paths: Sequence[str]) -> None:
-    """Remove files that may already be gone."""
+    """Remove files that may already be gone.
+
+    Raises:
+        Unavailable: One cannot be removed.
+    """
     for path in paths:
-        with reading(path), contextlib.suppress(FileNotFoundError):
+        try:
             fs, place = url_to_fs(path)
             fs.rm_file(place)
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # as above
+            raise Unavailable(f"{path} cannot be removed: {_said(error)}") from error
 
 
 def _remove_all(path: str) -> None:
