@@ -1,6 +1,6 @@
-"""Actors: objects in one process that answer calls from many, over gRPC.
+"""Actors: objects that answer calls from many processes, over gRPC.
 
-Calls of live objects belong here. The job decides which process runs an actor.
+Only calls of live objects belong here. The job determines which process runs an actor.
 """
 
 from iris.actor.client.call import ActorCall

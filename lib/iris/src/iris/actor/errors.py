@@ -4,11 +4,11 @@ from rigging.errors import MarinError, Unavailable
 
 
 class ActorDied(Unavailable):
-    """The actor ended or restarted before it answered the call. Whether the method ran is unknown."""
+    """The actor ended or restarted before it answered the call. The method may have run."""
 
 
 class ActorStopped(Unavailable):
-    """The actor was shut down before the call began. The method did not run."""
+    """The actor was shut down before the call started. The method did not run."""
 
 
 class RemoteError(MarinError, RuntimeError):

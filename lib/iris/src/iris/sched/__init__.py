@@ -1,4 +1,4 @@
-"""The scheduler: which pending task goes to which worker, and why others do not.
+"""The scheduler: assigns pending tasks to workers, and explains why other tasks wait.
 
-Pure: it reads a view, returns a plan, and changes nothing.
+Pure: reads a view and returns a plan.
 """

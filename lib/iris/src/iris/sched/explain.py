@@ -1,4 +1,4 @@
-"""Explain pending work in one sentence that names the tightest shortfall with its numbers."""
+"""Explains pending work in one sentence that names the tightest shortfall with its numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -29,13 +29,13 @@ class Offer(NamedTuple):
 
 
 def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView, kept_for: JobId | None = None) -> str:
-    """Return why no worker takes such a task now.
+    """Return why no worker takes a task with this demand now.
 
     Args:
         demand: The task's demand.
         hosts: The workers that accept new work.
-        view: Knows the other workers, too.
-        kept_for: The job, if a host is kept free for it.
+        view: The view, which also has the other workers.
+        kept_for: The job, if a host is reserved for it.
     """
     need = demand.resources
     absent = _explain_absence(need, demand.constraints, hosts, view)
@@ -65,14 +65,14 @@ def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView, kept_
 
 
 def explain_gang(spec: JobSpec, groups: Groups, size: int, count: int, view: ClusterView) -> str:
-    """Return why `count` groups with room for `size` tasks each are not available now.
+    """Return why there are not `count` groups with room for `size` tasks each now.
 
     Args:
         spec: The job.
         groups: The hosts by group.
         size: Tasks in each group.
         count: Number of groups.
-        view: Knows the other workers, too.
+        view: The view, which also has the other workers.
     """
     key = spec.coscheduling_group_by
     hosts = [host for members in groups.members.values() for host in members]
@@ -135,7 +135,7 @@ def _explain_absence(
 
 
 def _would_do(need: Resources, constraints: tuple[Constraint, ...], view: ClusterView, where: str = "") -> str:
-    """Return the workers that could run such a task but take no work, as the end of a sentence."""
+    """Return the suitable workers that take no work, as the end of a sentence."""
     label = f"out of use {where}" if where else "out of use, but would do"
     return out_of_use_text(
         label, view, lambda worker: evaluate(constraints, worker.attributes) and need.fits(worker.capacity)
@@ -143,7 +143,7 @@ def _would_do(need: Resources, constraints: tuple[Constraint, ...], view: Cluste
 
 
 def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[Mapping[str, str]]) -> str | None:
-    """Return why the hard constraints rule out every worker; None if some worker meets them all."""
+    """Return why no worker meets the hard constraints; None if one does."""
     if any(evaluate(constraints, attributes) for attributes in workers):
         return None
     hard = [constraint for constraint in constraints if not constraint.soft]
@@ -157,7 +157,7 @@ def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[M
 
 
 def explain_device(need: Resources, capacities: Sequence[Resources]) -> str | None:
-    """Return why no worker has the accelerator at all; None if some worker has it (busy or not)."""
+    """Return why no worker has the accelerator; None if a worker has it, even if busy."""
     if any(has_device(need, capacity) for capacity in capacities):
         return None
     there = sorted({str(capacity.accelerator) for capacity in capacities if capacity.accelerator is not None})
@@ -189,5 +189,5 @@ def amount_text(dimension: str, resources: Resources) -> str:
 
 
 def device_text(device: Device | None) -> str:
-    """Return the device of a request in words."""
+    """Return the device of a request in readable form."""
     return "no accelerator" if device is None else f"{max(device.count, 1)} x {device}"

@@ -1,4 +1,4 @@
-"""Requests that no known worker could ever meet, refused before anything is stored."""
+"""Detects requests that no worker could ever meet."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,14 +19,12 @@ WorkerCapacity = tuple[WorkerId, Resources, Mapping[str, str]]
 def impossible_reason(
     spec: JobSpec, worker_capacities: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...] = ()
 ) -> str | None:
-    """Return why neither a worker nor a host of a scale group could run a task of `spec` even when idle; None if one
-    could.
+    """Return why no idle worker or host of a scale group could run a task of `spec`; None if one could.
 
     Args:
         spec: The job.
         worker_capacities: Id, capacity and attributes of every known worker.
-        scale_groups: Hosts that may be started. Without workers or groups nothing is known to be impossible, and the
-            result is None.
+        scale_groups: Hosts that the cluster may start. Without workers or groups the result is None.
 
     Returns:
         The text names the shortfall on the largest worker: "needs 64 cores; the largest worker (local) has 2".
@@ -66,13 +64,13 @@ def unholdable_reason(
     worker_capacities: Sequence[WorkerCapacity],
     scale_groups: tuple[ScaleGroup, ...] = (),
 ) -> str | None:
-    """Return why a reservation could never be held whole, even by an idle cluster; None if it could.
+    """Return why even an idle cluster could not hold the whole reservation; None if it could.
 
     Args:
-        spec: The job that holds it.
-        beside: Tasks of like jobs, which hold other parts of the same reservation.
+        spec: The job that holds the reservation.
+        beside: Number of tasks of equal jobs that hold other parts of the same reservation.
         worker_capacities: As in `impossible_reason`, like `scale_groups`.
-        scale_groups: Their workers are not counted twice.
+        scale_groups: Hosts that the cluster may start; their workers are not counted twice.
     """
     need, key = spec.resources, spec.coscheduling_group_by
     size = group_size(spec) if is_gang(spec) else 1
@@ -95,7 +93,7 @@ def unholdable_reason(
 
 
 def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:
-    """Return the most that a worker may offer. Its disk counts in full, because its free part varies with use."""
+    """Return the maximum that a worker may offer, with its whole disk, because its free disk varies."""
     size = attributes.get(DISK_SIZE_ATTRIBUTE, "")
     if not size.isdecimal() or int(size) <= capacity.disk_bytes:
         return capacity
@@ -103,7 +101,7 @@ def at_most(capacity: Resources, attributes: Mapping[str, str]) -> Resources:
 
 
 def _too_many(spec: JobSpec, willing: Sequence[WorkerCapacity], scale_groups: tuple[ScaleGroup, ...]) -> str | None:
-    """Return why the gang is larger than any possible slice, if scale groups define the slices."""
+    """Return why the gang is larger than any possible slice of the scale groups."""
     need, key = spec.resources, spec.coscheduling_group_by
     if not scale_groups:
         return None

@@ -1,4 +1,4 @@
-"""Free capacity during one round, and the workers that fit a request."""
+"""Tracks free capacity during one round, and finds the workers that fit a request."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
@@ -18,8 +18,9 @@ class Host:
     """A worker that accepts new work, with its remaining capacity in this round, which only shrinks.
 
     Attributes:
-        coming: Capacity that becomes free when stopping attempts have ended; None for nothing.
-        gangs: Gangs with an attempt here; other gangs stay away. held_by: The job that it is reserved for.
+        coming: Capacity that becomes free when stopping attempts have ended; None for none.
+        gangs: Gangs with an attempt on the host, which exclude other gangs. held_by: The job that the host is reserved
+        for.
     """
 
     __slots__ = (
@@ -50,7 +51,7 @@ class Host:
         self.coming = amount if self.coming is None else self.coming.add(amount)
 
     def fits(self, need: Resources) -> bool:
-        """Return whether one task of that size fits now. Agrees with `Resources.fits`."""
+        """Return whether one task with these resources fits now. Agrees with `Resources.fits`."""
         if need.cpu_millis > self.cpu_millis and need.cpu_millis:
             return False
         if need.memory_bytes > self.memory_bytes and need.memory_bytes:
@@ -63,7 +64,7 @@ class Host:
         return self.device is not None and wanted.accepts(self.device) and wanted.count <= self.device_count
 
     def room_for(self, need: Resources, limit: int) -> int:
-        """Return how many tasks of that size fit now, at most `limit`."""
+        """Return how many tasks with these resources fit now, at most `limit`."""
         if not self.fits(need):
             return 0
         if need.cpu_millis:
@@ -78,11 +79,11 @@ class Host:
         return limit
 
     def will_fit(self, need: Resources) -> bool:
-        """Return whether one task of that size fits after stopping attempts have ended."""
+        """Return whether one task with these resources fits after stopping attempts have ended."""
         return need.fits(self.free if self.coming is None else self.free.add(self.coming))
 
     def take(self, need: Resources, count: int = 1) -> None:
-        """Use the resources of tasks. Promises from `coming` may make the rest negative."""
+        """Deduct the resources of tasks. Assignments from `coming` may make the rest negative."""
         self.cpu_millis -= need.cpu_millis * count
         self.memory_bytes -= need.memory_bytes * count
         self.disk_bytes -= need.disk_bytes * count
@@ -91,7 +92,7 @@ class Host:
             self.device_count -= wanted.count * count
 
     def with_devices(self, count: int) -> "Host":
-        """Return a copy with that many more free accelerators."""
+        """Return a copy with this many more free accelerators."""
         seen = Host(self.worker, self.load, self.order)
         seen.cpu_millis, seen.memory_bytes, seen.disk_bytes = self.cpu_millis, self.memory_bytes, self.disk_bytes
         seen.device_count = self.device_count + count
@@ -116,14 +117,14 @@ def hosts_of(view: ClusterView, among: Iterable[WorkerId] | None = None) -> list
 
 
 def may_run_on(demand: Demand, worker: Worker) -> bool:
-    """Return whether the worker meets the hard constraints and has the kind of device, however busy it is."""
+    """Return whether the worker, even if busy, meets the hard constraints and has the kind of device."""
     if demand.constraints and not evaluate(demand.constraints, worker.attributes):
         return False
     return has_device(demand.resources, worker.capacity)
 
 
 def has_device(need: Resources, capacity: Resources) -> bool:
-    """Return whether a worker of that capacity has the required kind of accelerator, in any number."""
+    """Return whether a worker with this capacity has the required kind of accelerator, in any number."""
     wanted, have = need.accelerator, capacity.accelerator
     return wanted is None or (have is not None and wanted.accepts(have))
 
@@ -134,11 +135,11 @@ _Entry = tuple[int, int, int, Host]  # free cpu, free memory, order
 class Pool:
     """The hosts eligible for one wish (constraints and device), sorted for best fit.
 
-    The best host meets most soft constraints; then its accelerators would not stay idle under a task that needs none;
-    then it is the fullest with room, so that room for large requests stays together.
+    The best host meets most soft constraints. Among these, hosts whose accelerators the task would leave idle come
+    last. Among the rest, the fullest host with room is best, so that room for large requests stays together.
 
-    Hosts also shrink through other pools. Since they only shrink, an outdated entry is too far to the right, where
-    every search passes it and corrects it.
+    Hosts also shrink through other pools. Because hosts only shrink, an outdated entry is too far to the right, where
+    each search passes and corrects it.
     """
 
     def __init__(self, demand: Demand, hosts: Iterable[Host]) -> None:
@@ -157,7 +158,7 @@ class Pool:
         self._hint_need: Resources | None = None
 
     def find(self, need: Resources) -> Host | None:
-        """Return the best host that can take such a task now and is reserved for no job, or None."""
+        """Return the best unreserved host for a task of this size now, or None."""
         hint = self._hint
         # A host that was best for this need stays it while it has room: it has only become fuller.
         if hint is not None and self._hint_need is need and hint.held_by is None and hint.fits(need):
@@ -173,7 +174,7 @@ class Pool:
         return None
 
     def misses(self, need: Resources) -> bool:
-        """Return whether a request no larger than this has already failed in this round."""
+        """Return whether a request of this size or smaller has already failed in this round."""
         return any(_covers(need, missed) for missed in self._misses)
 
     def _note_miss(self, need: Resources) -> None:
@@ -198,7 +199,7 @@ def _search(tier: list[_Entry], need: Resources) -> Host | None:
 
 
 def _covers(larger: Resources, smaller: Resources) -> bool:
-    """Return whether `larger` cannot fit where `smaller` does not; both have the same wish."""
+    """Return whether `larger` needs at least as much as `smaller` in every dimension; both have the same wish."""
     return (
         larger.cpu_millis >= smaller.cpu_millis
         and larger.memory_bytes >= smaller.memory_bytes
@@ -227,7 +228,7 @@ class Pools:
         return pool
 
     def _narrowed(self, constraints: tuple[Constraint, ...]) -> Iterable[Host]:
-        """Return hosts that include all matching ones, by an attribute index if a constraint allows it."""
+        """Return a superset of the matching hosts, using an attribute index if a constraint allows it."""
         for constraint in constraints:
             if not constraint.soft and constraint.op in (ConstraintOp.EQ, ConstraintOp.IN):
                 by_value = self.by_value(constraint.key)
@@ -235,7 +236,7 @@ class Pools:
         return self.hosts
 
     def by_value(self, key: str) -> dict[str, list[Host]]:
-        """Return the hosts that have the attribute, by its value."""
+        """Return the hosts with the attribute, by its value."""
         found = self._by_value.get(key)
         if found is None:
             found = self._by_value[key] = {}

@@ -1,4 +1,4 @@
-"""Place all tasks of a gang together, or none of them."""
+"""Places all tasks of a gang together, or none of them."""
 
 from bisect import bisect_left, insort
 from typing import Final
@@ -14,7 +14,7 @@ ORDER_ATTRIBUTE: Final = "tpu-worker-id"
 
 
 def group_size(spec: JobSpec) -> int:
-    """Return the number of the gang's tasks in one group: those of a whole TPU slice, or all of them.
+    """Return the number of the gang's tasks in one group: a whole TPU slice, or all tasks.
 
     A job over several slices of a known type (multislice) fills whole slices in task order.
     """
@@ -25,14 +25,14 @@ def group_size(spec: JobSpec) -> int:
 
 
 def usable(host: Host, job_id: JobId | None) -> bool:
-    """Return whether a gang may use the host: it has no other gang and is reserved for no other job."""
+    """Return whether a gang may use the host: no other gang uses it, and no other job has reserved it."""
     return (host.held_by is None or host.held_by == job_id) and (not host.gangs or host.gangs == {job_id})
 
 
 class Groups:
     """The groups eligible for gangs of one demand, sorted by remaining room.
 
-    As in pools, room only shrinks during a round. An outdated size is detected when it is used.
+    Like in pools, room only shrinks during a round. An outdated size is detected at its use.
 
     Args:
         group_by: The attribute whose value the members of a group share.
@@ -55,7 +55,7 @@ class Groups:
         self._tiers = [sorted(sizes) for _, sizes in sorted(tiers.items())]
 
     def room(self, value: str, limit: int = 1 << 30) -> int:
-        """Return for how many tasks a group has room now."""
+        """Return how many tasks a group has room for now."""
         return sum(host.room_for(self.need, limit) for host in self.members[value] if usable(host, None))
 
     def choose(self, size: int, count: int, within: str | None) -> list[str] | None:
@@ -64,7 +64,7 @@ class Groups:
         Args:
             size: Tasks in each group.
             count: Number of groups.
-            within: The required value, for a gang of which some members already run.
+            within: The required group, for a gang with running members.
         """
         if within is not None:
             fits = within in self.members and self.room(within) >= size
@@ -84,7 +84,7 @@ class Groups:
         return sorted(chosen, key=_natural) if len(chosen) == count else None
 
     def take(self, job_id: JobId, values: list[str], size: int) -> list[WorkerId]:
-        """Use the room of these groups: `size` tasks in each, in host order.
+        """Deduct the room for `size` tasks from each of these groups, in host order.
 
         Args:
             job_id: The gang.

@@ -1,4 +1,4 @@
-"""Accelerators held by reservations, used by the other jobs of their trees."""
+"""Places jobs on accelerators that reservations of their trees hold."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ class HeldRoom:
 
     Args:
         view: Never modified.
-        hosts: The round's hosts. Placements are deducted from them, except for held accelerators.
+        hosts: The round's hosts, which shrink by placements, except for held accelerators.
     """
 
     def __init__(self, view: ClusterView, hosts: Sequence[Host]) -> None:
@@ -45,11 +45,11 @@ class HeldRoom:
                 return
 
     def place_gang(self, job: Job, size: int, count: int, within: str | None) -> list[WorkerId] | None:
-        """Place a gang on hosts whose accelerators are held for it. Return its workers, or None.
+        """Place a gang on hosts with accelerators held for its tree. Return the workers, or None.
 
         Args:
             job: The gang.
-            size: As in `Groups.choose`, like `count` and `within`.
+            size: Tasks in each group.
             count: Number of groups.
             within: The required group.
         """
@@ -68,7 +68,7 @@ class HeldRoom:
         return placed
 
     def _hosts_for(self, job: Job) -> list[Host]:
-        """Return the hosts with accelerators held for the job's tree, with these counted as free."""
+        """Return the hosts with accelerators held for the job's tree, counting these as free."""
         if not self._hosts or job.spec.reserve:
             return []
         job_id = job.spec.job_id

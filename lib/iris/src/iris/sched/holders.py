@@ -1,4 +1,4 @@
-"""Name the job that holds what a pending job lacks, as the end of its reason."""
+"""Names the job that holds the resources that a pending job lacks, as the end of its reason."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,13 +9,15 @@ from iris.sched.fit import Host
 
 
 def next_task_text(host: Host, need: Resources) -> str:
-    """Return whose task holds most of what the host lacks. It may be the waiting job itself."""
+    """Return the job that holds most of the resource the host lacks, which may be the waiting job itself."""
     held = _shares(host, need)
     return f"; next expected when a task of {_largest(held)} ends" if held else ""
 
 
 def next_gang_text(hosts: Iterable[Host], need: Resources) -> str:
-    """Return the job that holds most of what a group lacks, and the one for which most of its hosts are kept free."""
+    """Return the job that holds most of the resource a group lacks, and the job for which most of its hosts are
+    reserved.
+    """
     held: dict[JobId, float] = {}
     kept: Counter[JobId] = Counter()
     for host in hosts:
@@ -33,7 +35,7 @@ def next_gang_text(hosts: Iterable[Host], need: Resources) -> str:
 
 
 def _shares(host: Host, need: Resources) -> dict[JobId, float]:
-    """Return each job's share of what is held of the dimension in which the host lacks most."""
+    """Return each job's share of the dimension with the host's largest shortfall."""
     scarce = shortfalls(need, host.free)[0].dimension
     held: Counter[JobId] = Counter()
     for booking in host.load.bookings.values():

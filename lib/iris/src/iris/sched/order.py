@@ -1,7 +1,6 @@
-"""The order in which jobs are served: by band; inside a band the user with the least recent use first; for one user the
-oldest job first.
+"""The scheduling order of jobs: by band, then by the user's recent usage (least first), then by age (oldest first).
 
-A band starts with a few gangs that have waited long, so that smaller work cannot starve them.
+A few gangs that have waited long come first in a band, so that smaller work cannot starve them.
 """
 
 from collections.abc import Iterator
@@ -24,11 +23,11 @@ _Queued = tuple[int, int, JobId]  # an entry of ClusterView.queue
 
 
 class JobTurn:
-    """A job's turn. The round answers by setting the attributes.
+    """A job's turn. The round sets the attributes as its answer.
 
     Attributes:
         limit: Maximum number of tasks to place. placed_weight: The weight of the placed tasks.
-        is_done: Whether no more of the job can be placed in this round.
+        is_done: Whether no more of the job's tasks can be placed in this round.
     """
 
     __slots__ = ("band", "is_done", "job_id", "limit", "placed_weight")
@@ -38,7 +37,7 @@ class JobTurn:
         self.limit = limit
 
     def of(self, job_id: JobId) -> "JobTurn":
-        """Return the same turn for another job, unanswered. One object serves a whole band, because there may be many
+        """Reset the turn for another job and return it. A whole band reuses one object, because there may be many
         jobs.
         """
         self.job_id = job_id
@@ -50,7 +49,7 @@ class JobTurn:
 def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
     """Yield jobs with pending tasks in scheduling order. A job may have several turns.
 
-    Users over budget are served in the batch band. Each turn must be answered before the next is taken.
+    Users over budget are in the batch band. Answer each turn before taking the next.
     """
     if len(view.waiting_users) == 1 and not view.budgets and not view.waiting_gangs:
         yield from _of_one_user(view)
@@ -89,9 +88,9 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
 
 
 def places(view: ClusterView, now_ms: int) -> dict[JobId, tuple[int, int]]:
-    """Return each pending job's place in the order of service of its band, from 1, and the number of jobs in that band.
+    """Return each pending job's place in the queue of its band, from 1, and the length of the queue.
 
-    The jobs are in the order of a round in which everything fits.
+    The order is that of a round in which all jobs fit.
     """
     order: dict[PriorityBand, dict[JobId, int]] = {band: {} for band in PriorityBand}
     for turn in turns(view, now_ms):
@@ -132,7 +131,7 @@ def _fair(view: ClusterView, band: PriorityBand, users: dict[str, list[_Queued]]
 
 
 def _aged_gangs(view: ClusterView, over: frozenset[str], now_ms: int) -> dict[JobId, PriorityBand]:
-    """Return gangs that have waited long, oldest first: one per user, a few in each band."""
+    """Return gangs that have waited long, oldest first: one per user, a few per band."""
     found: dict[JobId, PriorityBand] = {}
     if not view.waiting_gangs:
         return found

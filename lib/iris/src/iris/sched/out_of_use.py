@@ -1,4 +1,4 @@
-"""Name the workers that take no work, and why, in the reasons of pending jobs."""
+"""Names the workers that take no work, and why, in the reasons of pending jobs."""
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ _MAX_NAMED: Final = 5
 
 
 def explain_no_worker(view: ClusterView) -> str:
-    """Return why no worker at all takes work."""
+    """Return why no worker takes any work."""
     cordoned = sorted(
         f"{worker.worker_id}: {worker.cordon_reason}" for worker in view.workers.values() if worker.cordon_reason
     )
@@ -31,12 +31,12 @@ def explain_no_worker(view: ClusterView) -> str:
 
 
 def out_of_use_text(label: str, view: ClusterView, would_do: Callable[[Worker], bool]) -> str:
-    """Return the workers that take no work but would do, with the cause, as the end of a sentence; empty for none.
+    """Return the suitable workers that take no work, with the cause, as the end of a sentence; empty for none.
 
     Args:
         label: The words before the list.
-        view: Knows the workers.
-        would_do: Whether a worker would help the job.
+        view: The view with the workers.
+        would_do: Returns whether a worker is suitable for the job.
     """
     named = sorted(
         f"{worker.worker_id} ({_cause(worker)})"
@@ -56,7 +56,7 @@ def _cause(worker: Worker) -> str:
 
 
 def some(names: Collection[str] | Iterable[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
+    """Return the first names of a list, and the number of further ones."""
     listed = list(names)
     more = len(listed) - _MAX_NAMED
     return ", ".join(listed[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -25,7 +25,7 @@ from iris.sched.running_limit import RunningLimit
 
 _MAX_GANG_SEARCHES: Final = 16
 _PAUSE_US_PER_JOB: Final = 4
-"""About twice the time of a round per pending job."""
+"""Pause per pending job: about twice the duration of a round per job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class RoundPlan:
     """The decisions of one round.
 
     Args:
-        assignments: Tasks to start, each with its worker, in priority order.
-        reasons: For every job with pending tasks, why its first one is not placed.
-        preemptions: Attempts to preempt, to be reduced before the assignments.
-        prefilled: Tasks to assign to full workers, in priority order (see `iris.sched.prefill`).
-        begun: Prefilled attempts for which there is now room.
+        assignments: Tasks to start, each with its worker, in scheduling order.
+        reasons: For every job with pending tasks, why its first task is not placed.
+        preemptions: Attempts to preempt; reduce these before the assignments.
+        prefilled: Tasks to assign to full workers, in scheduling order (see `iris.sched.prefill`).
+        begun: Prefilled attempts that now have room to start.
     """
 
     assignments: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class RoundPlan:
     begun: list[AttemptId] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
-        """Return all decisions as events, to be reduced in this order."""
+        """Return all decisions as events, in the order to reduce them."""
         yield from self.preemptions
         for task, worker_id in self.assignments:
             yield Assigned(task, worker_id)
@@ -59,8 +59,8 @@ class RoundPlan:
 def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> RoundPlan:
     """Choose workers for as many pending tasks as fit, in the order of `iris.sched.order`.
 
-    A job that does not fit does not delay those behind it, unless it has waited long: then capacity is reserved for it.
-    Work of a more urgent band preempts less urgent work. CPUs lent by waiting attempts count as free.
+    A job that does not fit does not delay later jobs, unless it has waited long: then capacity is reserved for the job.
+    Work of a more urgent band preempts less urgent work. CPUs that waiting attempts lend count as free.
 
     Args:
         view: Never modified.
@@ -78,12 +78,14 @@ def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> Round
 
 
 def pause_ms(view: ClusterView) -> int:
-    """Return the ms between rounds, so that events do not wait for them: 0 unless hundreds of jobs are pending."""
+    """Return the pause between rounds in ms, so that rounds do not delay events: 0 unless hundreds of jobs are
+    pending.
+    """
     return len(view.queue) * _PAUSE_US_PER_JOB // 1000
 
 
 def _is_uniform(view: ClusterView, now_ms: int) -> bool:
-    """Return whether all pending tasks are alike, none is of a gang, and no capacity is reserved for any of them."""
+    """Return whether all pending tasks are alike, without gangs and reserved capacity."""
     if len(view.waiting_demands) != 1 or view.waiting_gangs or view.held_counts or view.bookings.reserving:
         return False
     oldest = min(
@@ -121,7 +123,7 @@ class _Round:
         self._coming_seen: dict[Demand, int] = {}
 
     def place(self, turn: JobTurn) -> None:
-        """Place as many of the job's pending tasks as fit, and record why the others do not."""
+        """Place as many of the job's pending tasks as fit, and record why the others wait."""
         job = self._view.jobs[turn.job_id]
         held = self._view.held_counts.get(turn.job_id)
         if held:
@@ -137,7 +139,7 @@ class _Round:
             self._place_each(job, turn)
 
     def is_over(self) -> bool:
-        """Return whether nothing more can be placed: everything left is alike, and no host has room for it."""
+        """Return whether nothing more can be placed: all remaining tasks are alike, and no host has room for one."""
         if not (self._is_uniform and self._settled) or self._moved:
             return False
         pending = self._view.pending
@@ -146,7 +148,7 @@ class _Round:
         return True
 
     def begin_prefilled(self) -> None:
-        """Use the remaining capacity for attempts waiting on workers that now have room."""
+        """Start prefilled attempts on workers with remaining capacity."""
         prefilled_on = self._view.prefilled_on
         if prefilled_on:
             self.plan.begun.extend(with_room(host for host in self._hosts if host.worker.worker_id in prefilled_on))
@@ -169,7 +171,7 @@ class _Round:
             self._placed[job_id] = done
 
     def _place_free(self, job: Job, demand: Demand, turn: JobTurn, done: int, end: int) -> int:
-        """Place tasks on free capacity, and return how many of the job are placed then."""
+        """Place tasks on free capacity, and return how many of the job's tasks are placed."""
         job_id, need = turn.job_id, demand.resources
         pool = self._pools.of(demand)
         waiting = self._view.pending[job_id]
@@ -196,7 +198,7 @@ class _Round:
     def _place(
         self, job: Job, done: int, shares: Iterable[tuple[WorkerId, int]], into: list[tuple[TaskId, WorkerId]]
     ) -> int:
-        """Assign the job's next tasks, a number to each worker, and return how many of the job are placed then."""
+        """Assign the job's next tasks, a number to each worker, and return how many of the job's tasks are placed."""
         job_id = job.spec.job_id
         waiting = self._view.pending[job_id]
         total = len(waiting)
@@ -207,13 +209,13 @@ class _Round:
         return done
 
     def _place_prefilled(self, job: Job, demand: Demand, done: int, end: int) -> int:
-        """Prefill tasks, because nothing is free for them, and return how many of the job are placed then."""
+        """Prefill tasks, because no capacity is free, and return how many of the job's tasks are placed."""
         left = len(self._view.pending[job.spec.job_id]) - done
         shares = self._prefill.share_out(job, demand, self._pools.of(demand), end - done, left)
         return self._place(job, done, ((host.worker.worker_id, count) for host, count in shares), self.plan.prefilled)
 
     def _is_settled(self, job: Job, demand: Demand, turn: JobTurn) -> bool:
-        """Return whether this round has already found no room for such a task. The job then gets the same reason."""
+        """Return whether this round has already found no room for an equal task. The job then gets the same reason."""
         reason = self._settled.get((demand, turn.band))
         if reason is None or self._reservations.is_due(job, turn.band):
             return False
@@ -326,7 +328,7 @@ class _Round:
         self._running.note_start(job)
 
     def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:
-        """Promise the gang the hosts that will be free, after preemptions if needed; return nothing if that is
+        """Reserve hosts for the gang that will be free, after preemptions if needed; return None if that is
         impossible.
         """
         victims = self._victims_for(band)

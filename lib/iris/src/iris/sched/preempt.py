@@ -1,6 +1,4 @@
-"""Which attempts more urgent work preempts: the cheapest set of attempts of less urgent bands, gangs only as a
-whole.
-"""
+"""Chooses the attempts to preempt: the cheapest set of less urgent attempts, gangs only as a whole."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from iris.sched.fit import Host, Pool
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Attempts that are preempted together: one, or all of a gang."""
+    """Attempts to preempt together: one attempt, or a whole gang."""
 
     job_id: JobId
     band: PriorityBand
@@ -25,7 +23,7 @@ class Unit:
     bookings: tuple[Booking, ...]
 
     def on(self, host: Host) -> Resources:
-        """Return the resources that it frees on one host."""
+        """Return the resources that the unit frees on one host."""
         given = Resources()
         for booking in self.bookings:
             if booking.worker_id == host.worker.worker_id:
@@ -35,19 +33,19 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Hosts on which a request will fit after the victims have ended. A host occurs once per task."""
+    """Hosts for a request after the victims have ended. A host occurs once per task."""
 
     hosts: tuple[Host, ...]
     victims: tuple[Unit, ...]
 
     @property
     def cost(self) -> float:
-        """Return the weight of everything to be stopped."""
+        """Return the weight of the victims."""
         return sum(unit.weight for unit in self.victims)
 
 
 class Victims:
-    """Candidates for preemption in this round, and those already chosen.
+    """Candidates for preemption in this round, and the chosen victims.
 
     Attributes:
         taken: Attempts chosen so far.
@@ -62,13 +60,13 @@ class Victims:
         self._lowest = self._lowest_running()
 
     def _lowest_running(self) -> PriorityBand:
-        """Return the least urgent band of anything running. Work of that band or below can preempt nothing."""
+        """Return the least urgent band of running work. Work of this band or below can preempt nothing."""
         jobs = self._view.jobs
         bands = {jobs[job_id].spec.band for job_id in {booking.job_id for booking in self._view.bookings.values()}}
         return max(bands, default=PriorityBand.PRODUCTION)
 
     def may_help(self, band: PriorityBand) -> bool:
-        """Return whether anything less urgent than `band` is running."""
+        """Return whether any work less urgent than `band` is running."""
         return band < self._lowest
 
     def units_on(self, host: Host, band: PriorityBand) -> list[Unit]:
@@ -96,7 +94,7 @@ class Victims:
         return unit
 
     def take(self, room: Room) -> None:
-        """Choose the victims. Their resources are expected to become free."""
+        """Choose the victims. Record their resources as becoming free."""
         for unit in room.victims:
             for booking in unit.bookings:
                 self.taken.add(booking.attempt_id)
@@ -107,11 +105,11 @@ class Victims:
     # ---- one task ----
 
     def for_task(self, demand: Demand, band: PriorityBand, pool: Pool) -> Room | None:
-        """Return the cheapest room for one task; None if no preemption would make any.
+        """Return the cheapest room for one task; None if no preemption makes room.
 
         Args:
             demand: The task's demand.
-            band: Only less urgent work is preempted.
+            band: Only work less urgent than this band is preempted.
             pool: The hosts that fit the demand.
         """
         options = self._options.get((demand, band))
@@ -144,13 +142,13 @@ class Victims:
     def enough_on(
         self, host: Host, need: Resources, units: Sequence[Unit], given: Resources | None = None
     ) -> list[Unit] | None:
-        """Return the cheapest of these units that make room for one task on the host; None if all of them do not.
+        """Return the cheapest set of these units that makes room for one task on the host; None if there is none.
 
         Args:
             host: The host.
             need: The task's resources.
             units: Candidates on the host.
-            given: Other capacity that is known to become free there.
+            given: Other capacity that becomes free on the host.
         """
         free = host.free if host.coming is None else host.free.add(host.coming)
         if given is not None:
@@ -192,12 +190,13 @@ class Victims:
         size: int,
         count: int,
     ) -> list[Room] | None:
-        """Return the cheapest room for `size` tasks in each of `count` groups, or None. Room without victims is free.
+        """Return the cheapest room for `size` tasks in each of `count` groups, or None. Room without victims costs
+        nothing.
 
         Args:
             job_id: The gang.
             need: Resources of one task.
-            band: Only less urgent work is preempted.
+            band: Only work less urgent than this band is preempted.
             groups: The hosts of each group.
             size: Tasks in each group.
             count: Number of groups.
@@ -251,7 +250,7 @@ class Victims:
         return None if rest is None else [*gangs, *rest]
 
     def _ending_gangs(self, host: Host) -> set[JobId]:
-        """Return the gangs of which nothing stays on the host."""
+        """Return the gangs whose attempts on the host are all ending."""
         staying = {
             booking.job_id
             for booking in host.load.bookings.values()

@@ -1,4 +1,4 @@
-"""Implicit preferences of jobs. They exclude no worker."""
+"""Implicit preferences of jobs, which exclude no worker."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,11 +16,11 @@ SMALL_CPU_MILLIS: Final = 1000
 def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobSpec:
     """Make a small root job prefer hosts that are not preemptible, if the cluster has both kinds.
 
-    Such a job is usually the parent of a tree of jobs (an executor, a coordinator), which ends with it if its host is
-    lost. It needs almost nothing, so non-preemptible hosts have room for it.
+    A small root job is usually the parent of a tree of jobs (an executor, a coordinator), which ends with it if its
+    host is lost. It needs so little that non-preemptible hosts have room.
 
     Args:
-        spec: The requested job. One with its own constraint on preemptible hosts is unchanged.
+        spec: The requested job. A job with its own constraint on preemptible hosts is unchanged.
         offers: The attributes of the cluster's hosts.
     """
     is_small = spec.resources.cpu_millis <= SMALL_CPU_MILLIS and spec.resources.accelerator is None
@@ -33,7 +33,7 @@ def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobS
 
 
 def preference_text(constraints: Iterable[Constraint]) -> str:
-    """Return a note about it beside the reason why a task is pending; empty without it."""
+    """Return a note about this preference for a pending task's reason; empty without it."""
     if OFF_PREEMPTIBLE not in constraints:
         return ""
     return "; hosts that are not preemptible are preferred, as it is a small job that others may hang on"

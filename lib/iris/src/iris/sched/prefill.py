@@ -1,12 +1,11 @@
-"""Prefilling: a full worker gets a few extra attempts, which it starts the moment something of the same kind ends
-there.
+"""Prefilling: a full worker gets a few extra attempts, which it starts as soon as an attempt of the same kind ends.
 
-A slot is then refilled without a round trip to the controller, and ends and starts are sent in batches. It applies only
-to plain tasks of a user and demand that are observed to be short, where such tasks run, and only as many as the worker
-will start within _PREFILL_MS. The worker hands back what it could not start in time.
+A slot is then refilled without a round trip to the controller, and ends and starts are sent in batches. Only plain
+tasks whose kind (user and demand) runs shortly are prefilled, where tasks of this kind run, and only as many as the
+worker will start within _PREFILL_MS. The worker hands back attempts that it could not start in time.
 
-Nothing is prefilled where an earlier request in the scheduling order waits for room: a slot refilled without the
-controller would bypass that request.
+No worker is prefilled on which an earlier request in the scheduling order waits for room, because a refilled slot would
+bypass that request.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,9 +20,9 @@ from iris.sched.fit import Host, Pool
 
 _PREFILL_MS: Final = 100
 _START_MS: Final = 2
-"""Time for which a slot is busy in addition to an attempt's run."""
+"""Time that a slot is busy in addition to an attempt's run, in ms."""
 MAX_PREFILLED: Final = 64
-"""Maximum per worker."""
+"""Maximum number of prefilled attempts per worker."""
 
 
 class PrefillShares:
@@ -36,11 +35,14 @@ class PrefillShares:
         self._closed: dict[Demand, frozenset[Host]] = {}
 
     def close(self, demand: Demand, hosts: frozenset[Host]) -> None:
-        """Record that a request waits for room on one of these hosts, so that nothing later may be prefilled there."""
+        """Record that a request waits for room on one of these hosts, so that later requests are not prefilled
+        there.
+        """
         self._closed[demand] = hosts
 
     def share_out(self, job: Job, demand: Demand, pool: Pool, count: int, waiting: int) -> Iterator[tuple[Host, int]]:
-        """Yield hosts for at most `count` tasks of a job, each with a number, which is deducted from the host's share.
+        """Yield hosts for at most `count` tasks of a job, each with a number of tasks, and deduct it from the host's
+        share.
 
         Args:
             job: The job.
@@ -95,7 +97,7 @@ def _may_have(host: Host, kind: Kind) -> bool:
 
 
 def with_room(hosts: Iterable[Host]) -> Iterator[AttemptId]:
-    """Return prefilled attempts that need not wait any more, because their host now has room for them."""
+    """Return prefilled attempts whose host now has room for them."""
     for host in hosts:
         if host.held_by is not None:
             continue

@@ -1,4 +1,4 @@
-"""Check that some worker has the Python of a job."""
+"""Checks that some worker has a job's Python."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from iris.domain.python_version import fits, minor
 from iris.domain.runtime import PackageSource, TaskRuntime
 
 PYTHON_VERSIONS_ATTRIBUTE: Final = "python-versions"
-"""A worker's major.minor versions, separated by commas; a worker without it may have any."""
+"""The attribute with a worker's major.minor versions, separated by commas; a worker without it may have any."""
 
 
 def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]) -> str | None:

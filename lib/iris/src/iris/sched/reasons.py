@@ -6,7 +6,7 @@ from iris.domain.ids import JobId
 
 
 class Reason:
-    """A sentence, created on first use. Jobs that wait for the same thing share it."""
+    """A sentence, created on first use. Jobs that wait for the same reason share it."""
 
     __slots__ = ("_make", "_text")
 
@@ -22,7 +22,7 @@ class Reason:
 
 
 class Reasons(Mapping[JobId, str]):
-    """For every job with pending tasks after a round, why the first of them is not placed."""
+    """For every job with pending tasks after a round, why its first pending task is not placed."""
 
     __slots__ = ("_found", "_rest", "_rest_reason", "_without")
 
@@ -40,7 +40,7 @@ class Reasons(Mapping[JobId, str]):
         """Set the reason of all other jobs in `rest` that still exist, except those in `without`.
 
         Args:
-            rest: Jobs, some of which may be gone.
+            rest: Jobs, some of which may not exist any more.
             reason: The reason.
             without: Jobs that keep their own reason.
         """

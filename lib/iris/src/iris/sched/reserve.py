@@ -16,19 +16,19 @@ MAX_RESERVED: Final = 4
 
 
 class Reservations:
-    """Reserve hosts for jobs that have waited long: in each band and round for the first few in scheduling order."""
+    """Reserves hosts for jobs that have waited long: in each band and round for the first few in scheduling order."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
         self._made: dict[PriorityBand, int] = {}
 
     def is_due(self, job: Job, band: PriorityBand) -> bool:
-        """Return whether the job has waited long with nothing running, and few enough others come before it."""
+        """Return whether the job has waited long without running tasks, and few enough such jobs come before it."""
         old = self._now_ms - job.submitted_at_ms >= RESERVE_AFTER_MS
         return old and self._made.get(band, 0) < MAX_RESERVED and not _has_live(job)
 
     def keep_host(self, job_id: JobId, band: PriorityBand, demand: Demand, hosts: Sequence[Host]) -> Host | None:
-        """Reserve the host that is closest to having room for one task, so that nothing new goes there.
+        """Reserve the host that is closest to having room for one task, so that it gets no new work.
 
         Args:
             job_id: The job.
@@ -51,7 +51,7 @@ class Reservations:
         return chosen
 
     def keep_groups(self, job_id: JobId, band: PriorityBand, groups: Groups, size: int, count: int) -> str:
-        """Reserve the groups closest to having room. Return their names; empty if none could ever have it.
+        """Reserve the groups closest to having room. Return their names; empty if no group could ever have room.
 
         Args:
             job_id: The gang.

@@ -7,9 +7,9 @@ from iris.domain.states import JobState
 
 
 class RunningLimit:
-    """Hold back jobs whose user has as many running as are allowed.
+    """Holds back jobs of users with the maximum number of running jobs.
 
-    Only jobs without a parent count and are held: a parent that waits for its child jobs must not block them.
+    Only root jobs count and are held back, because a parent that waits for its child jobs must not block them.
 
     Args:
         view: Never modified.
@@ -21,7 +21,7 @@ class RunningLimit:
         self._started: dict[str, set[JobId]] = {}
 
     def why_held(self, job: Job) -> str:
-        """Return why no task of a job may start now; empty if one may."""
+        """Return why no task of a job may start now; empty if tasks may start."""
         if not self._counts(job):
             return ""
         user = user_of(job.job_id)
@@ -35,7 +35,7 @@ class RunningLimit:
         return f"user {user} has {running} running jobs; the cluster allows {self._limit} (jobs_per_user.max_running)"
 
     def note_start(self, job: Job) -> None:
-        """Record that tasks of a job start, or get room that is on its way free."""
+        """Record that tasks of a job start, or get room that becomes free."""
         if self._counts(job):
             self._started.setdefault(user_of(job.job_id), set()).add(job.job_id)
 

@@ -35,8 +35,10 @@ class ActorCall:
 
         Raises:
             DeadlineExceeded: No result after `timeout` seconds (the call continues), or before the call's own deadline.
-            ActorDied: The actor ended or restarted before it answered. ActorStopped: It was shut down before that.
-            Conflict: The call was cancelled, or the client closed, or this is a fork, which the result cannot reach.
+            ActorDied: The actor ended or restarted before it answered. ActorStopped: The actor was shut down before the
+                call started.
+            Conflict: The call was cancelled, the client was closed, or this process is a fork, which results do not
+                reach.
         """
         self._refuse_in_fork()
         try:
@@ -52,14 +54,16 @@ class ActorCall:
         return self._call.future.done()
 
     def cancel(self) -> bool:
-        """Cancel the call: it does not run if it has not begun. A running call continues, and its result is dropped."""
+        """Cancel the call: it does not run if it has not started. A running call continues, and its result is
+        dropped.
+        """
         if not self._call.take_back(Conflict(f"{self._what} was cancelled")):
             return False
         self._caller.cancel(self._call)
         return True
 
     def withdraw(self) -> bool:
-        """Cancel the call unless it has begun: return whether it never runs. Waits for the actor's answer."""
+        """Cancel the call unless it has started, and return whether it was cancelled. Waits for the actor's answer."""
         self._refuse_in_fork()
         return not self.done() and self._caller.withdraw(self._call)
 

@@ -1,5 +1,5 @@
-"""All calls of this process to one actor: a session that survives lost connections and, with retries, restarts of the
-actor.
+"""The calls of this process to one actor, in a session that survives lost connections and, with retries, restarts of
+the actor.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class ClientLimits:
 
     Args:
         idle_s: Seconds without a call after which the connection is closed.
-        max_in_flight: Maximum number of unfinished calls. Further ones wait.
+        max_in_flight: Maximum number of unfinished calls. Further calls wait.
     """
 
     idle_s: float = 60.0
@@ -46,12 +46,13 @@ DEFAULT_LIMITS: Final = ClientLimits()
 
 
 class Caller:
-    """Belongs to the event loop. `submit`, `cancel` and `close` may be called from any thread.
+    """The session with one actor. Belongs to the event loop; `submit`, `cancel` and `close` may be called from any
+    thread.
 
     Args:
         key: The key of the actor's user.
         whoami: The caller's name in the actor's log.
-        reconnect_timeout: Seconds without a connection to a known place after which calls fail.
+        reconnect_timeout: Seconds without a connection to a known address after which calls fail.
         limits: The client's limits.
         make_link: Creates a connection.
         clock: A monotonic clock in seconds.
@@ -94,21 +95,21 @@ class Caller:
         return self._target.label
 
     def submit(self, call: PendingCall) -> None:
-        """Make a call. Calls of one thread begin in order."""
+        """Make a call. Calls of one thread start in order."""
         self._submitted.put(call)
 
     def cancel(self, call: PendingCall) -> None:
-        """Cancel a call: it does not run if it has not begun, and its result is dropped."""
+        """Cancel a call: it does not run if it has not started, and its result is dropped."""
         self._cancelled.put(call)
 
     def withdraw(self, call: PendingCall) -> bool:
-        """Cancel a call unless it has begun, wait for the actor's answer, and return whether it never runs."""
+        """Cancel a call unless it has started, wait for the actor's answer, and return whether it was cancelled."""
         answer = call.ask_withdrawal()
         self._withdrawn.put(call)
         return answer.result()
 
     async def flush(self) -> None:
-        """Return when the actor's server has received every call so far, without waiting for results."""
+        """Wait until the actor's server has received every call so far, without waiting for results."""
         while self._calls:
             if self._link is None or any(not call.sent for call in self._calls.values()):
                 # Looked at now and then, as only a process that ends asks for it.
@@ -179,7 +180,7 @@ class Caller:
         call.settle(reply)
 
     def leaving(self) -> bool:
-        """Record, for the link, that it is given up; True if for good, with no call left."""
+        """Record, for the link, that the connection closes. Return True if it closes for good, with no calls left."""
         if self._calls and not self._closed:
             return False
         self._link = None  # what is called from here on needs a new one
@@ -227,13 +228,13 @@ class Caller:
             self._target.close()
 
     def _break_down(self, fault: Exception) -> None:
-        """Fail all calls. The next one starts a new session."""
+        """Fail all calls. The next call starts a new session."""
         logger.error("the connection to actor %s failed", self._target.label, exc_info=fault)
         why = f"its client failed; whether the method ran is not known: {type(fault).__name__}: {fault}"
         self._fail_all(lambda call: MarinError(f"{self._what(call)}: {why}"))
 
     async def _wait(self) -> bool:
-        """Wait for a call or a change. Return False if there was no call for long."""
+        """Wait for a call or a change. Return False at the idle timeout."""
         while True:
             try:
                 async with asyncio.timeout(self._idle_s):
@@ -244,8 +245,8 @@ class Caller:
                     return False
 
     def _not_there(self, ended: str) -> None:
-        """Handle an actor without a place: calls that may have begun are lost, the others wait for its next life if
-        there may be one.
+        """Handle an actor without a location: fail calls that may have started; let others wait for its next life, if
+        any.
         """
         if ended:
             self._fail_all(lambda call: ActorDied(f"{self._what(call)}: the actor has ended: {ended}"))
@@ -253,7 +254,7 @@ class Caller:
             self._lose("the actor died")
 
     def _lose(self, why: str) -> None:
-        """Fail calls that may have begun, or retry them where requested."""
+        """Fail calls that may have started, or retry them if requested."""
         for call in list(self._calls.values()):
             if not call.sent:
                 continue
@@ -265,7 +266,7 @@ class Caller:
             call.fail(ActorDied(f"{self._what(call)}: {why} before it answered; whether the method ran is not known"))
 
     def _judge(self, place: Place, problem: MarinError, since: float) -> None:
-        """Handle a connection that could not be made, or broke."""
+        """Handle a failed or broken connection."""
         if isinstance(problem, Denied | InvalidRequest | Conflict):
             self._refuse_all(problem)
             return
@@ -310,7 +311,7 @@ class Caller:
         return None
 
     async def _until_over(self, link: Link) -> None:
-        """Return when the actor has moved, or there was no call for long."""
+        """Wait until the actor has moved or the idle timeout expires."""
         while True:
             self._changed.clear()
             now = self._target.now

@@ -1,4 +1,4 @@
-"""ActorClient: calls to one actor, wherever it is."""
+"""ActorClient: calls to one actor by name or address."""
 
 import math
 import os
@@ -27,7 +27,7 @@ from rigging.errors import Conflict, InvalidRequest, NotFound
 from rigging.timing import Duration
 
 _LONGEST_S: Final = 100 * 365 * 86400.0
-"""A longer timeout is treated as none, because timers would overflow."""
+"""Maximum timeout; a longer timeout counts as none, because timers would overflow."""
 
 
 class ActorMethod:
@@ -47,15 +47,14 @@ class ActorMethod:
 
 
 class ActorClient(Closing):
-    """Calls to one actor. Thread-safe. Calls of one thread begin in order.
+    """Calls to one actor. Thread-safe. Calls of one thread start in order.
 
-    counter = ActorClient("counter")      # inside a job: as the resolver finds names
-    counter.add(1)                        # waits for the result
-    counter.add.remote(1).result(5)       # does not
+    counter = ActorClient("counter") # inside a job; the resolver finds the name counter.add(1) # waits for the result
+    counter.add.remote(1).result(5) # does not
 
-    A call survives lost connections: it runs once, and its result is kept until this process has it. When the actor
-    dies, calls that may have begun fail with ActorDied unless `max_retries` allows a retry. The others wait for its
-    next life.
+    A call survives lost connections: it runs once, and its result is kept until this process receives it. When the
+    actor dies, calls that may have started fail with ActorDied unless `max_retries` allows a retry. Other calls wait
+    for the actor's next life.
 
     Args:
         resolver: The actor's name, if it is the only argument. Otherwise it locates actors: a `FixedResolver`, a
@@ -65,8 +64,7 @@ class ActorClient(Closing):
         client: The cluster; None for that of the current job.
         timeout: Default timeout of calls in seconds; None for no limit.
         max_retries: How often a call is retried after the actor died; -1 means no limit.
-        task_id: The only task whose actor has that name. Calls fail when it has ended for good, even if its job
-            continues.
+        task_id: The only task that registers the actor. Calls fail when this task has ended, even if its job continues.
     """
 
     def __init__(
@@ -185,7 +183,7 @@ class ActorClient(Closing):
         return ActorMethod(self, name)
 
     def method(self, name: str) -> ActorMethod:
-        """Return the actor's method of that name, even if this class has one of the same name."""
+        """Return the actor's method with this name, even if this class has an attribute with the same name."""
         return ActorMethod(self, name)
 
     def call(
@@ -204,13 +202,14 @@ class ActorClient(Closing):
             method: The method's name.
             args: Positional arguments. They are pickled before this returns.
             kwargs: Keyword arguments.
-            timeout: Seconds until the call fails with DeadlineExceeded. If it has not begun by then, it does not run.
+            timeout: Seconds until the call fails with DeadlineExceeded. A call that has not started by then does not
+                run.
             max_retries: How often the call is retried after the actor died; None for the client's default.
             dumps: Pickles arguments that are not plain.
 
         Raises:
             InvalidRequest: The arguments cannot be pickled, or the method name is invalid. Conflict: The client was
-                closed, or this is a fork.
+                closed, or this process is a fork.
         """
         caller = self._connected()
         if not method.isascii():
@@ -248,13 +247,13 @@ class ActorClient(Closing):
         return self._operations.poll(operation_id)
 
     def cancel_operation(self, operation_id: str) -> bool:
-        """Cancel an operation: it does not run if it has not begun. Return False if it had ended. Raise NotFound."""
+        """Cancel an operation: it does not run if it has not started. Return False if it had ended. Raise NotFound."""
         return self._operations.cancel(operation_id)
 
     def close(self) -> None:
-        """Close the connection after the actor has received what was sent. Unfinished calls fail with Conflict.
+        """Close the connection after delivering sent calls. Unfinished calls fail with Conflict.
 
-        What the actor has not received within a second is lost. Does nothing in a fork.
+        Calls that the actor has not received within a second are lost. Does nothing in a fork.
         """
         if in_fork():
             return
@@ -307,7 +306,7 @@ def _own_cluster(name: str) -> IrisClient:
 
 
 def _full_name(cluster: IrisClient, name: str) -> str:
-    """Return the full name: that of a current endpoint for a leaf, else the leaf in this job's namespace."""
+    """Return the full name of a leaf: a current endpoint's, else in this job's namespace."""
     if name.startswith("/"):
         return name
     found = cluster.resolver.resolve(name)

@@ -15,7 +15,7 @@ FIRST_LOOK_S = 60.0
 
 
 class EndpointFollower(Closing):
-    """Follow endpoints by a watch until `close`. Thread-safe.
+    """Follows endpoints with a watch until `close`. Thread-safe.
 
     Args:
         name: As in `EndpointResolver.watch`.
@@ -43,7 +43,7 @@ class EndpointFollower(Closing):
 
     @property
     def error(self) -> MarinError | None:
-        """The refusal that ended the watch, if there was one."""
+        """The controller's refusal that ended the watch, if any."""
         return self._error
 
     @property
@@ -55,8 +55,8 @@ class EndpointFollower(Closing):
         """Return the first set of endpoints that meets the condition.
 
         Raises:
-            DeadlineExceeded: No set did within `timeout` seconds. Conflict: `close` was called. MarinError: The
-                controller refused.
+            DeadlineExceeded: No set met the condition within `timeout` seconds. Conflict: `close` was called.
+                MarinError: The controller refused.
         """
         end = time.monotonic() + timeout
         with self._changed:

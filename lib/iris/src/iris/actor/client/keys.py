@@ -19,7 +19,7 @@ def actor_key(client: IrisClient, user: str = "") -> bytes:
     """Return the key of a user (default: the client's), requested from the controller once per connection.
 
     Raises:
-        Denied: A job asks for another user's key.
+        Denied: A job requests another user's key.
     """
     connection = client.connection
     with _lock:

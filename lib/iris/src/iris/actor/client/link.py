@@ -38,9 +38,7 @@ class Calls(Protocol):
     def settled(self, call: PendingCall, reply: Reply) -> None: ...
 
     def leaving(self) -> bool:
-        """Record that the connection is given up. True means that results are not requested, and the link gets no more
-        calls.
-        """
+        """Record that the connection closes. Return True if results are not wanted and no more calls come."""
         ...
 
 
@@ -59,13 +57,13 @@ class Link:
     Args:
         place: The actor's location.
         session: The caller's session.
-        calls: The calls whose results it delivers.
+        calls: The calls whose results the link delivers.
         key: The key of the actor's user.
         open_channel: Opens a channel to an address.
         open_call: Opens the stream on the channel.
 
     Attributes:
-        last_word: When the server last sent something, by `time.monotonic`.
+        last_word: When the server last sent a message, by `time.monotonic`.
         ack_s: Seconds within which a received result is acknowledged.
     """
 
@@ -97,7 +95,7 @@ class Link:
         """Authenticate both sides.
 
         Raises:
-            Denied: The server lacks the key, or refuses the caller's. AioRpcError, Unavailable: There is no connection.
+            Denied: The server lacks the key, or refuses the caller's. AioRpcError, Unavailable: The connection failed.
         """
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
@@ -120,12 +118,12 @@ class Link:
         self._frame_queue.put(Number("cancels", call.number))
 
     def withdraw(self, call: PendingCall) -> None:
-        """Ask whether the call has begun, and to cancel it if not."""
+        """Ask the server to cancel the call unless it has started."""
         self._frame_queue.put(Number("withdrawals", call.number))
 
     async def finish(self, forget: bool) -> bool:
-        """Send only what is queued, wait until the server closes the connection, and return whether it received
-        everything.
+        """Send the queued frames, wait until the server closes the connection, and return whether it received all of
+        them.
 
         Args:
             forget: Whether results are not wanted.
@@ -137,7 +135,7 @@ class Link:
         return self._stream.done() and await self._stream.code() is grpc.StatusCode.OK
 
     async def run(self, over: Coroutine[Any, Any, None]) -> None:
-        """Serve until `over` returns or the connection breaks, which raises."""
+        """Serve until `over` returns. Raise if the connection breaks."""
         work = [self._loop.create_task(part) for part in (self._read(), self._write())]
         tasks = [*work, self._loop.create_task(over)]
         try:

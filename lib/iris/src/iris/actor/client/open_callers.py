@@ -12,16 +12,16 @@ from iris.rpc.forks import in_fork
 _FLUSH_S: Final = 5.0
 
 _open_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
-"""Clients to flush when the process ends; unreferenced ones stay while they have calls to send."""
+"""Clients to flush at the end of the process. Unreferenced clients stay while they have calls to send."""
 
 
 def keep_open(caller: Caller) -> None:
-    """Flush the caller at process exit, unless it is closed before."""
+    """Flush the caller at process exit, unless it is closed earlier."""
     _open_callers.add(caller)
 
 
 async def close(caller: Caller) -> None:
-    """Close its connection after the actor has received what was sent."""
+    """Close a caller's connection after delivering sent calls."""
     _open_callers.discard(caller)
     await caller.close()
 

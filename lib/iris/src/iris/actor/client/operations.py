@@ -1,4 +1,4 @@
-"""Calls identified by a number, as older programs make long ones."""
+"""Calls identified by a number, in the form of iris's predecessor."""
 
 import secrets
 import threading

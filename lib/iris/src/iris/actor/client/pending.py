@@ -1,4 +1,4 @@
-"""A call from its caller's view."""
+"""A call on the caller's side."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _asking = threading.Lock()
 
 
 class Reply:
-    """The pickled result of a call. The thread that asks for it unpickles it, once."""
+    """The pickled result of a call. The first thread that needs the value unpickles it."""
 
     __slots__ = ("_data", "_end", "_value")
 
@@ -37,7 +37,7 @@ class Reply:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the call was cancelled before it began."""
+        """Whether the call was cancelled before it started."""
         return self._end.refusal == pb.REFUSAL_CANCELLED
 
     def value(self) -> object:
@@ -58,11 +58,11 @@ class PendingCall:
     """A call from its creation to its end.
 
     Attributes:
-        number: Its number in the session. sent: Fully sent, so the actor may have begun it.
-        tried: Whether an earlier life of the actor may have begun it.
-        whole: Whether its arguments are sent along although they are large.
+        number: Its number in the session. sent: Whether it is fully sent, so that the actor may have started it.
+        tried: Whether an earlier life of the actor may have started it.
+        whole: Whether its large arguments are sent with the call.
         retries_left: How many retries remain after the actor died; negative means no limit.
-        deadline: A `time.monotonic` value. future: Its end, for waiters. It is set earlier if the call is cancelled.
+        deadline: A `time.monotonic` value. future: Its result for waiters; set early if the call is cancelled.
     """
 
     __slots__ = (
@@ -114,14 +114,14 @@ class PendingCall:
         self.sent = True
 
     def ask_withdrawal(self) -> "Future[bool]":
-        """Return the answer to the call's withdrawal, the same for all who ask. Callable from any thread."""
+        """Return the future answer to the call's withdrawal, shared by all threads. Callable from any thread."""
         with _asking:
             if self.withdrawal is None:
                 self.withdrawal = Future()
             return self.withdrawal
 
     def answer_withdrawal(self, never_runs: bool) -> None:
-        """Answer those who wait for the call's withdrawal, unless they were answered before."""
+        """Answer the waiters for the call's withdrawal, unless already answered."""
         if self.withdrawal is not None and not self.withdrawal.done():
             self.withdrawal.set_result(never_runs)
 
@@ -145,7 +145,7 @@ class PendingCall:
         return True
 
     def stop_timer(self) -> None:
-        """Cancel its deadline timer, which would keep its arguments alive."""
+        """Cancel the deadline timer, which would keep the arguments alive."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

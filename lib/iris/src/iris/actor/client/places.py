@@ -41,11 +41,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """An actor's location, as far as it is known.
+    """The known location of an actor.
 
     Args:
         place: The current location; None if there is none.
-        ended: Why it will never have one again; empty if it may.
+        ended: Why it will never have a location again; empty if it may.
         error: Why the location cannot be determined.
     """
 
@@ -63,11 +63,11 @@ class Target(Protocol):
     def now(self) -> Location: ...
 
     def open(self, on_change: Callable[[], object]) -> None:
-        """Start looking. `on_change` is called whenever `now` changes."""
+        """Start to follow the location. `on_change` is called whenever `now` changes."""
         ...
 
     def close(self) -> None:
-        """Stop looking. `open` starts again."""
+        """Stop following. `open` starts again."""
         ...
 
 
@@ -90,13 +90,12 @@ class FixedPlace:
 
 
 class NamedPlace:
-    """An actor found by its endpoint's full name. If there are several, it uses the latest but stays with one that
-    lives.
+    """An actor found by its endpoint's full name. Among several it uses the latest, but stays with a live one.
 
     Args:
         connection: The connection to the cluster.
         name: The endpoint's name.
-        task_id: The only task that registers it. The actor ends for good with that task.
+        task_id: The only task that registers it. The actor ends with this task.
         make_watch: Creates the watch of the endpoint.
     """
 
@@ -166,7 +165,7 @@ class GroupMember:
 
 
 class EndpointWatch:
-    """Follow endpoints in the event loop, across restarts of the controller, until `stop`.
+    """Follows endpoints in the event loop, across restarts of the controller, until `stop`.
 
     Args:
         connection: The connection to the cluster.

@@ -1,4 +1,4 @@
-"""ActorPool: the actors under one name, used as one."""
+"""ActorPool: the actors under one name."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,10 @@ from rigging.errors import Conflict, DeadlineExceeded, InvalidRequest, Unavailab
 
 
 class ActorPool(Closing):
-    """All actors with an endpoint name (e.g. registered by the replicas of a job), kept current by a watch.
-    Thread-safe.
+    """All current actors with an endpoint name, e.g. of the replicas of a job. Thread-safe.
 
     pool = ActorPool("worker")
-    pool.call("score", (batch,)).result()            # one of them, in turn
-    [call.result() for call in pool.broadcast("reset")]
+    pool.call("score", (batch,)).result() # one of them, in rotation [call.result() for call in pool.broadcast("reset")]
 
     The older form is `ActorPool(resolver, "worker").call().score(batch)`, which waits for the result, and
     `.broadcast().reset().wait_all()`.
@@ -96,11 +94,11 @@ class ActorPool(Closing):
         return self._timeout
 
     def wait_for_size(self, size: int, timeout: float = 300.0) -> None:
-        """Return when at least `size` actors are available.
+        """Wait until at least `size` actors are available.
 
         Raises:
-            DeadlineExceeded: Fewer were available after `timeout` seconds. Unavailable: The job has ended, so none will
-                appear.
+            DeadlineExceeded: Fewer were available after `timeout` seconds. Unavailable: The job has ended, so no more
+                will appear.
             Conflict: The pool was closed.
         """
         if self.size >= size:
@@ -139,7 +137,7 @@ class ActorPool(Closing):
         """Call a method of one actor, in rotation. Without a method, return an object whose methods call and wait.
 
         Args:
-            method: The method's name; None as above.
+            method: The method's name; None to get the object.
             args: Positional arguments.
             kwargs: Keyword arguments.
             timeout: Timeout in seconds; None for the pool's default.
@@ -183,7 +181,7 @@ class ActorPool(Closing):
         Without a method, return an object whose methods return a `Broadcast`. Raise Conflict if the pool was closed.
 
         Args:
-            method: The method's name; None as above.
+            method: The method's name; None to get the object.
             args: Positional arguments.
             kwargs: Keyword arguments.
             timeout: Timeout of each call in seconds; None for the pool's default.

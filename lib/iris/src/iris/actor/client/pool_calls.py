@@ -1,4 +1,4 @@
-"""The calls of a pool in the form of older programs: `pool.call().method(...)`."""
+"""The calls of a pool in the form of iris's predecessor: `pool.call().method(...)`."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Broadcast:
         """Return the results in the order of the pool's members. Raise the first error.
 
         Args:
-            timeout: Timeout for all together in seconds; None for the pool's default.
+            timeout: Total timeout in seconds; None for the pool's default.
         """
         end = None if timeout is None else time.monotonic() + timeout
         return [call.result(None if end is None else max(0.0, end - time.monotonic())) for call in self.calls]

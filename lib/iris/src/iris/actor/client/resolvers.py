@@ -1,4 +1,4 @@
-"""Locations of actors in the form of older programs: a table, or a controller's address."""
+"""Locations of actors in the form of iris's predecessor: a table, or a controller's address."""
 
 import os
 import secrets
@@ -14,8 +14,8 @@ _KEY_BYTES: Final = 32
 
 
 class FixedResolver:
-    """Actors at known addresses. Outside of jobs these are this user's servers on this machine, without a cluster;
-    inside a job, servers of this user's jobs.
+    """Actors at known addresses: outside of jobs, this user's servers on this machine; inside a job, servers of this
+    user's jobs.
 
     Args:
         endpoints: One or several addresses ("host:port" or a URL) for each name.
@@ -74,14 +74,14 @@ def machine_key(environ: Mapping[str, str] | None = None) -> bytes:
     """Return the key with which this user's actors and callers authenticate each other on this machine, outside of
     jobs.
 
-    It is in a file that only this user can read, created on first use: $XDG_STATE_HOME/iris/actor-key. Whoever knows it
-    may send pickles, so a file that others could have written is refused.
+    The key is in a file that only this user can read, created on first use: $XDG_STATE_HOME/iris/actor-key. The key
+    allows sending pickles, so a file that others could have written is refused.
 
     Args:
         environ: The variables; None for this process's.
 
     Raises:
-        Denied: The file is another user's, or others can read or write it.
+        Denied: Another user owns the file, or can read or write it.
         MarinError: The file is not a valid key, or cannot be created.
     """
     variables = os.environ if environ is None else environ

@@ -17,14 +17,14 @@ _ERROR_CHARACTERS: Final = 16_384
 
 
 class HostedCall:
-    """A call from the actor's view.
+    """A call on the actor's side.
 
     Attributes:
-        number: The client's number for it. data: The pickled arguments; None until they are complete.
-        end: How it ended, without the pickle, which is in `end_data`; None until then.
-        announced: The number of the connection on which the client is told of its end; 0 for none.
-        timer: Ends it at its deadline.
-        begun, dropped: Guarded by the actor. At most one of them becomes true.
+        number: The client's number of the call. data: The pickled arguments; None until they are complete.
+        end: Its outcome, without the pickle in `end_data`; None until it ends.
+        announced: The number of the connection that reported its end to the client; 0 for none.
+        timer: The timer of its deadline. begun, dropped: Whether it has started, or was dropped; guarded by the actor.
+        At most one becomes true.
     """
 
     __slots__ = (
@@ -48,12 +48,12 @@ class HostedCall:
 
 
 class HostedActor:
-    """Run the calls of one instance.
+    """Runs the calls of one instance.
 
     Args:
         methods: The methods that can be called, by name.
         on_done: Called, in a thread of the actor, when a call has ended.
-        on_begun: Called likewise when a call's large arguments are no longer needed as bytes.
+        on_begun: Called, in a thread of the actor, when a call's large arguments are no longer needed as bytes.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class HostedActor:
         self._calls.put(call)
 
     def drop(self, call: HostedCall) -> bool:
-        """Cancel the call. Return False if it has begun."""
+        """Cancel the call. Return False if it has started."""
         with self._lock:
             if call.begun:
                 return False
@@ -104,14 +104,14 @@ class HostedActor:
             return True
 
     def stop(self) -> None:
-        """Let the threads end after their current calls. The caller drops the calls that have not begun."""
+        """Let the threads end after their current calls. The caller drops the calls that have not started."""
         with self._lock:
             self._stopped = True
         for _ in range(self._max_concurrency):
             self._calls.put(None)
 
     def refuse_waiting(self, reason: str) -> None:
-        """End the calls that have not begun, after `stop`, and notify their callers."""
+        """After `stop`: end the calls that have not started, and notify their callers."""
         while True:
             try:
                 call = self._calls.get_nowait()
@@ -124,7 +124,7 @@ class HostedActor:
             self._calls.put(None)  # those of `stop` may have been taken above
 
     def wait_idle(self, timeout: float) -> bool:
-        """Wait until no call is running, after `stop`."""
+        """After `stop`: wait until no call is running."""
         with self._idle:
             return self._idle.wait_for(lambda: self._running == 0, timeout)
 

@@ -1,4 +1,4 @@
-"""Calls of an actor from its own process, which go straight into its queue."""
+"""Calls of an actor from its own process, put directly into its queue."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from rigging.errors import DeadlineExceeded
 
 
 class InProcessCaller:
-    """Replaces `Caller` where the actor is in this process."""
+    """Replaces `Caller` if the actor is in this process."""
 
     def __init__(self, actor: HostedActor) -> None:
         self._actor = actor
@@ -22,7 +22,7 @@ class InProcessCaller:
         self._hosted: dict[PendingCall, HostedCall] = {}
         self._stopped = False
         self._timers: dict[PendingCall, asyncio.TimerHandle] = {}
-        """Used only in the loop's thread, like the methods that access it."""
+        """Accessed only in the loop's thread."""
 
     @property
     def label(self) -> str:
@@ -48,7 +48,7 @@ class InProcessCaller:
             actor_loop().call_soon_threadsafe(self._watch, call)
 
     def cancel(self, call: PendingCall) -> None:
-        """Cancel a call: it does not run if it has not begun."""
+        """Cancel a call: it does not run if it has not started."""
         with self._lock:
             hosted = self._hosted.pop(call, None)
             if hosted is not None:
@@ -58,7 +58,7 @@ class InProcessCaller:
             self._ended(call)
 
     def withdraw(self, call: PendingCall) -> bool:
-        """Cancel a call unless it has begun, and return whether it never runs."""
+        """Cancel a call unless it has started, and return whether it was cancelled."""
         with self._lock:
             hosted = self._hosted.get(call)
             if hosted is None or not self._actor.drop(hosted):
@@ -69,7 +69,7 @@ class InProcessCaller:
         return taken
 
     def stop(self) -> None:
-        """Refuse calls that have not begun, and all later ones."""
+        """Refuse calls that have not started, and all later ones."""
         with self._lock:
             self._stopped = True
             waiting = [(hosted, call) for hosted, call in self._calls.items() if self._actor.drop(hosted)]
@@ -80,7 +80,7 @@ class InProcessCaller:
             self._ended(call)
 
     def finish(self, hosted: HostedCall) -> None:
-        """Record, as owner of a call, that it has ended."""
+        """Record that a call has ended."""
         with self._lock:
             call = self._calls.pop(hosted, None)
             if call is not None:
@@ -90,7 +90,7 @@ class InProcessCaller:
             self._ended(call)
 
     def release(self, hosted: HostedCall) -> None:
-        """Do nothing, as owner of a call: no memory is held for it."""
+        """Do nothing, because calls of this process reserve no memory."""
 
     def _watch(self, call: PendingCall) -> None:
         if call.deadline is not None and not call.future.done():

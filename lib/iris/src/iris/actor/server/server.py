@@ -1,4 +1,4 @@
-"""ActorServer: make objects of this process callable from others."""
+"""ActorServer: makes objects of this process callable from other processes."""
 
 import asyncio
 import contextlib
@@ -47,14 +47,14 @@ _OPTIONS: Final = (
 
 
 class ActorServer:
-    """Serve actors of this process. Use it as a context manager, or call `start` and `stop`. Thread-safe.
+    """Serves actors of this process. Use it as a context manager, or call `start` and `stop`. Thread-safe.
 
     with ActorServer() as server:
         server.register("counter", Counter())
 
     Inside an Iris job each actor is also registered as an endpoint of the task, so `ActorClient("counter")` finds it.
-    Only the user and processes of the user's jobs can call it. Outside of a job and without a key, only this user's
-    programs on this machine can: then it listens on loopback, whatever `host` is.
+    Only the user and processes of the user's jobs can call the actor. Outside of a job and without a key, the server
+    listens on loopback, whatever `host` is, and only this user's programs on this machine can call the actor.
 
     Args:
         host: The address to listen on and publish; None for $IRIS_ACTOR_HOST (set by workers), else loopback.
@@ -62,7 +62,7 @@ class ActorServer:
         context: The task of this process; None detects it.
         key: The key that callers need; None for the user's, from the cluster or, outside of a job, of this machine.
         memory_bytes: Maximum size of queued large arguments before callers are held back.
-        session_timeout: Seconds that a caller may be disconnected without losing calls and results.
+        session_timeout: How long a caller may be disconnected without losing calls and results, in seconds.
         dumps: Pickles results and exceptions that are not plain.
     """
 
@@ -123,7 +123,7 @@ class ActorServer:
         return self._address
 
     def serve_background(self, port: int | None = None) -> int:
-        """Listen, unless it already does, and return the port.
+        """Listen, unless the server is already listening, and return the port.
 
         Args:
             port: Overrides the constructor's port.
@@ -137,7 +137,7 @@ class ActorServer:
         return int(address.rpartition(":")[2])
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server has been stopped. Return False if it has not within `timeout` seconds."""
+        """Wait until the server is stopped. Return False after `timeout` seconds."""
         return self._gone.wait(timeout)
 
     def register(
@@ -157,11 +157,12 @@ class ActorServer:
             max_concurrency: Number of concurrent calls, in threads; 1 runs them one after another, in each caller's
                 order.
             metadata: The endpoint's metadata.
-            publish: False creates no endpoint. Callers must then get the address otherwise.
+            publish: Whether to create an endpoint. If not, callers need the address.
 
         Raises:
-            AlreadyExists: The name is taken here. Conflict: The server was stopped. InvalidRequest: The name is empty.
-            MarinError: The controller refused the endpoint. The actor is then not registered here either.
+            AlreadyExists: This server has an actor with the name. Conflict: The server was stopped. InvalidRequest: The
+                name is empty.
+            MarinError: The controller refused the endpoint. The actor is not registered.
         """
         self._refuse_stopped()
         if not name or not isinstance(name, str):
@@ -193,9 +194,9 @@ class ActorServer:
         self._endpoints.append(name)
 
     def unregister(self, name: str, grace: float = 5.0) -> None:
-        """Refuse new calls to one actor and those that have not begun, and give running ones `grace` seconds.
+        """Refuse new calls to one actor and calls that have not started, and give running calls `grace` seconds.
 
-        Its name becomes free. Does nothing for a name that is not registered.
+        The name becomes free. Does nothing for an unknown name.
         """
         actor = self._actors.pop(name, None)
         if actor is None:
@@ -210,7 +211,7 @@ class ActorServer:
         actor.wait_idle(grace)
 
     def own_client(self, name: str) -> ActorClient:
-        """Return a client for calls from this process, which go straight into the actor's queue. Raise NotFound."""
+        """Return a client for calls from this process, put directly into the actor's queue. Raise NotFound."""
         actor = self._actors.get(name)
         if actor is None:
             raise NotFound(f"this ActorServer has no actor {name!r}; it has {', '.join(self._actors) or 'none'}")
@@ -219,7 +220,7 @@ class ActorServer:
         return ActorClient.of(caller)
 
     def stop(self, grace: float = 5.0) -> None:
-        """Refuse new calls and those that have not begun, and give running ones `grace` seconds to end.
+        """Refuse new calls and calls that have not started, and give running calls `grace` seconds to end.
 
         Does nothing in a fork.
         """

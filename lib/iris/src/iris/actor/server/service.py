@@ -1,4 +1,4 @@
-"""ActorService: the connections of one server, and the sessions that outlive them."""
+"""ActorService: the connections of one server, and the sessions, which outlive connections."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _HANDSHAKE_S: Final = 15.0
 _UNKNOWN_AT_ONCE: Final = 2
 _UNPROVED_BYTES: Final = 128 * 1024
-"""Maximum size of a message before the proof: the numbers, of up to ten bytes each, of all calls that a client may
+"""Maximum size of a message before authentication: up to ten bytes for the number of each call that a client may
 have.
 """
 
@@ -39,11 +39,11 @@ class ServerLoad:
 
 
 class ActorService:
-    """Serve callers that have the key.
+    """Serves callers that have the key.
 
     Args:
-        key: The key that both sides prove to have.
-        actors: The actors by name. More may be added while it serves.
+        key: The key for mutual authentication.
+        actors: The actors by name. More may be added later.
         memory_bytes: Maximum size of queued large arguments.
         session_timeout_s: How long a client may be disconnected before its calls and results are dropped.
     """
@@ -95,8 +95,8 @@ class ActorService:
                 self._loop.call_later(self._session_timeout_s, self._expire, session, visits)
 
     async def _turn(self, context: Context) -> "contextlib.AbstractAsyncContextManager[object]":
-        """Hold this while reading messages of an unauthenticated caller, because gRPC buffers each message
-        completely.
+        """Context manager for reading messages of an unauthenticated caller, one caller at a time, because gRPC buffers
+        each message completely.
         """
         shown = dict(context.invocation_metadata() or ()).get(PASS_KEY, "")
         if isinstance(shown, str) and is_pass(shown, self._key):
@@ -131,7 +131,7 @@ class ActorService:
         return ServerLoad(len(self._sessions), self._admission.used)
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse everything that has not begun, now and later."""
+        """Refuse all calls that have not started, and all later ones."""
         self._stopped = reason
         for session in self._sessions.values():
             session.stop()
@@ -206,13 +206,15 @@ class _Goodbye:
 
 
 async def _receive(context: Context) -> Envelope[pb.ClientFrames] | None:
-    """Return the next message; None if the client has no more."""
+    """Return the next message; None at the end of the stream."""
     data = await context.read()
     return unpack_client(data) if isinstance(data, bytes) else None
 
 
 async def _receive_unproved(context: Context) -> pb.ClientFrames | None:
-    """Return the next message of an unauthenticated caller; None if it has left. The cost is bounded for any size."""
+    """Return the next message of an unauthenticated caller; None if it has disconnected. The cost is bounded for any
+    size.
+    """
     data = await context.read()
     if not isinstance(data, bytes):
         return None

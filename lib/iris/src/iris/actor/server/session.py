@@ -1,5 +1,5 @@
-"""The server's side of one client across connections: every call runs once, and every result is kept until the client
-has it.
+"""The server's side of one client's session across connections. Every call runs once, and every result is kept until
+the client has received it.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ _WORDS: Final = {
 
 
 class MemoryBudget:
-    """Limit the bytes of large arguments that are not yet in use. Requests are granted in order.
+    """Limits the bytes of large arguments that are not yet in use. Grants requests in order.
 
     Args:
-        limit: The limit in bytes. A single call is admitted whatever its size.
+        limit: The limit in bytes. A single call is always admitted.
     """
 
     def __init__(self, limit: int) -> None:
@@ -45,7 +45,7 @@ class MemoryBudget:
         self._grant()
 
     def release(self, call: HostedCall) -> None:
-        """Release the memory of a call whose arguments are gone or no longer wanted."""
+        """Release the memory of a call whose arguments are unpickled or dropped."""
         if call in self._holding:
             self._holding.remove(call)
             self._used -= call.size
@@ -85,7 +85,7 @@ class _End:
 
 
 class CallerSession:
-    """The calls of one client. Everything here runs in the event loop.
+    """The calls of one client. Belongs to the event loop.
 
     Args:
         caller: A readable name of the client.
@@ -111,15 +111,15 @@ class CallerSession:
 
     @property
     def frame_queue(self) -> "FrameQueue[pb.ServerFrames] | None":
-        """The queue of the connection that serves it now."""
+        """The frame queue of the current connection."""
         return self._frame_queue
 
     # ---- connections ----
 
     def attach(self, frame_queue: "FrameQueue[pb.ServerFrames]", outstanding: Iterable[int]) -> list[int]:
-        """Attach a new connection, and return which of the client's pending calls are completely here.
+        """Attach a new connection, and return the client's pending calls that have arrived completely.
 
-        Results of ended calls are in the queue of frames, which is sent after the welcome message.
+        Results of ended calls are sent after the welcome message.
         """
         if self._frame_queue is not None:
             self._frame_queue.close()
@@ -220,7 +220,7 @@ class CallerSession:
             self._advance(call.actor)
 
     def _advance(self, name: str) -> None:
-        """Start the calls that are complete, never one before an earlier call of this client."""
+        """Start complete calls, in the order of the client."""
         line = self._lines[name]
         while line and line[0].data is not None:
             self._actors[name].submit(line.popleft())
@@ -237,7 +237,7 @@ class CallerSession:
             self._send_end(call)
 
     def refuse(self, call: HostedCall, refusal: "pb.Refusal.ValueType") -> None:
-        """End a call that has not begun. Leave a running one alone."""
+        """End a call that has not started. Do not change a running call."""
         actor = self._actors.get(call.actor)
         if call.end is not None or (actor is not None and not actor.drop(call)):
             return
@@ -247,12 +247,12 @@ class CallerSession:
         self.finish(call)
 
     def stop(self) -> None:
-        """Refuse all calls that have not begun, and all later ones."""
+        """Refuse all calls that have not started, and all later ones."""
         self._stopped = True
         self.refuse_all(pb.REFUSAL_STOPPED)
 
     def refuse_all(self, refusal: "pb.Refusal.ValueType") -> None:
-        """End all calls that have not begun."""
+        """End all calls that have not started."""
         for call in list(self._calls.values()):
             self.refuse(call, refusal)
 

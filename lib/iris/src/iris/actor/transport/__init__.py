@@ -1,4 +1,4 @@
 """Code for both sides of an actor's connection: messages, pickles, the handshake, the event loop.
 
-Nothing here knows which side it serves.
+Nothing here depends on the side.
 """

@@ -15,15 +15,15 @@ Item = TypeVar("Item")
 
 
 class Frame(Protocol[Message]):
-    """Something to send."""
+    """A frame to send."""
 
     def fill(self, envelope: Envelope[Message]) -> int:
-        """Write it into the envelope, as late as possible, and return its approximate size in bytes."""
+        """Write the frame into the envelope, as late as possible, and return its approximate size in bytes."""
         ...
 
 
 class Number:
-    """A number in a list of the message."""
+    """A frame that is a number in a list of the message."""
 
     __slots__ = ("_field", "_number")
 
@@ -37,7 +37,7 @@ class Number:
 
 
 class FrameQueue(Generic[Message]):
-    """Collect frames until the connection's writer takes them. Belongs to the event loop.
+    """Collects frames until the connection's writer takes them. Belongs to the event loop.
 
     The writer takes the next message when the transport has accepted the previous one, so memory is bounded by the
     frames themselves.
@@ -51,7 +51,7 @@ class FrameQueue(Generic[Message]):
         self._closed = False
 
     def put(self, frame: Frame[Message], hurry: bool = True) -> None:
-        """Queue the frame. Without `hurry` it waits for another one, or for `wake`."""
+        """Queue the frame. Without `hurry` it waits for another frame, or for `wake`."""
         self._frames.append(frame)
         if hurry:
             self.wake()
@@ -63,7 +63,7 @@ class FrameQueue(Generic[Message]):
             writer.set_result(None)
 
     def stream(self, chunks: Chunks, on_sent: Callable[[], object] | None = None) -> None:
-        """Send a pickle piece by piece, interleaved with others. `on_sent` is called when the last piece is taken."""
+        """Send a pickle in pieces, interleaved with others. `on_sent` is called when the last piece is taken."""
         self._streams.append((chunks, on_sent))
         self.wake()
 
@@ -78,7 +78,7 @@ class FrameQueue(Generic[Message]):
         self.wake()
 
     async def next(self) -> Envelope[Message] | None:
-        """Return the next envelope as soon as there is something to send; None if closed and empty."""
+        """Wait for frames and return the next envelope; None if closed and empty."""
         while True:
             if self._frames or self._streams:
                 return self._fill()
@@ -106,7 +106,7 @@ class FrameQueue(Generic[Message]):
 
 
 class Handoff(Generic[Item]):
-    """Pass items from any thread to the event loop. Items that come close together cause one wake-up."""
+    """Passes items from any thread to the event loop, with one wake-up for items close together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
         self._loop = loop

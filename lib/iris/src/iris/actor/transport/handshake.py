@@ -1,10 +1,10 @@
 """Mutual authentication: both ends of a connection prove that they belong to the same user.
 
-Both have the user's key, which the controller gives only to that user and to that user's jobs. Neither reveals it: each
-answers the other's random challenge. A foreign server learns nothing that it could use for calls.
+Both have the user's key, which the controller gives only to the user and the user's jobs. Each side answers the other's
+random challenge without revealing the key. A foreign server thus learns nothing useful for calls.
 
-The connection's metadata shows, before the server reads any message, that the caller has seen the key or such metadata
-(`pass_of`). This proves nothing, but spares the server the messages of everyone else.
+The connection's metadata contains a pass derived from the key (`pass_of`), checked before the server reads any message.
+The pass can be copied, so it proves nothing, but keeps out strangers' messages.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def new_nonce() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The values of one connection that both ends know before they trust each other."""
+    """The values of one connection that both ends know before authentication."""
 
     client_nonce: bytes
     server_nonce: bytes
@@ -50,7 +50,7 @@ class Handshake:
 
 
 def pass_of(key: bytes) -> str:
-    """Return the pass that a caller presents so that its messages are read at all."""
+    """Return the pass that a caller must present before its messages are read."""
     nonce = new_nonce()
     return f"{nonce.hex()}:{_pass(key, nonce.hex())}"
 

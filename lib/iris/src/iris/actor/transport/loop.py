@@ -1,4 +1,4 @@
-"""The single event loop of this process for all actors and their callers, in a dedicated thread; what is closed."""
+"""The event loop of this process for all actors and their callers, in a dedicated thread."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release its resources."""
+        """Release the object's resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +73,7 @@ def refuse_in_loop(what: str) -> None:
 async def in_thread(work: Callable[[], Result]) -> Result:
     """Return the result of `work()` without blocking the loop.
 
-    This is not `asyncio.to_thread`, whose threads are gone when an exiting process delivers its last calls.
+    Unlike `asyncio.to_thread`, this still works when an exiting process delivers its last calls.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Arguments, results and exceptions as bytes, and the pieces in which they travel."""
+"""Pickles arguments, results and exceptions, and splits them into pieces."""
 
 import pickle
 import struct
@@ -11,9 +11,7 @@ from iris.actor.transport.wire import Buffer
 INLINE_BYTES: Final = 64 * 1024
 """A pickle up to this size is sent with its call or result; a larger one follows in chunks."""
 WHOLE_BYTES: Final = 2 * 1024 * 1024
-"""A pickle up to this size is sent with it, too, if there is room: a result always, arguments within the caller's
-window.
-"""
+"""A pickle up to this size may also be sent with its message: a result always, arguments within the caller's window."""
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 """Arguments larger than INLINE_BYTES that a caller may send without a request for them."""
 CHUNK_BYTES: Final = 512 * 1024
@@ -21,7 +19,7 @@ CHUNK_BYTES: Final = 512 * 1024
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
 _BUNDLE: Final = 0
-"""First byte of a pickle followed by large buffers; one without starts with the byte of its protocol."""
+"""First byte of a pickle followed by large buffers; a pickle without buffers starts with its protocol's byte."""
 _COUNTS: Final = struct.Struct("<BII")
 _BUFFER: Final = struct.Struct("<Q?")
 
@@ -37,7 +35,7 @@ class Pickle:
 
     @property
     def whole(self) -> Buffer:
-        """Return all of it in one piece."""
+        """Return the whole pickle as one bytes object."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
@@ -49,7 +47,7 @@ Dumps = Callable[[object, Callable[[pickle.PickleBuffer], bool]], bytes]
 
 
 def by_cloudpickle(value: object, goes_inside: Callable[[pickle.PickleBuffer], bool]) -> bytes:
-    """Pickle values that are not plain by cloudpickle: the default."""
+    """Pickle with cloudpickle: the default for values that are not plain."""
     import cloudpickle
 
     data: bytes = cloudpickle.dumps(value, protocol=5, buffer_callback=goes_inside)
@@ -57,7 +55,7 @@ def by_cloudpickle(value: object, goes_inside: Callable[[pickle.PickleBuffer], b
 
 
 def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], dumps: Dumps = by_cloudpickle) -> Pickle:
-    """Return the pickled arguments of a call, by `dumps` unless they are plain. Raise pickling errors.
+    """Return the pickled arguments of a call, using `dumps` unless they are plain. Raise pickling errors.
 
     Args:
         args: Positional arguments.
@@ -73,7 +71,7 @@ def dump_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], dumps: Dump
 
 
 def dump(value: object, dumps: Dumps = by_cloudpickle) -> Pickle:
-    """Return a pickled value, by `dumps` unless it is plain. (With cloudpickle, lambdas and `__main__` classes
+    """Return a pickled value, using `dumps` unless it is plain. (With cloudpickle, lambdas and `__main__` classes
     work.)
     """
     if _is_small(value):
@@ -82,7 +80,7 @@ def dump(value: object, dumps: Dumps = by_cloudpickle) -> Pickle:
 
 
 def load(data: Buffer) -> Any:
-    """Return the unpickled object. Only use it for bytes of the same user's processes: a pickle runs code."""
+    """Return the unpickled object. Use this only for bytes of the same user's processes, because a pickle runs code."""
     if not data or data[0] != _BUNDLE:
         return pickle.loads(data)  # noqa: S301 - the connection has proved whose it is
     view = memoryview(data)
@@ -97,7 +95,7 @@ def load(data: Buffer) -> Any:
 
 
 def _is_small(value: object) -> bool:
-    """Return whether the value is plain and has no buffer to send beside its pickle. Such a value is pickled faster."""
+    """Return whether the value is plain and has no out-of-band buffers, so that pickling it is fast."""
     kind = type(value)
     return kind in _PLAIN and (kind is not bytes or len(value) <= INLINE_BYTES)  # type: ignore[arg-type]
 

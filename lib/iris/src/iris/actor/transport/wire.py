@@ -1,4 +1,6 @@
-"""Messages of a connection as bytes. Large pickles precede the protobuf message, which would copy them."""
+"""Encodes the messages of a connection. Large pickles precede the protobuf message, because protobuf would copy
+them.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -26,7 +28,7 @@ class Envelope(Generic[Message]):
     """A message with the blobs that its frames refer to, in order.
 
     Attributes:
-        blobs: The blobs of a received message. pieces: Those of an outgoing one, with the bytes before each blob.
+        blobs: The blobs of a received message. pieces: The blobs of an outgoing message, with the bytes before each.
     """
 
     __slots__ = ("blobs", "message", "pieces")
@@ -77,7 +79,7 @@ def open_stream(channel: grpc.aio.Channel, key: bytes) -> Stream:
 
 
 def handler_of(connect: Callable[..., Any]) -> grpc.GenericRpcHandler:
-    """Return a handler that serves connections by `connect`, which receives raw bytes and first authenticates the
+    """Return a handler that serves connections with `connect`, which receives raw bytes and first authenticates the
     caller.
     """
     handler: Any = grpc.stream_stream_rpc_method_handler(connect, response_serializer=pack)
