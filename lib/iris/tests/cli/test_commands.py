@@ -228,6 +228,8 @@ def test_jobs_are_held_and_released(iris: Iris, client: Client) -> None:
         f"job /ann/train/eval is released (it was {held})",
         "iris: job /ann/train/test was not held",
     ]
+    said = "job /ann/train/test is queued again (it was failed); follow it with `iris job logs -f /ann/train/test`\n"
+    assert iris("job", "requeue", "train/test") == (0, "", said)
 
 
 def test_budgets_are_shown_and_only_what_is_named_is_changed(iris: Iris, client: Client) -> None:

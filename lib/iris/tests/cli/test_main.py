@@ -75,7 +75,10 @@ def test_the_nouns_and_their_help(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("jbo", "no command 'jbo'; did you mean 'job'?"),
         ("job lgos", "no command 'lgos'; did you mean 'logs'?"),
-        ("job xyz", "there are: bug-report, hold, kill, list, logs, release, run, status, stop, summary, wait"),
+        (
+            "job xyz",
+            "bug-report, hold, kill, list, logs, release, requeue, run, status, stop, summary, wait",
+        ),
         ("job run python x.py", "put -- before the command"),
         ("job run --", "no command after --"),
         ("job run --memmory 1GB -- true", "--memory"),

@@ -76,6 +76,17 @@ class JobStopper(ClusterReader):
         request = pb.HoldJobRequest(job_id=str(job_id), release=True)
         return self._connection.ask(lambda c: c.jobs.HoldJob, request).before
 
+    def requeue(self, job_id: str | JobName) -> JobState:
+        """Run a job again as it was submitted, with fresh attempts. A live one is stopped first. Return its state
+        before.
+
+        Raises:
+            NotFound: The job does not exist. Conflict: Its parent has ended. InvalidRequest: Its files are gone.
+        """
+        request = pb.RequeueJobRequest(job_id=str(job_id))
+        # Not repeated by itself: the second call would stop what the first one started.
+        return JobState(self._connection.ask(lambda c: c.jobs.RequeueJob, request, retry=False).was)
+
     def terminate_prefix(self, prefix: str | JobName, reason: str = "") -> list[JobName]:
         """Stop the live jobs whose names begin with `prefix`, and their children. Return the stopped jobs."""
         live = [state for state in JobState if state and not state.is_terminal]

@@ -163,6 +163,7 @@ class _Run:
             worker_trouble=worker_trouble,
             credentials=Credentials(store, unix_ms, config.ca_sha256),
             usage_of=store.usage_of,
+            env_vars_of=store.env_vars_of,
         )
         self._usage = UsageKeeper(view.usage, store, unix_ms)
         logs = self.controller.hub.store

@@ -1,8 +1,8 @@
 """The running controller's parts for the services, and operations that involve several parts."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -41,7 +41,7 @@ from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.records import NOBODY, Caller
 from iris.domain.scale_groups import offers as group_offers
-from iris.domain.states import ExistingJobPolicy, TaskState
+from iris.domain.states import ExistingJobPolicy, JobState, TaskState
 from iris.rpc.convert_job import SpecReader
 from iris.sched.preferences import with_preferences
 from iris.store.replicate.replicator import Replicator
@@ -71,6 +71,7 @@ class Controller:
         space: Refuses new jobs while the disk is nearly full; None never refuses.
         worker_trouble: Why the controller's own worker does not start; "" if it starts.
         barrier: Delays messages to workers until a commit is replicated; None never delays.
+        env_vars_of: Reads the stored variables of a job. Those of ended jobs are not in the view.
     """
 
     config: ControllerConfig
@@ -99,6 +100,7 @@ class Controller:
     space: DiskSpace | None = None
     worker_trouble: Callable[[], str] = str
     barrier: ReplicationBarrier | None = None
+    env_vars_of: Callable[[JobId], Mapping[str, str]] = lambda _: {}
 
     @property
     def view(self) -> ClusterView:
@@ -196,6 +198,31 @@ class Controller:
         """
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
 
+    async def requeue(self, job_id: JobId, caller: Caller = NOBODY) -> JobState:
+        """Submit a job again, as it was submitted; stop it first if it lives. Return its state before.
+
+        Raises:
+            NotFound: The job does not exist. Conflict: Its parent has ended, or another job took its name meanwhile.
+            InvalidRequest: Its files are gone, or no worker could run it any more. Denied: Its band is not allowed now.
+        """
+        job = self.view.job(job_id)
+        spec = replace(job.spec, env_vars=self.env_vars_of(job_id) or job.spec.env_vars)
+        if self.space is not None:
+            self.space.check("new jobs")
+        try:
+            await self.uploads.check(spec)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"job {job_id} cannot be requeued; submit it again: {error}") from None
+
+        def decide(transaction: Transaction) -> JobState:
+            now = transaction.view.job(job_id)
+            if now.sequence != job.sequence:
+                raise Conflict(f"job {job_id} was replaced by another one meanwhile; look at that one first")
+            self.admit(transaction, spec, "", ExistingJobPolicy.REPLACE, caller, "requeued")
+            return now.state
+
+        return await self.engine.decide(decide)
+
     async def hold(self, job_id: JobId, release: bool, caller: Caller = NOBODY) -> str:
         """Start no task of a live job, or with `release` let them start. Return its hold before.
 
@@ -255,7 +282,13 @@ class Controller:
         return await self.engine.decide(decide)
 
     def admit(
-        self, transaction: Transaction, spec: JobSpec, key: str, existing: ExistingJobPolicy, caller: Caller
+        self,
+        transaction: Transaction,
+        spec: JobSpec,
+        key: str,
+        existing: ExistingJobPolicy,
+        caller: Caller,
+        why: str = "replaced by a new submission",
     ) -> Answer:
         view = transaction.view
         known = view.job_of_key.get(key) if key else None
@@ -284,7 +317,7 @@ class Controller:
         if spec.reserve:
             self.admission.check_reservation(spec, reserved_beside(view, spec), offers)
         if is_live:
-            transaction.apply(StopRequested(spec.job_id, "replaced by a new submission"), caller)
+            transaction.apply(StopRequested(spec.job_id, why), caller)
         kinds = (attributes for _, _, attributes in (*offers, *group_offers(self.config.scale_groups)))
         transaction.apply(JobSubmitted(with_preferences(spec, kinds), key), caller)
         return Submitted(spec.job_id, adopted=False)

@@ -138,6 +138,34 @@ def test_a_held_job_says_who_holds_it(user: Any, worker: ScriptedWorker) -> None
     worker.wait_for_start("/ann/a/0:0")
 
 
+def test_a_requeued_job_runs_as_it_was_submitted_also_after_a_restart(tmp_path: Path, connect: Any) -> None:
+    with running_controller(tmp_path) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+            user.submit("/ann/a", env_vars={"K": "v"}, max_retries_failure=1)
+            worker.wait_for_start("/ann/a/0:0")
+            assert user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/a")).was == pb.JOB_STATE_BUILDING
+            worker.wait_for_stop("/ann/a/0:0")
+            worker.observe("/ann/a/0:0", pb.TASK_STATE_KILLED)
+            worker.wait_for_start("/ann/a/0:1")
+            worker.observe("/ann/a/0:1", SUCCEEDED)
+            eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_SUCCEEDED, "it has ended")
+    with running_controller(tmp_path) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+            assert user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/a")).was == pb.JOB_STATE_SUCCEEDED
+            launch = worker.wait_for_start("/ann/a/0:2").launch
+            assert dict(launch.environment.env_vars) == {"K": "v"}
+            assert user.get("/ann/a", include_spec=True).spec.max_retries_failure == 1
+            user.submit("/ann/a/child")
+            worker.observe("/ann/a/0:2", SUCCEEDED)
+            worker.wait_for_stop("/ann/a/child/0:0")
+            with pytest.raises(grpc.RpcError, match="its parent /ann/a has ended"):
+                user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/a/child"))
+            with pytest.raises(grpc.RpcError, match="job /ann/none does not exist"):
+                user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/none"))
+
+
 def test_a_child_ends_with_its_parent_unless_the_stop_says_otherwise_and_inherits_its_band(
     controller: RunningController, connect: Any, user: Any, worker: ScriptedWorker
 ) -> None:

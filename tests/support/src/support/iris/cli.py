@@ -81,6 +81,9 @@ class Client:
 
     release = hold
 
+    def requeue(self, job_id: str) -> JobState:
+        return self.status(job_id).state
+
     def workers(self, worker_ids: Sequence[str]) -> list[WorkerStatus]:
         return next(self.looks)
 

@@ -30,6 +30,7 @@ _PLACES: Final = {
     "bug-report": ("iris.cli.job.bug_report", "bug_report", "Write an archive with everything known about a job."),
     "hold": ("iris.cli.job.holding", "hold", "Start no task of jobs until they are released."),
     "release": ("iris.cli.job.holding", "release", "Let held jobs start."),
+    "requeue": ("iris.cli.job.holding", "requeue", "Run jobs again as they were submitted."),
     "stop": _STOP,
     "kill": _STOP,
 }

@@ -1,10 +1,10 @@
-"""`iris job hold|release`: keep waiting jobs from starting."""
+"""`iris job hold|release|requeue`: keep waiting jobs from starting, and start jobs again."""
 
 import click
 
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import say
-from iris.cli.params import LIVE_JOB
+from iris.cli.params import JOB, LIVE_JOB
 
 
 @click.command()
@@ -32,3 +32,19 @@ def release(context: CliContext, names: tuple[str, ...]) -> None:
         for job_id in [find_job(client, name).job_id for name in names]:
             before = client.release(job_id)
             say(f"job {job_id} is released (it was {before})" if before else f"job {job_id} was not held")
+
+
+@click.command()
+@click.argument("names", type=JOB, metavar="JOB...", nargs=-1, required=True)
+@pass_context
+def requeue(context: CliContext, names: tuple[str, ...]) -> None:
+    """Run jobs again from the beginning, as they were submitted. Live ones are stopped first, with their child jobs.
+
+    Output of earlier attempts is removed.
+    """
+    from iris.cli.job.ids import find_job
+
+    with context.client() as client:
+        for job_id in [find_job(client, name).job_id for name in names]:
+            was = client.requeue(job_id)
+            say(f"job {job_id} is queued again (it was {was.word}); follow it with `iris job logs -f {job_id}`")

@@ -165,6 +165,11 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         before = await self._controller.hold(JobId(request.job_id), request.release, current_caller())
         return pb.HoldJobResponse(before=before)
 
+    async def RequeueJob(self, request: pb.RequeueJobRequest, context: Context) -> pb.RequeueJobResponse:
+        was = await self._controller.requeue(JobId(request.job_id), current_caller())
+        await self._controller.confirm()
+        return pb.RequeueJobResponse(was=job_state_to_wire(was))
+
     async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
         await self._controller.engine.settled()
         index = None

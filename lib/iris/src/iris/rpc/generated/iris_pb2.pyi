@@ -1305,6 +1305,45 @@ class HoldJobResponse(_message.Message):
 Global___HoldJobResponse: _TypeAlias = HoldJobResponse  # noqa: Y015
 
 @_typing.final
+class RequeueJobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequeueJobRequest: _TypeAlias = RequeueJobRequest  # noqa: Y015
+
+@_typing.final
+class RequeueJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAS_FIELD_NUMBER: _builtins.int
+    was: Global___JobState.ValueType
+    """its state before"""
+    def __init__(
+        self,
+        *,
+        was: Global___JobState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["was", b"was"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequeueJobResponse: _TypeAlias = RequeueJobResponse  # noqa: Y015
+
+@_typing.final
 class SilentAttempt(_message.Message):
     """An attempt on an unreachable worker."""
 

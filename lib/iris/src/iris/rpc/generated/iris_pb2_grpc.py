@@ -84,6 +84,11 @@ class JobServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobResponse.FromString,
                 _registered_method=True)
+        self.RequeueJob = channel.unary_unary(
+                '/iris.v1.JobService/RequeueJob',
+                request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobResponse.FromString,
+                _registered_method=True)
         self.FetchLogs = channel.unary_stream(
                 '/iris.v1.JobService/FetchLogs',
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.FetchLogsRequest.SerializeToString,
@@ -155,6 +160,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RequeueJob(self, request, context):
+        """Submit a job again as it was, with its files, variables and limits. A live one is stopped first, with its children.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchLogs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -213,6 +225,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.HoldJob,
                     request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobResponse.SerializeToString,
+            ),
+            'RequeueJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequeueJob,
+                    request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobResponse.SerializeToString,
             ),
             'FetchLogs': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchLogs,
@@ -490,6 +507,33 @@ class JobService(object):
             '/iris.v1.JobService/HoldJob',
             iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobRequest.SerializeToString,
             iris_dot_rpc_dot_generated_dot_iris__pb2.HoldJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequeueJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.JobService/RequeueJob',
+            iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobRequest.SerializeToString,
+            iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,8 @@ class JobServiceStub:
     StopJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.StopJobRequest, _iris_pb2.StopJobResponse]
     HoldJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.HoldJobRequest, _iris_pb2.HoldJobResponse]
     """Start no task of a live job until it is released. Running tasks continue."""
+    RequeueJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.RequeueJobRequest, _iris_pb2.RequeueJobResponse]
+    """Submit a job again as it was, with its files, variables and limits. A live one is stopped first, with its children."""
     FetchLogs: _grpc.UnaryStreamMultiCallable[_iris_pb2.FetchLogsRequest, _iris_pb2.LogBatch]
 
 @_typing.type_check_only
@@ -65,6 +67,8 @@ class JobServiceAsyncStub(JobServiceStub):
     StopJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.StopJobRequest, _iris_pb2.StopJobResponse]  # type: ignore[assignment]
     HoldJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.HoldJobRequest, _iris_pb2.HoldJobResponse]  # type: ignore[assignment]
     """Start no task of a live job until it is released. Running tasks continue."""
+    RequeueJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.RequeueJobRequest, _iris_pb2.RequeueJobResponse]  # type: ignore[assignment]
+    """Submit a job again as it was, with its files, variables and limits. A live one is stopped first, with its children."""
     FetchLogs: _aio.UnaryStreamMultiCallable[_iris_pb2.FetchLogsRequest, _iris_pb2.LogBatch]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -138,6 +142,14 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.HoldJobResponse, _abc.Awaitable[_iris_pb2.HoldJobResponse]]:
         """Start no task of a live job until it is released. Running tasks continue."""
+
+    @_abc_1.abstractmethod
+    def RequeueJob(
+        self,
+        request: _iris_pb2.RequeueJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.RequeueJobResponse, _abc.Awaitable[_iris_pb2.RequeueJobResponse]]:
+        """Submit a job again as it was, with its files, variables and limits. A live one is stopped first, with its children."""
 
     @_abc_1.abstractmethod
     def FetchLogs(
