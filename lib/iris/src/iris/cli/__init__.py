@@ -1,4 +1,4 @@
 """The command line `iris <noun> <verb>`, built on the public client API.
 
-Options, output and exit codes belong here. Nothing here imports controller, worker or store.
+Options, output and exit codes belong here. Nothing here imports the controller, the worker or the store.
 """

@@ -20,7 +20,7 @@ _MOST: Final = 200
 
 
 def job_names(ctx: click.Context, typed: str, *, live: bool) -> list[str]:
-    """Return ids of jobs that begin with the typed text; without "/user/" for one's own.
+    """Return ids of jobs that begin with the typed text, without "/user/" for the user's own jobs.
 
     Args:
         ctx: The command line so far.
@@ -57,7 +57,7 @@ def _beginning(typed: str, names: Iterable[str]) -> list[str]:
 
 
 def _ask(ctx: click.Context, look: "Callable[[IrisClient], Iterable[str]]") -> list[str]:
-    """Return what the chosen cluster says; nothing if it does not run, or does not answer within a second."""
+    """Return the chosen cluster's answer; empty if it is not running, or does not answer within a second."""
     context, root = ctx.find_object(CliContext), ctx.find_root().params
     with contextlib.suppress(MarinError, OSError):
         if context is not None:

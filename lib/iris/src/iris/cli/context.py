@@ -1,4 +1,4 @@
-"""Shared by all commands: the choice of the cluster, and its client."""
+"""Provides all commands with the chosen cluster and its client."""
 
 import contextlib
 import os
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CliContext:
-    """The global options, and what they give commands access to: clusters, their processes, the clock.
+    """The global options, and access to clusters, their processes and the clock.
 
-    Everything that needs gRPC is imported on use, because `iris --help` must be fast.
+    Modules that need gRPC are imported on first use, because `iris --help` must be fast.
     """
 
     cluster: str | None = None
@@ -61,7 +61,9 @@ class CliContext:
         return found
 
     def running(self, target: "ClusterTarget") -> "ClusterTarget | None":
-        """Return a cluster that a client may use without starting it; None for a local one that does not run."""
+        """Return the chosen cluster if a client may use it without starting it; None for a local cluster that is not
+        running.
+        """
         from iris.client.connection.discovery import running_cluster
 
         if not target.is_local:
@@ -80,7 +82,7 @@ class CliContext:
         return LocalCluster(**options)
 
     def processes(self, paths: "LocalPaths") -> "ClusterProcesses":
-        """Return the processes of a local cluster, for stopping it."""
+        """Return the processes of a local cluster."""
         from iris.local.stop import ClusterProcesses
 
         return ClusterProcesses(paths)
@@ -94,7 +96,7 @@ class CliContext:
 
     @contextlib.contextmanager
     def client(self, workspace: Path | None = None) -> Iterator["IrisClient"]:
-        """Return a client of the chosen cluster, starting the local one if needed."""
+        """Return a client of the chosen cluster, starting a local cluster if needed."""
         with self.connect(self.target(), workspace, on_warning=say, on_interrupted=say) as client:
             yield client
 

@@ -1,4 +1,4 @@
-"""`iris doctor`: whether this machine and the chosen cluster can run jobs, with a remedy for each problem."""
+"""`iris doctor`: checks this machine and the chosen cluster, with a remedy for each problem."""
 
 import os
 import time
@@ -24,8 +24,8 @@ _CLOCK: Final = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGE
 def doctor(context: CliContext, as_json: bool) -> int:
     """Check Python, uv, git, disk, limits, and the cluster: reachability, release, clock, workers.
 
-    Each line is a finding, with a remedy if something is wrong. The exit code is 1 if a check fails. Nothing is
-    started, and nothing is sent except to the cluster.
+    Each line is a finding; a problem has a remedy. The exit code is 1 if a check fails. The command starts nothing, and
+    sends data only to the cluster.
     """
     from iris.local.state import local_paths
     from iris.python_tools.uv import uv_program

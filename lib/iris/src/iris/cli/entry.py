@@ -1,4 +1,4 @@
-"""Start of the `iris` command. Ctrl-C during imports ends it at once, without a traceback."""
+"""The start of the `iris` command. Ctrl-C during imports ends the command at once, without a traceback."""
 
 # What `signal` stands on: that itself imports enum and collections, half of all the time until here.
 import _signal  # type: ignore[import-not-found]

@@ -1,7 +1,7 @@
-"""Exit codes of the command line, and which error maps to which.
+"""Exit codes of the command line, and their errors.
 
-`iris job run` exits with the code of its command (128 + n for signal n), which may coincide with one of these. A line
-on stderr always says what happened.
+`iris job run` exits with the code of its command (128 + n for signal n), which may equal one of these codes. A line on
+stderr always states the cause.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""`iris`: global options, the nouns, and how errors are printed."""
+"""`iris`: the global options, the nouns, and the printing of errors."""
 
 import sys
 from collections.abc import Sequence
@@ -48,8 +48,8 @@ def cli(
 ) -> None:
     """Run jobs on a cluster.
 
-    Without --cluster, --config or --controller-url, this is the cluster of the calling job, or else your own local
-    cluster on this machine, which starts by itself and exits when idle.
+    The default cluster is that of the calling job, or else your own local cluster on this machine, which starts by
+    itself and exits when idle. Choose another with --cluster, --config or --controller-url.
     """
     context.cluster, context.config, context.controller_url = cluster, config, controller_url
     context.token_file, context.insecure = token_file, insecure
@@ -61,7 +61,7 @@ def run(argv: Sequence[str], context: CliContext | None = None, program: click.C
 
     Args:
         argv: The arguments after `iris`.
-        context: The context of the commands. It receives the global options.
+        context: The context of the commands, which receives the global options.
         program: The command to run.
     """
     return run_program(program, "iris", argv, CliContext() if context is None else context)

@@ -1,4 +1,4 @@
-"""Results of commands: tables for people, JSON for programs. Progress goes to stderr."""
+"""Prints results of commands: tables for people, JSON for programs. Progress goes to stderr."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ _SHOWN: Final = 5
 
 
 def clear() -> None:
-    """Clear the terminal and start at its top."""
+    """Clear the terminal and move to its top."""
     click.echo("\x1b[H\x1b[2J", nl=False)
 
 
@@ -41,7 +41,7 @@ def terminal_size_of(stream: TextIO) -> int:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first five names, and how many there are besides."""
+    """Return the first five names, and the number of further names."""
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
@@ -54,7 +54,7 @@ def say(text: str) -> None:
 def told_if_slow(
     text: str, after: float = 1.0, make_timer: Callable[..., threading.Timer] = threading.Timer
 ) -> Iterator[None]:
-    """Context manager: print what the command waits for if it takes longer than `after` seconds.
+    """Context manager: print the reason for a wait longer than `after` seconds.
 
     Args:
         text: The line to print.

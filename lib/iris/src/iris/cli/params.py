@@ -1,4 +1,4 @@
-"""Parameter types that click lacks. Invalid values are refused before anything happens."""
+"""Parameter types in addition to click's. They refuse invalid values before the command runs."""
 
 import math
 import re
@@ -27,7 +27,7 @@ class NumberRange(click.FloatRange):
 
 
 class Name(click.types.StringParamType):
-    """Non-empty text. An empty argument is an error, not a missing one."""
+    """Non-empty text. An empty argument is an error."""
 
     name = "text"
 
@@ -39,7 +39,7 @@ class Name(click.types.StringParamType):
 
 
 class Directory(click.Path):
-    """The path of a directory, which need not exist. Empty text is not a path."""
+    """The path of a directory, which need not exist. Empty text is an error."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, file_okay=False)
@@ -51,10 +51,10 @@ class Directory(click.Path):
 
 
 class Size(click.types.StringParamType):
-    """A size as people write it, kept as text.
+    """A size such as "4GB", kept as text.
 
     Args:
-        zero: What 0 would mean, for the refusal; empty allows 0.
+        zero: Why 0 is refused; empty allows 0.
     """
 
     name = "size"
@@ -134,7 +134,7 @@ class Condition(click.types.StringParamType):
 
 
 class JobRef(click.types.StringParamType):
-    """A job as the user types it. The shell completes it from the cluster.
+    """The name or id of a job. The shell completes it from the cluster.
 
     Args:
         live: Complete only jobs that have not ended.

@@ -1,4 +1,4 @@
-"""`install-service` for controllers and workers: a systemd unit that runs the given command."""
+"""`install-service` for controllers and workers: writes a systemd unit that runs a command."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ def install(
     leaves_tasks: bool,
     limits_tasks: bool = False,
 ) -> None:
-    """Write the unit that runs `iris WORDS`, or print it.
+    """Write or print the unit that runs `iris WORDS`.
 
     Args:
         description: A one-line description.

@@ -1,4 +1,4 @@
-"""A command's current phase on stderr: a line that is rewritten on a terminal, plain lines elsewhere."""
+"""Shows a command's current phase on stderr: one rewritten line on a terminal, plain lines elsewhere."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ _ERASE: Final = "\r\x1b[K"
 class StatusLine:
     """The current phase of a long operation. Several threads may use it.
 
-    As a context manager it disappears at the end of the block.
+    As a context manager, the line disappears at the end of the block.
 
     Args:
         stream: The output stream; None for stderr.
@@ -54,12 +54,12 @@ class StatusLine:
             self._is_shown = self._write(f"{_ERASE}{line}")
 
     def phase(self, text: str) -> None:
-        """Print a plain line about a phase, unless the terminal shows it anyway or the user wants quiet."""
+        """Print a plain line about a phase, unless the terminal shows the phase or `quiet` is set."""
         if not self.is_live and not self._quiet:
             self._tell(text)
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         with self._guard:
             self.clear()
             self._tell(text)

@@ -1,4 +1,4 @@
-"""Show the resource use of attempts."""
+"""Shows the resource use of attempts."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ def latest(task: "TaskStatus") -> "AttemptUsage | None":
 
 
 def totals(tasks: Iterable["TaskStatus"]) -> str:
-    """Return the total use of all attempts of a job, and the peak of a single one; empty if nothing is known."""
+    """Return the total use of all attempts of a job, and the peak of a single attempt; empty if unknown."""
     found = [item for task in tasks for item in task.usage]
     if not found:
         return ""

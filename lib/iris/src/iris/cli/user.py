@@ -24,12 +24,12 @@ _BANDS: Final = ("production", "interactive", "batch")
 
 @click.group(cls=SuggestingGroup)
 def user() -> None:
-    """Set users' budgets, and create tokens that identify users to the cluster."""
+    """Manage users' budgets, and tokens that identify users to the cluster."""
 
 
 @user.group(cls=SuggestingGroup)
 def token() -> None:
-    """Tokens that identify users to the cluster. For admins."""
+    """Manage tokens that identify users to the cluster. For admins."""
 
 
 @token.command()
@@ -40,7 +40,7 @@ def token() -> None:
 )
 @pass_context
 def create(context: CliContext, name: str, note: str, place: Path | None) -> None:
-    """Create a token for USER, who can then act only for the jobs /USER/.... It is shown only now.
+    """Create a token for USER, valid only for the jobs /USER/.... It is shown only now.
 
     USER sets IRIS_TOKEN_FILE to a file with the token, or names the file as controller.token_file in a cluster config.
     """
@@ -56,7 +56,7 @@ def create(context: CliContext, name: str, note: str, place: Path | None) -> Non
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_tokens(context: CliContext, name: str | None, as_json: bool) -> None:
-    """Show the tokens of USER (default: of all users): who created them, when, and which are revoked."""
+    """Show the tokens of USER (default: of all users): creator, time, and whether they are revoked."""
     with context.client() as client:
         found = client.operator.user_tokens(name or "")
     if not found and not as_json:
@@ -90,10 +90,10 @@ def revoke(context: CliContext, token_id: str) -> None:
 
 @contextmanager
 def new_private_file(place: Path) -> Iterator[Callable[[str], None]]:
-    """Create a file that only its owner can read, and yield a function that writes its text. If the body fails, the
-    file is removed.
+    """Create a file that only its owner can read, and yield a function that writes its text. Remove the file if the
+    body fails.
 
-    This ensures that there is a place for a secret before it is created.
+    Use this to create the file before the secret.
 
     Raises:
         InvalidRequest: The file exists, or cannot be created or written.

@@ -9,14 +9,14 @@ from iris.sched.fit import Host
 
 
 def next_task_text(host: Host, need: Resources) -> str:
-    """Return the job that holds most of the resource the host lacks, which may be the waiting job itself."""
+    """Return a text that names the job with most of the resource the host lacks, possibly the waiting job itself."""
     held = _shares(host, need)
     return f"; next expected when a task of {_largest(held)} ends" if held else ""
 
 
 def next_gang_text(hosts: Iterable[Host], need: Resources) -> str:
-    """Return the job that holds most of the resource a group lacks, and the job for which most of its hosts are
-    reserved.
+    """Return a text that names the job with most of the resource a group lacks, and the job that has reserved most
+    hosts.
     """
     held: dict[JobId, float] = {}
     kept: Counter[JobId] = Counter()

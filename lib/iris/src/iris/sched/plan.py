@@ -328,9 +328,7 @@ class _Round:
         self._running.note_start(job)
 
     def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:
-        """Reserve hosts for the gang that will be free, after preemptions if needed; return None if that is
-        impossible.
-        """
+        """Reserve hosts for the gang that will be free, after preemptions if needed; empty if impossible."""
         victims = self._victims_for(band)
         key = (groups, size, count, band)
         if victims is None and not self._coming:

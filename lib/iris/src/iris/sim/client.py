@@ -1,4 +1,4 @@
-"""The users of a simulation: they submit, stop and wait like a client, through calls that can get lost."""
+"""Simulated users, which submit, stop and wait like a client, through calls that can get lost."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ class Book:
     """The users' knowledge: plans by name, acknowledged and refused submissions.
 
     Attributes:
-        acknowledged: Number of uses of each acknowledged job name. refused: Refused ones with the message.
+        acknowledged: Number of uses of each acknowledged job name. refused: Refused names with the message.
         ended: Results of waits. open_stories: Plans that have not finished.
     """
 
@@ -37,7 +37,7 @@ class Book:
 
 
 class SimCaller:
-    """A caller with a token at one node of the network, which retries until an answer comes."""
+    """A caller with a token at one node of the network, which retries until it gets an answer."""
 
     def __init__(
         self, network: Network, node: Node, peer: str, token: str, source: random.Random, attempt: str
@@ -84,7 +84,7 @@ class SimCaller:
 
 
 class Users:
-    """Runs every plan in a process of its own.
+    """Runs every plan in a separate simulated process.
 
     Args:
         book: Updated as answers come.

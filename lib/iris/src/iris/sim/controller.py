@@ -50,7 +50,7 @@ class CheckedView(ClusterView):
 
 
 class _Engine(Engine):
-    """The real engine, with a hook for what is posted to it."""
+    """The real engine, with a hook for posted events."""
 
     overhear: Callable[[Event], None]
 
@@ -65,7 +65,7 @@ class Faults:
 
     Args:
         commits: By the commit's number in this run, from 1.
-        dies_at_step: Killed before this callback of its loop; 0 for never.
+        dies_at_step: The controller is killed before this callback of its loop; 0 for never.
         slow_s: Duration of a slow commit.
     """
 

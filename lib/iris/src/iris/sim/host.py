@@ -44,10 +44,10 @@ class SimContext:
     """The shared parts of all hosts.
 
     Args:
-        program_of: Returns the program of a job's tasks. spec_of: Returns their request; both by the job's name and
+        program_of: Returns the program of a job's tasks. spec_of: Returns the job's spec. Both take the job's name and
             sequence of attempts.
-        run_children: Called by a process whose program has children: it starts a task of the given node.
-        worker_fault: Returns whether the next start on a host fails by the host's fault, e.g. a full disk.
+        run_children: Called by a process whose program has children; starts a task of the given node.
+        worker_fault: Returns whether the next start on a host fails because of the host, e.g. a full disk.
     """
 
     world: World
@@ -118,7 +118,7 @@ class Process:
         context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
 
     def _look_at_fence(self) -> None:
-        """Kill the process when its fence has passed, like the guardian, regardless of the agent's state."""
+        """Kill the process when its fence has expired, like the guardian, regardless of the agent's state."""
         if self._is_over:
             return
         if self.host.is_beyond_fence(self._fence_ms):
@@ -127,7 +127,7 @@ class Process:
             self.host.context.world.call_in(_FENCE_TICK_S, self._look_at_fence)
 
     def vanish(self) -> None:
-        """End the process because the host is gone or a new agent kills the processes of an earlier one."""
+        """End the process because the host is gone, or because a new agent kills the processes of an earlier agent."""
         self.listener = None
         self._end(Exit(0, signal.SIGKILL))
 
@@ -285,7 +285,7 @@ class SimHost:
         skew_s: Error of its clock.
 
     Attributes:
-        contact_ms: When the last heartbeat acknowledged by the controller was sent.
+        contact_ms: When it sent the last acknowledged heartbeat.
         crash_at_start_s: The agent dies this long after the next process starts; None for never.
     """
 
@@ -311,7 +311,7 @@ class SimHost:
         return self.node is not None and not self.node.is_dying
 
     def is_beyond_fence(self, fence_ms: int) -> bool:
-        """Return whether the last contact with the controller is longer ago than the fence."""
+        """Return whether the fence has expired since the last contact with the controller."""
         return self.clock_ms() - self.contact_ms > fence_ms
 
     def clock_ms(self) -> int:
@@ -324,11 +324,11 @@ class SimHost:
             self.node.freeze(self.context.world.now + for_s)
 
     def inventory(self) -> list[Observation]:
-        """Return the observations of its worker, if one runs."""
+        """Return the observations of its worker, if running."""
         return self.supervisor.inventory() if self.supervisor is not None and self.is_up else []
 
     def start(self) -> None:
-        """Start the agent; like the real one it first kills the processes of an earlier one."""
+        """Start the agent. Like the real agent, it first kills the processes of an earlier one."""
         if self.is_up:
             return
         for process in list(self.processes.values()):
@@ -338,7 +338,7 @@ class SimHost:
         node.run(self._build, node)
 
     def crash(self) -> None:
-        """Kill the agent; its processes continue until the next one starts."""
+        """Kill the agent. Its processes continue until the next agent starts."""
         if self.node is not None:
             self.node.kill("agent crashed")
 
@@ -349,7 +349,7 @@ class SimHost:
             process.vanish()
 
     def leave(self) -> None:
-        """Make the platform send SIGTERM: the agent ends its attempts, reports that, and exits."""
+        """Let the platform send SIGTERM: the agent ends and reports its attempts, and exits."""
         if self.is_up and self.node is not None:
             self.node.run(self.node.create_task, self._leave(self.node))
 

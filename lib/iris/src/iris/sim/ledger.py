@@ -1,4 +1,4 @@
-"""A record of all commits beside the real store: messages may contain only committed state."""
+"""Records all commits beside the real store, to check that messages contain only committed state."""
 
 import sqlite3
 from collections.abc import Callable, Container, Mapping
@@ -31,12 +31,12 @@ class Ledger:
     """The committed records over all runs of the controller, and the checks of outgoing messages.
 
     Attributes:
-        specs: The specs of all jobs of each name, in order.
+        specs: The specs of all jobs by name, in order.
         granted: The worker of every attempt that was ever committed as live. violations: Premature messages.
-        stop_sent: Attempts that a worker was told to stop. unwanted: Those that a commit stopped.
-        begun: Attempts whose process has started anywhere. running: Those that have not ended. exits: How the others
-            ended.
-        told: Those whose process was asked to end, including by its host when leaving.
+        stop_sent: Attempts that a worker was asked to stop. unwanted: Attempts that a commit stopped.
+        begun: Attempts whose process has started anywhere. running: Started attempts that have not ended. exits: The
+        exits of the others.
+        told: Attempts whose process was asked to end, also by a host that shuts down.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Ledger:
         self.unwanted |= {name for name, lost in changes.lost.items() if lost and not lost.may_return}
 
     def compare(self, store: Store) -> None:
-        """Check at the start of a run that the store returns what was committed."""
+        """Check at the start of a run that the store returns the committed records."""
         stored = store.load()
         jobs = {job.job_id: job for job in stored.jobs}
         tasks = {task.task_id: task for task in stored.tasks}
@@ -91,13 +91,13 @@ class Ledger:
             self.violations.append(f"{what} {wrong[:3]} came back from the store other than they were committed")
 
     def _offline(self) -> dict[WorkerId, Worker]:
-        """Return the workers without sessions, as a starting controller has them."""
+        """Return the workers without sessions, like a starting controller."""
         return {name: replace(worker, connected=False, is_late=False) for name, worker in self.workers.items()}
 
     # ---- what leaves the controller ----
 
     def inspect(self, answer: object) -> None:
-        """Check a message against what is committed."""
+        """Check a message against the committed state."""
         if isinstance(answer, pb.ControllerMessage):
             if answer.WhichOneof("kind") == "desired":
                 self._inspect_desired(answer.desired)
@@ -166,8 +166,8 @@ class WatchedStore:
     """The real store of one run of the controller, with simulated faults of commits.
 
     Args:
-        next_fault: Returns the fault of the current commit. delay: Delays the process by a time of its own choice.
-        is_dead: Returns whether the process has been killed: then nothing reaches the disk.
+        next_fault: Returns the fault of the current commit. delay: Delays the process by a random time.
+        is_dead: Returns whether the process has been killed, so that nothing reaches the disk.
     """
 
     def __init__(

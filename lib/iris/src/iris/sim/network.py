@@ -3,7 +3,7 @@
 Messages of one stream arrive in order, late, or not at all: a broken stream loses messages in transit, and each side
 detects the break after some time (the keepalive), or only by missing messages. Calls are lost in either direction, and
 may arrive twice. Streams and calls can overtake each other. A partition holds all messages of one peer, in one
-direction or both; one longer than the keepalive breaks its streams.
+direction or both. A partition longer than the keepalive breaks the peer's streams.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from iris.sim.world import Node, World
 from rigging.errors import MarinError, Unavailable
 
 KEEPALIVE_S: Final = 2 * KEEPALIVE_MS / 1000
-"""A silent connection is detected after a ping's interval and its timeout."""
+"""Time to detect a silent connection: the interval and the timeout of a ping."""
 
 _END: Final = object()
 
@@ -131,7 +131,7 @@ class Network:
 
         Args:
             node: The caller.
-            peer: Its name, by which partitions apply.
+            peer: Its name, for partitions.
             token: The caller's token.
             method: E.g. "JobService/SubmitJob".
             request: The message.
@@ -214,7 +214,7 @@ class _Call:
 
 
 class Stream:
-    """One bidirectional stream; for the worker it behaves like grpc.aio's call object."""
+    """One bidirectional stream, with the interface of grpc.aio's call object for the worker."""
 
     def __init__(self, network: Network, node: Node, peer: str, token: str) -> None:
         self.peer = peer
@@ -289,7 +289,7 @@ class Stream:
     # ---- the end ----
 
     def break_off(self, worker_learns_s: float, server_learns_s: float | None) -> None:
-        """Lose the messages in transit; the sides detect it after these times (None if there is no server)."""
+        """Lose the messages in transit. The sides detect the loss after these times (None if there is no server)."""
         if self._up.is_broken:
             return
         self._up.is_broken = self._down.is_broken = True

@@ -1,4 +1,4 @@
-"""The processes on the simulated hosts, and whether they may run: the ground truth for checking the controller."""
+"""The processes on the simulated hosts, as the ground truth for checking the controller."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,14 +30,14 @@ class Running:
 
 @dataclass
 class Physics:
-    """All processes, and how those that ended did so.
+    """All processes, and the exits of ended ones.
 
     Attributes:
-        violations: Processes that ran although they should not have.
-        excused: Attempts on workers that were declared late or lost while unreachable. They cannot be stopped before
-            the worker is reachable again, so each may overlap with its successor, and only these may; but not attempts
-            of an exclusive job, whose host must end them in time.
-        exits: How attempts ended that ended by themselves: exit code, or minus the signal.
+        violations: Processes that must not have run.
+        excused: Attempts on workers that were declared late or lost while unreachable. Only these attempts may overlap
+        with their successor, because they cannot be stopped before the worker is reachable again. Attempts of an
+        exclusive job are not among them, because their host must end them in time.
+        exits: The exits of attempts that ended by themselves: exit code, or minus the signal.
         told: Attempts whose process was asked to end, so that an exit code of 0 is not a success.
     """
 
@@ -53,7 +53,7 @@ class Physics:
     overlaps: int = 0
 
     def start(self, attempt_id: AttemptId, host: str, capacity: Resources, spec: JobSpec) -> Running:
-        """Start a process; running at the same time as a conflicting one is a violation."""
+        """Start a process. It is a violation if a conflicting process is running."""
         task_id, number = parse_attempt_id(attempt_id)
         job_id, _ = parse_task_id(task_id)
         process = Running(

@@ -1,4 +1,4 @@
-"""The behaviour of the simulated commands, and the resulting ends of their jobs."""
+"""The behaviour of the simulated commands, and the expected ends of their jobs."""
 
 import random
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ class Program:
     Args:
         seconds: Usual duration of a run. spread: Relative variation of durations.
         long_s: Duration of one run in ten; 0 for none.
-        exit_code: Of an undisturbed run; 0 for success. signal: Ends it instead of an exit.
+        exit_code: The exit code of an undisturbed run. signal: The signal that ends it instead.
         fails_below: Attempts with a lower number end with code 1 regardless of `exit_code`.
         bad_tasks: Indexes of tasks that always end with code 1.
         ignores_term: Whether only SIGKILL ends it.
         output: Number of bytes that a run writes.
         cannot_start: Whether the command does not exist.
-        prepare_s: Time to prepare its environment; 0 for none. prepare_fails: Whether that fails.
-        children: Submitted by the first task, which waits for them and ends with code 3 unless all succeed.
+        prepare_s: Time to prepare its environment; 0 for none. prepare_fails: Whether the preparation fails.
+        children: Jobs that the first task submits and waits for; the task ends with code 3 unless all succeed.
     """
 
     seconds: float = 5.0
@@ -54,11 +54,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One job: its request, its behaviour, its times, and how it may end.
+    """One job: its request, its behaviour, its times, and its allowed ends.
 
     Args:
         submit_s: When its user submits it. stop_s: When the user stops it; 0 for never.
-        again: Submitted with the same name when this one has ended.
+        again: A job to submit with the same name after the end of this one.
         allowed: States in which it may end.
         is_refused: Whether the controller must refuse it.
         replaces: Whether `again` is submitted at `stop_s` to replace this one, instead of a stop.

@@ -1,4 +1,4 @@
-"""Replay a controller's history: the same events must lead to the same decisions of the scheduler."""
+"""Replays a controller's history: the same events must lead to the same decisions of the scheduler."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ _NOTES: Final = (AutoCordoned, ControllerStarted, Requested)
 
 
 def differences(history: Iterable[Record]) -> Iterator[str]:
-    """Yield every turn in which the scheduler, asked again, decides otherwise than the history says.
+    """Yield every turn in which the scheduler's new decisions differ from the history.
 
     Args:
         history: All records of a cluster from its first start, in order.
@@ -36,14 +36,14 @@ def differences(history: Iterable[Record]) -> Iterator[str]:
 
 
 class _Replay:
-    """A view that is built from events alone."""
+    """A view built only from events."""
 
     def __init__(self) -> None:
         self._view = ClusterView()
         self._stored = Batch()
 
     def restart(self) -> None:
-        """Lose what only memory has, like a controller that loads the stored state."""
+        """Reset the state that is only in memory, like a controller that loads the stored state."""
         changes = self._stored.changes
         self._view = ClusterView.load(
             changes.jobs.values(),
@@ -56,7 +56,7 @@ class _Replay:
         )
 
     def apply(self, events: Sequence[Event], at_ms: int) -> list[Event]:
-        """Reduce events, and return those that were not refused."""
+        """Reduce events, and return the accepted ones."""
         applied = []
         for event in events:
             try:
@@ -73,7 +73,7 @@ class _Replay:
 
         Args:
             at_ms: Unix ms.
-            may_rest: Whether the engine may have postponed the round, because very many jobs waited.
+            may_rest: Whether the engine may have postponed the round, because very many jobs were pending.
         """
         view = self._view
         if not (view.queue or view.prefilled_on) or (may_rest and pause_ms(view)):

@@ -37,12 +37,12 @@ _TMPFS: Final = Path("/dev/shm")
 
 
 class SimulationFailed(MarinError, AssertionError):
-    """An invariant was violated; the message lists the violations and how to reproduce them."""
+    """An invariant was violated. The message lists the violations and the command to reproduce them."""
 
 
 @dataclass
 class SeedReport:
-    """Result of a seed; `violations` is empty if every invariant held."""
+    """The result of a seed; `violations` is empty if every invariant held."""
 
     seed: int
     violations: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class SeedReport:
 
     @property
     def command(self) -> str:
-        """Return the command that repeats the run and shows every line of it."""
+        """Return the command that repeats the run with its whole trace."""
         return f"uv run python -m iris.sim replay --seed {self.seed} --trace"
 
     def check(self) -> None:
@@ -275,7 +275,7 @@ class Simulation:
             self.book.violations.append(f"{host.name} was told to leave {_LEAVING_S:g} s ago and is still there")
 
     def _calm_down(self) -> None:
-        """Repair everything, so that all remaining work must come to its end."""
+        """Repair everything, so that all remaining work must end."""
         self._is_calm = True
         self.world.trace.note(self.world.now, "fault", "no more faults")
         self.network.still()
@@ -291,7 +291,7 @@ class Simulation:
         self._uncordon()
 
     def _uncordon(self) -> None:
-        """Periodically uncordon or restart what need not be cordoned or down, like an operator."""
+        """Periodically uncordon and restart hosts, like an operator."""
         for host in self.hosts.values():
             host.start()
         if self.life is not None and self.life.is_up:
@@ -342,7 +342,7 @@ class Simulation:
             yield f"left over: pending {view.pending}, {rest}"
 
     def _judge_history(self) -> Iterator[str]:
-        """Decide everything again, from the stored events alone."""
+        """Repeat all decisions of the scheduler from the stored events."""
         assert self.life is not None
         specs = {job_id: iter(found) for job_id, found in self.ledger.specs.items()}
         rows = self.life.event_rows()

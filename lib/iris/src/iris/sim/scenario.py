@@ -27,7 +27,7 @@ _KILLED: Final = frozenset({JobState.KILLED})
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """One host of the fleet; hosts of one `slice` start and end together."""
+    """One host of the fleet. Hosts of one `slice` start and end together."""
 
     name: WorkerId
     capacity: Resources
@@ -74,11 +74,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that a seed determines in advance.
+    """All random choices of a seed.
 
     Args:
-        calm_s: When faults have ended and everything is repaired.
-        lives: Faults of the first, second, ... run of the controller; later ones have none.
+        calm_s: When faults end and everything is repaired.
+        lives: Faults of the first, second, ... run of the controller; later runs have none.
     """
 
     seed: int

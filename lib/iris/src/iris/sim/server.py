@@ -79,7 +79,7 @@ class Server:
         metadata: tuple[tuple[str, str], ...],
         send_back: Callable[[Any, MarinError | None], None],
     ) -> "asyncio.Task[None]":
-        """Run a unary call; `send_back` gets the answer or the error, and nothing if it is cancelled."""
+        """Run a unary call. `send_back` gets the answer or the error, or nothing if the call is cancelled."""
         return self._start(partial(self._serve_call, method, request, metadata, send_back))
 
     def start_stream(

@@ -1,4 +1,4 @@
-"""Trace of a simulation: readable lines, and a digest that is the same for equal runs."""
+"""The trace of a simulation: readable lines, and a digest that is equal for equal runs."""
 
 import hashlib
 from collections import deque

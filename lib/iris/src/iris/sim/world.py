@@ -1,7 +1,7 @@
 """Time and scheduling of a simulation: one clock, one queue, and an asyncio loop for each simulated process.
 
-Everything runs in one thread. The seed alone determines the order in which asyncio code continues, so a run can be
-repeated down to the last callback. A process may be killed between any two callbacks, as if by SIGKILL.
+Everything runs in one thread. Only the seed determines the order of callbacks, so a run can be repeated exactly. A
+process may be killed between any two callbacks, like with SIGKILL.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ _Loop: Any = asyncio.AbstractEventLoop
 
 
 class Crash(BaseException):
-    """Raised where a process is killed: its code does not catch it, the world does."""
+    """Raised in a killed process. Only the world catches it."""
 
 
 class Handle:
-    """A callback scheduled for a time; the part of asyncio's handles that tasks and libraries use."""
+    """A callback scheduled for a time, with the interface of asyncio's handles that tasks and libraries use."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "node", "when_s")
 
@@ -80,7 +80,7 @@ class World:
         return self.call_at(self.now + delay_s, callback, *args)
 
     def put(self, handle: Handle) -> Handle:
-        """Queue a handle at its time; those of the same time run in order of queueing."""
+        """Queue a handle at its time. Handles with the same time run in order of queueing."""
         if handle.when_s <= self.now:
             self._ready.append(handle)
         else:
@@ -89,7 +89,7 @@ class World:
         return handle
 
     def run_until(self, end_s: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Run until nothing is left, the clock reaches `end_s`, or `is_done` returns true (called whenever time
+        """Run until no events are left, the clock reaches `end_s`, or `is_done` returns true (called whenever time
         advances).
         """
         while True:
@@ -154,11 +154,11 @@ class Node(_Loop):  # type: ignore[misc]
         self._held_up.append(handle)
 
     def freeze(self, until_s: float) -> None:
-        """Run none of its callbacks until a time, as by SIGSTOP."""
+        """Run none of its callbacks until a time, like after SIGSTOP."""
         self.busy_until = max(self.busy_until, until_s)
 
     def thaw(self) -> None:
-        """Resume it now."""
+        """Resume the process now."""
         self.busy_until = min(self.busy_until, self.world.now)
         self._go_on()
 

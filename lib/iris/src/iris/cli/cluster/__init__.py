@@ -1,4 +1,4 @@
 """`iris cluster`: start, inspect and stop clusters.
 
-One file per command. Decisions belong to `iris.local` or the controller.
+One file per command. Decisions belong in `iris.local` or the controller.
 """

@@ -24,7 +24,7 @@ def certs(context: CliContext, state_dir: Path | None, make: bool, renew: bool, 
     """Show the CA and server certificates of a controller.
 
     `iris cluster controller serve` creates them at its first start, and renews the server certificate itself. Tokens
-    pin the CA: when you move a controller, take the directory `tls` along, and keep ca-key.pem private.
+    pin the CA: when you move a controller, also move the directory `tls`, and keep ca-key.pem private.
     """
     from iris.local.standalone import controller_certificates
 

@@ -1,4 +1,4 @@
-"""Choose workers by name, attributes or state, for commands that take several."""
+"""Chooses workers by name, attributes or state, for commands that take several."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ def choose_workers(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class WorkerChoice:
-    """The arguments that choose workers, as typed."""
+    """The arguments that choose workers."""
 
     names: tuple[str, ...]
     every: bool
@@ -52,11 +52,11 @@ class WorkerChoice:
     yes: bool
 
     def find(self, context: CliContext, client: "IrisClient", verb: str) -> list[str]:
-        """Return the ids of the chosen workers. Ask the user before, unless each is named.
+        """Return the ids of the chosen workers. Ask the user first, unless every worker is named.
 
         Raises:
-            UsageError: Nothing is chosen, or names and options. NotFound: No such worker.
-            InvalidRequest: No user is there to ask. click.Abort: The user declined.
+            UsageError: No worker is chosen, or both names and options are given. NotFound: A worker does not exist.
+            InvalidRequest: The command cannot ask, because stdin is not a terminal. click.Abort: The user declined.
         """
         is_chosen = self.every or bool(self.conditions) or bool(self.states)
         if bool(self.names) == is_chosen:

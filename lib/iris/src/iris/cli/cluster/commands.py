@@ -64,11 +64,11 @@ def start(
     remote_state_dir: str | None,
     durability: str | None,
 ) -> None:
-    """Start a cluster. One that is already running is left alone.
+    """Start a cluster. Has no effect on a running cluster.
 
-    If FILE has scale_groups, it runs as a separate cluster of that name, whose slices are simulated on this machine and
-    start when jobs need them. Any other FILE sets the storage of your local cluster. Options about the state are saved,
-    and also apply when the cluster starts by itself; --remote-state-dir '' removes that setting.
+    If FILE has scale_groups, it runs as a separate cluster with FILE's name. Its slices are simulated on this machine
+    and start on demand. Any other FILE sets the storage of your local cluster. Options about the state are saved, and
+    also apply when the cluster starts by itself; --remote-state-dir '' removes that setting.
     """
     from iris.local.fleet.file import has_slices
     from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, controller_environment, foreground_command
@@ -129,7 +129,7 @@ def _keep_settings(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def status(context: CliContext, as_json: bool) -> int:
-    """Show the controller and its workers. Starts nothing (exit code 5: no local cluster is running)."""
+    """Show the controller and its workers. Starts no cluster (exit code 5: no local cluster is running)."""
     from iris.client.connection.cluster_files import not_running
     from iris.client.connection.discovery import running_cluster
     from iris.local.state import lock_holder
@@ -262,7 +262,7 @@ def _await_end(processes: "ClusterProcesses", force: bool) -> None:
 
 
 def _running(local: "LocalCluster", force: bool) -> "ClusterRecord | None":
-    """Return the running local cluster. Raise Conflict for one of another release, without `force`."""
+    """Return the running local cluster. Without `force`, raise Conflict if it runs another release."""
     from rigging.errors import Conflict
 
     try:

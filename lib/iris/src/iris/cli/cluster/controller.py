@@ -172,10 +172,9 @@ def checkpoint(context: CliContext, as_json: bool) -> None:
 @click.option("--remote-state-dir", metavar="URL", help=_REMOTE_HELP)
 @pass_context
 def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_state_dir: str | None) -> None:
-    """Restore the state in --state-dir from the remote state directory, as of a point in time.
-
-    No controller may be running on either. An existing database is moved aside, not removed. Controllers started from
-    now on ignore everything after TIME.
+    """Restore the state in --state-dir from the remote state directory, as of a point in time. No controller may be
+    running on either. An existing database is moved aside, not removed. Later controllers ignore all changes after
+    TIME.
     """
     from iris.local.standalone import restore_state
 

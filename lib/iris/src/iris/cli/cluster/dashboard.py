@@ -55,8 +55,8 @@ _PAGE: Final = """<!doctype html>
 def open_privately(url: str, folder: Path) -> None:
     """Open a link in the user's browser, through a file that only this user can read and that redirects to it.
 
-    Every user of the machine can see the browser's command line, and could be the first to use a single-use link. So
-    the command line has only the file's name.
+    Every user of the machine can see the browser's command line, and could use a single-use link first. So the command
+    line contains only the file's name.
 
     Args:
         url: The link.

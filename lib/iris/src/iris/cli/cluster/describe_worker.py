@@ -27,7 +27,7 @@ _LAST: Final = 8
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def describe(context: CliContext, name: str, as_json: bool) -> None:
-    """Show a worker: state, attributes, capacity and its use, its attempts, and its last events."""
+    """Show a worker: state, attributes, capacity, usage, attempts, and last events."""
     with context.client() as client:
         found = client.workers([name])
         if not found:
@@ -40,7 +40,7 @@ def describe(context: CliContext, name: str, as_json: bool) -> None:
 
 
 def _events(client: "IrisClient", name: str) -> list[dict[str, Any]]:
-    """Return the worker's last events, oldest first; none where queries are not allowed."""
+    """Return the worker's last events, oldest first; none if the user may not query."""
     wanted = ["worker_id = '" + name.replace("'", "''") + "'", f"kind NOT IN {BOOKKEEPING}"]
     with contextlib.suppress(Denied):
         return read_events(client, wanted, f"ORDER BY sequence DESC LIMIT {_LAST}", _LAST)[::-1]

@@ -1,4 +1,4 @@
-"""Wait until nothing is left on drained workers."""
+"""Waits until drained workers have no attempts."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -19,10 +19,10 @@ def await_empty(context: CliContext, client: "IrisClient", names: Sequence[str],
     """Wait until no attempt holds resources of these workers, and return the exit code.
 
     Args:
-        context: Its clock and sleep.
+        context: Provides the clock and sleep.
         client: The cluster's client.
         names: The drained workers.
-        deadline: Seconds after which what is left is printed instead; None for no limit.
+        deadline: Seconds after which the remaining attempts are printed; None for no limit.
     """
     began, told = context.clock(), 0.0
     try:

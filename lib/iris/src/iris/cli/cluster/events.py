@@ -1,4 +1,4 @@
-"""`iris cluster events` and `iris cluster audit`: what happened, and who asked for it."""
+"""`iris cluster events` and `iris cluster audit`: the history of the cluster, and of requests."""
 
 import json
 import time
@@ -42,9 +42,10 @@ def events(
     last: int,
     as_json: bool,
 ) -> None:
-    """Show what happened: joins and losses of workers, cordons, placements, ends, preemptions, stops, revocations.
+    """Show the cluster's history: joins and losses of workers, cordons, placements, ends, preemptions, stops,
+    revocations.
 
-    Events are kept for 30 days, at most the newest million. `iris query` reads them as the table events.
+    The controller keeps events for 30 days, at most the newest million. `iris query` reads them as the table events.
     """
     wanted = []
     if since is not None:
@@ -73,7 +74,7 @@ def read_events(client: "IrisClient", wanted: Sequence[str], order: str, max_row
 
     Args:
         client: The cluster's client.
-        wanted: Conditions in SQL, all of which hold.
+        wanted: SQL conditions that all rows meet.
         order: ORDER BY and LIMIT.
         max_rows: Maximum number of rows.
     """
@@ -116,9 +117,9 @@ def line_of(item: dict[str, Any]) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def audit(context: CliContext, since: datetime | None, user: str | None, last: int, as_json: bool) -> None:
-    """Show who asked for what, and from where: submits, stops, cordons, budgets, tokens, revocations.
+    """Show requests with their callers and addresses: submits, stops, cordons, budgets, tokens, revocations.
 
-    An admin sees everybody's requests, others see their own.
+    Admins see all requests, other users only their own.
     """
     wanted = [f"at_ms >= {round(since.timestamp() * 1000)}"] if since is not None else []
     wanted += [f"caller = {_quoted(user)}"] if user is not None else []

@@ -1,4 +1,4 @@
-"""Hosts of workers in `iris cluster status`: address, release, and clock difference."""
+"""Shows workers' hosts in `iris cluster status`: address, release, and clock difference."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final

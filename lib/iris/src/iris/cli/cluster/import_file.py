@@ -14,7 +14,7 @@ from iris.cli.output import echo, say
 def import_command(file: Path, output: Path | None, force: bool) -> None:
     """Convert the cluster file FILE, also in the predecessor's format, to iris's format.
 
-    For every key without a meaning here, the command prints its value and the reason.
+    For every key without an effect here, the command prints its value and the reason.
     """
     from iris.local.fleet.file import import_file
     from rigging.filesystem import write_bytes_atomic

@@ -18,7 +18,9 @@ _PATIENCE_S: Final = 2.0
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_command(context: CliContext, as_json: bool) -> None:
-    """List your local cluster and those of config files: address, and whether it answers within 2 s. Starts nothing."""
+    """List your local cluster and those of config files: address, and whether it answers within 2 s. Starts no
+    cluster.
+    """
     places: dict[str, Path | None] = {"local": None, **list_cluster_configs()}
     found = map_in_threads(lambda item: _look(context, *item), list(places.items()))
     columns = ("cluster", "state", "address", "version", "workers", "file")
@@ -27,7 +29,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
 
 
 def _look(context: CliContext, name: str, file: Path | None) -> dict[str, Any]:
-    """Return what there is to say about a cluster. Errors are told in it."""
+    """Return the description of a cluster, with errors as text."""
     from iris.client.connection.discovery import find_cluster
 
     record: dict[str, Any] = {"cluster": name, "state": "", "address": "", "version": "", "workers": None}

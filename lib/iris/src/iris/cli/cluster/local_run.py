@@ -1,4 +1,4 @@
-"""Run a cluster file on this machine, and show scale groups and slices in `iris cluster status`."""
+"""Runs a cluster file on this machine, and shows scale groups and slices in `iris cluster status`."""
 
 import os
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ def start_run(
         idle: Exit after this many seconds without work; 0 for never.
         foreground: Run in this terminal.
         max_hosts: Maximum number of running hosts.
-        remote_state_dir: An additional place for its state.
-        durability: Where a submit is stored before it is acknowledged.
+        remote_state_dir: The remote state directory.
+        durability: Where a submission is stored before it is acknowledged.
 
     Raises:
-        InvalidRequest: The file is wrong. Conflict: Another file of that name is running. Unavailable: It did not
-            start.
+        InvalidRequest: The file is invalid. Conflict: Another file with the same name is running. Unavailable: The
+            cluster did not start.
     """
     from iris.local.fleet.file import prepare_run
     from iris.local.settings import read_settings
@@ -74,7 +74,7 @@ def _tell(cluster: "LocalCluster", file: Path) -> None:
 
 
 def config_of(context: CliContext, given: Path | None) -> Path | None:
-    """Return the cluster file to start: from the option, or the global options. Raise UsageError, NotFound."""
+    """Return the cluster file to start, from the option or the global options. Raise UsageError or NotFound."""
     if given is not None and (context.config or context.cluster):
         raise click.UsageError("--config is given twice, or besides --cluster; give one of them")
     return given.absolute() if given is not None else context.config_path()

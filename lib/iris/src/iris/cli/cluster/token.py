@@ -24,7 +24,7 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @click.group(cls=SuggestingGroup)
 def token() -> None:
-    """Join tokens: with one, a new worker gets a credential of its own. For admins."""
+    """Manage join tokens. A new worker gets its own credential with a join token. For admins."""
 
 
 @token.command()
@@ -38,7 +38,7 @@ def token() -> None:
 )
 @pass_context
 def create(context: CliContext, expires: str, uses: int, note: str, place: Path | None) -> None:
-    """Create a join token. It is shown only now: the controller keeps only its digest."""
+    """Create a join token. It is shown only now, because the controller stores only its digest."""
     lifetime_ms = parse_lifetime(expires)
     with nullcontext(echo) if place is None else new_private_file(place) as write:
         with context.client() as client:
@@ -54,8 +54,8 @@ def create(context: CliContext, expires: str, uses: int, note: str, place: Path 
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_command(context: CliContext, as_json: bool) -> None:
-    """Show all join tokens: who created them, when, and which workers joined with them. For users' tokens: `iris user
-    token list`.
+    """Show all join tokens: creator, time, and the workers that joined with them. For users' tokens: `iris user token
+    list`.
     """
     with context.client() as client:
         found = client.operator.join_tokens()
@@ -84,7 +84,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
 def revoke(context: CliContext, token_id: str) -> None:
     """Revoke the join token TOKEN (an id from the list). Workers that already joined stay; see `iris worker revoke`.
 
-    A token of a user (`iris user token list`) is refused from now on; running jobs continue.
+    TOKEN may also be a user's token (`iris user token list`): it becomes invalid, and running jobs continue.
     """
     with context.client() as client:
         try:

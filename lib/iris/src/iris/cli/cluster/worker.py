@@ -60,7 +60,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
 @click.option("--reason", default="cordoned by an operator", show_default=True, help="Reason, shown with the workers.")
 @pass_context
 def cordon(context: CliContext, /, reason: str, **chosen: Any) -> None:
-    """Assign no new attempts to workers. Running ones continue."""
+    """Assign no new attempts to workers. Running attempts continue."""
     with context.client() as client:
         for name in WorkerChoice(**chosen).find(context, client, "cordon"):
             client.operator.cordon(name, reason)
@@ -74,7 +74,7 @@ def cordon(context: CliContext, /, reason: str, **chosen: Any) -> None:
 @click.option("--deadline", type=SPAN, metavar="T", help="With --wait: exit with code 7 after this time, e.g. 10m.")
 @pass_context
 def drain(context: CliContext, /, reason: str, waits: bool, deadline: float | None, **chosen: Any) -> int:
-    """Assign no new attempts to workers, and move their running ones elsewhere, without using up retries."""
+    """Assign no new attempts to workers, and move running attempts elsewhere, without using up retries."""
     from iris.cli.cluster.emptying import await_empty
 
     if deadline is not None and not waits:
@@ -92,7 +92,7 @@ def drain(context: CliContext, /, reason: str, waits: bool, deadline: float | No
 @choose_workers
 @pass_context
 def uncordon(context: CliContext, /, **chosen: Any) -> None:
-    """Use workers again, and clear their faults."""
+    """Use workers again, and reset their failure counts."""
     with context.client() as client:
         for name in WorkerChoice(**chosen).find(context, client, "uncordon"):
             was = client.operator.uncordon(name)
@@ -106,7 +106,7 @@ def uncordon(context: CliContext, /, **chosen: Any) -> None:
 )
 @pass_context
 def remove(context: CliContext, name: str, reason: str) -> None:
-    """Declare the host of WORKER and everything on it gone, so that nothing waits for it any more.
+    """Declare the host of WORKER and everything on it gone, so that no job waits for it any more.
 
     Refused while WORKER is connected. Exclusive jobs restart elsewhere immediately: if the host is alive, attempts
     overlap.

@@ -1,1 +1,1 @@
-"""`iris job`: run, list, follow and stop jobs. One file per command; the client does the work."""
+"""`iris job`: run, list, follow and stop jobs. One file per command. The logic is in the client."""

@@ -1,4 +1,4 @@
-"""Parse the parts of `iris job run OPTIONS -- COMMAND` that click does not: "--", -e, names, devices."""
+"""Parses the parts of `iris job run OPTIONS -- COMMAND` that click cannot: "--", -e, names, devices."""
 
 import re
 import shlex
@@ -32,7 +32,7 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def rewrite_env(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Turn each `-e KEY VALUE`, `-e KEY=VALUE` and `-e KEY` into a single argument that click can parse.
 
-    `-e KEY` takes the value from `environ`. It applies if the next argument starts with "-" or there is none.
+    `-e KEY` takes the value from `environ`. It needs to be the last argument, or to precede one that starts with "-".
 
     Raises:
         UsageError: The name is missing, invalid, or not set in `environ`.
@@ -67,7 +67,7 @@ def job_variables(assignments: Sequence[str], files: Sequence[str]) -> dict[str,
 def submit_command(options: Sequence[str], program: Sequence[str]) -> str:
     """Return the arguments up to "--" that repeat a submission of `iris job run` with these options.
 
-    They omit the job's name, which is unique, and the values of secret variables.
+    Omit the job's name, which must be unique, and the values of secret variables.
 
     Args:
         options: The arguments between `iris job run` and "--", as typed.
@@ -85,7 +85,7 @@ def submit_command(options: Sequence[str], program: Sequence[str]) -> str:
 
 
 def parse_gpu(text: str) -> "DeviceSpec":
-    """Parse "[TYPEx]N": "2", "H100x8". Raise UsageError for anything else, including empty text."""
+    """Parse "[TYPEx]N": "2", "H100x8". Raise UsageError for other text, including empty text."""
     from iris.cluster.types import gpu_device
 
     match = re.fullmatch(r"(?:(?P<variant>.+)x)?(?P<count>[0-9]+)", text)
@@ -99,7 +99,7 @@ def parse_gpu(text: str) -> "DeviceSpec":
 
 
 def parse_tpu(text: str) -> "DeviceSpec":
-    """Parse "V[,V2...]": the preferred type, then acceptable ones. Raise UsageError for unknown or empty ones."""
+    """Parse "V[,V2...]": the preferred type, then acceptable types. Raise UsageError for unknown or empty types."""
     from iris.cluster.types import tpu_device
 
     types = [word.strip() for word in text.split(",")]
@@ -114,7 +114,7 @@ def parse_tpu(text: str) -> "DeviceSpec":
 
 
 def parse_reservation(text: str) -> "list[DeviceSpec]":
-    """Parse "[COUNT:]DEVICE": that many devices, each as in --tpu or --gpu. Raise UsageError for anything else."""
+    """Parse "[COUNT:]DEVICE": COUNT devices, each as in --tpu or --gpu. Raise UsageError for other text."""
     count, separator, device = text.rpartition(":")
     if separator and (not count.isdecimal() or int(count) < 1):
         raise click.UsageError(f"--reserve {text!r}: write a device, or a count and a device, e.g. 4:v5p-8 or 2:H100x8")
@@ -158,5 +158,5 @@ _OWN: Final = frozenset(
 
 
 def is_own_variable(name: str) -> bool:
-    """Return whether the worker sets this variable for a task, whatever its job says."""
+    """Return whether the worker always sets this variable itself, so that a job cannot."""
     return name in _OWN

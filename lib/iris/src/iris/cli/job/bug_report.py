@@ -39,9 +39,8 @@ def bug_report(context: CliContext, /, name: str, place: Path | None) -> None:
     """Write an archive (tar.gz) with everything known about a job, for a bug report.
 
     It contains the job's status, its tasks and attempts, the reasons why it waits, its child jobs, the end of each
-    task's output, the cluster's workers and all versions. Anything that looks like a secret is redacted everywhere,
-    including the values of secret-named variables in this shell and in the report. Review the archive before you share
-    it.
+    task's output, the cluster's workers and all versions. Everything that looks like a secret is redacted, including
+    the values of variables with secret names in this shell and in the report. Review the archive before you share it.
     """
     from iris.cli.job.ids import find_job
 
@@ -62,7 +61,7 @@ def _default_name(job_id: str) -> Path:
 def redacted(files: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, bytes]:
     """Return the content of the files without secrets.
 
-    A value under a secret's name in one file or in `environ` is redacted in all of them.
+    A value with a secret's name in one file or in `environ` is redacted in all files.
     """
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in files.items()}
     secrets = {value for name, value in environ.items() if is_secret_name(name)}
@@ -108,7 +107,7 @@ def _children(client: "IrisClient", status: "JobStatus") -> "list[JobStatus]":
 
 
 def _most_telling(tasks: "list[TaskStatus]", deciding: str) -> "list[TaskStatus]":
-    """Return the tasks whose logs the archive includes: first the one that decided the end, then failed ones."""
+    """Return the tasks whose logs the archive includes: first the task that decided the end, then failed tasks."""
     ordered = sorted(tasks, key=lambda task: (task.task_id != deciding, not task.error, not task.causes))
     return ordered[:_TASKS]
 

@@ -134,7 +134,7 @@ def tasks_text(status: "JobStatus") -> str:
 
 
 def counts_text(counts: "Mapping[JobState, int] | Mapping[TaskState, int]") -> str:
-    """Return counts by state in words, e.g. "3 running, 1 pending"; "-" for none."""
+    """Return counts by state as text, e.g. "3 running, 1 pending"; "-" for none."""
     return ", ".join(f"{count} {state.word}" for state, count in counts.items() if count) or "-"
 
 
@@ -143,7 +143,7 @@ def counts_text(counts: "Mapping[JobState, int] | Mapping[TaskState, int]") -> s
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def summary(context: CliContext, name: str, as_json: bool) -> None:
-    """Show a job: its tasks, their attempts and how those ended, why it waits, its child jobs."""
+    """Show a job: its tasks, their attempts and causes of ends, why it waits, its child jobs."""
     with context.client() as client:
         status, tasks = _look(client, name)
         below = client.list_jobs(prefix=status.job_id, limit=_CHILDREN_LIMIT)
@@ -156,10 +156,11 @@ job.add_command(summary, "status")
 
 
 def _look(client: "IrisClient", name: str) -> "tuple[JobStatus, list[TaskStatus]]":
-    """Return a job and its tasks. Another user's job, which a reason may name, is shown as in the list: without tasks.
+    """Return a job and its tasks. Another user's job, which a pending reason may name, comes from the list, without
+    tasks.
 
     Raises:
-        NotFound: The job does not exist. Denied: It is another user's, and no list shows it.
+        NotFound: The job does not exist. Denied: It belongs to another user, and the list does not contain it.
     """
     from iris.cli.job.ids import find_job
 

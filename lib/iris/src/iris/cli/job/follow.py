@@ -1,4 +1,4 @@
-"""Follow a job: its output, why it waits, how it ended, and what Ctrl-C does."""
+"""Follows a job: prints its output, why it waits and how it ended, and handles Ctrl-C."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ OUTPUT_PATIENCE_SECONDS: Final = 15.0
 
 
 def end_process(code: int) -> NoReturn:
-    """Exit now: a thread may still be in a call whose answer is not needed."""
+    """Exit now, without waiting for threads with unneeded calls."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -39,7 +39,7 @@ def end_process(code: int) -> NoReturn:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked this command to exit. It is not an Exception, so that no handler on the way swallows it."""
+    """A signal asked this command to exit. Not an Exception, so that no handler swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -82,7 +82,7 @@ class Follower:
 
     @contextlib.contextmanager
     def guard_submission(self, expected_id: str) -> Iterator[None]:
-        """Context manager for the submission: a signal must not leave a job behind whose name was not shown."""
+        """Context manager for the submission: a signal must not leave a job whose name was never shown."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # What is ignored stays ignored: nohup, and jobs a shell runs in the background, rely on it.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -148,7 +148,7 @@ class Follower:
             seconds = _RUNNING_POLL_SECONDS if runs else _PENDING_POLL_SECONDS
 
     def _tell_phase(self, status: "JobStatus") -> None:
-        """Announce a new phase, or show it in place while the job has written nothing."""
+        """Announce a new phase, or show it in place as long as the job has no output."""
         now = time.monotonic()
         line = self._phases.tell(status, now)
         if not self._status.is_live:
@@ -194,7 +194,9 @@ class Follower:
 
 
 def describe_end(status: "JobStatus") -> str:
-    """Return one line: how the job ended, and on failure why, which task decided it and where its output is."""
+    """Return one line about the job's end; for a failure with the cause, the deciding task and the command for its
+    output.
+    """
     took = duration(status.duration_seconds(unix_ms()))
     job = f"job {status.job_id}"
     if status.state is JobState.SUCCEEDED:

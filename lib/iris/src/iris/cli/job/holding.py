@@ -11,7 +11,7 @@ from iris.cli.params import JOB, LIVE_JOB
 @click.argument("names", type=LIVE_JOB, metavar="JOB...", nargs=-1, required=True)
 @pass_context
 def hold(context: CliContext, names: tuple[str, ...]) -> None:
-    """Start no task of jobs until `iris job release`. Running tasks continue; retries wait, too."""
+    """Hold jobs: start none of their tasks until `iris job release`. Running tasks continue; retries wait."""
     from iris.cli.job.ids import find_job
 
     with context.client() as client:

@@ -15,10 +15,10 @@ _SEARCHED = 1000
 
 
 def find_job(client: "IrisClient", text: str) -> "JobStatus":
-    """Return the status of the job that `text` names.
+    """Return the status of the job with this id or name.
 
     Raises:
-        NotFound: The job does not exist. The message suggests near names, or says that `text` is a task of a job.
+        NotFound: The job does not exist. The message suggests similar names, or says that `text` is a task.
     """
     found = _named(client, text)
     if found is None:
@@ -29,7 +29,7 @@ def find_job(client: "IrisClient", text: str) -> "JobStatus":
 def find_jobs(client: "IrisClient", texts: Sequence[str]) -> "tuple[list[JobStatus], list[str], list[MarinError]]":
     """Return the existing jobs without duplicates, the ids that may not be read, and the errors for the other names.
 
-    Names that are right at the first guess take one call together.
+    Names that exist as typed take one call together.
     """
     guesses = [candidates[0] for text in texts if (candidates := _candidates(client, text))]
     if len(guesses) == len(texts) > 1:
@@ -85,7 +85,7 @@ def _named(client: "IrisClient", text: str) -> "JobStatus | None":
 
 
 def _a_task(client: "IrisClient", text: str) -> str:
-    """Return a sentence that `text` is a task, if it is one."""
+    """Return a sentence that `text` is a task, if so."""
     head, index = _task_of(text)
     with contextlib.suppress(Denied):
         status = _named(client, head) if index is not None else None

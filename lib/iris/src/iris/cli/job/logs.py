@@ -78,7 +78,7 @@ def _task_id(status: "JobStatus", found: str, index: int | None) -> str:
 
 
 def _check_attempt(client: "IrisClient", status: "JobStatus", found: str, attempt: int, *, with_children: bool) -> None:
-    """Raise NotFound if no selected task has an attempt of that number."""
+    """Raise NotFound if no selected task has an attempt with this number."""
     jobs = [status.job_id]
     if with_children and found == status.job_id:
         jobs += [job.job_id for job in client.list_jobs(prefix=found, limit=_MOST_JOBS) if job.job_id != found]

@@ -1,4 +1,4 @@
-"""The phases of a followed job that last long enough to mention, in words."""
+"""Describes the phases of a followed job that last long enough to mention."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ STILL_EVERY_SECONDS: Final = 30.0
 
 
 def present_phase(status: "JobStatus", waited_seconds: float) -> str:
-    """Return the current phase of a live job, for a line that is rewritten; "" if it runs.
+    """Return the current phase of a live job, for a line that is rewritten; "" while it runs.
 
     Args:
         status: The job's status.
@@ -27,9 +27,9 @@ def present_phase(status: "JobStatus", waited_seconds: float) -> str:
 
 
 class PhaseTeller:
-    """Announce each phase of one job once: pending and why, building the environment, running.
+    """Announces each phase of one job once: pending with the reason, building the environment, running.
 
-    "running" is announced only after another phase: the output of a job that starts immediately speaks for itself.
+    "running" is announced only after another phase.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Turn the options of `iris job run` into a job request."""
+"""Converts the options of `iris job run` to a job request."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from iris.cluster.types import DeviceSpec, HealthCheck
 
 _SUBMIT_COMMAND: Final = "IRIS_RUN_COMMAND"
-"""The variable that contains a job's submit command, for messages about submitting it again."""
+"""The variable with a job's submit command, for messages that suggest to submit it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of `iris job run`, as typed."""
+    """The options of `iris job run`."""
 
     cpu: float
     memory: str
@@ -138,7 +138,7 @@ def _health(options: RunOptions, command: str) -> "HealthCheck":
 
 
 def gang_of(options: RunOptions) -> tuple[int, str]:
-    """Return the number of tasks, and the attribute by which they are a gang; empty if they are none.
+    """Return the number of tasks, and the attribute that groups them as a gang; empty for no gang.
 
     By default the hosts of a whole TPU slice are a gang.
     """

@@ -1,4 +1,4 @@
-"""`iris job run`: submit a command, show its output, and exit like it."""
+"""`iris job run`: submits a command, shows its output, and exits with its code."""
 
 import os
 import secrets
@@ -36,7 +36,7 @@ _ENV_FILE_HELP: Final = "File of NAME=value lines. Later files win, and -e wins 
 
 
 class RunCommand(click.Command):
-    """Split off the command at the first "--" itself, so that no typo can become part of it."""
+    """Splits off the command at the first "--", so that no mistyped option becomes part of the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # for shell completion
@@ -288,7 +288,7 @@ _GIVE: Final = {"health_cmd": "--health-cmd CMD", "max_retries": "--max-retries 
 
 
 def unused_option(given: Collection[str]) -> str:
-    """Return what is wrong with the options: one was given that has no effect without another.
+    """Return an error about an option without effect, because it needs another option.
 
     Args:
         given: The given options, by parameter name.

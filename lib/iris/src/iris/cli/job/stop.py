@@ -37,7 +37,7 @@ def stop(
     yes: bool,
     include_children: bool,
 ) -> None:
-    """Stop jobs and their child jobs, and wait until they are gone.
+    """Stop jobs and their child jobs, and wait until they have ended.
 
     For an unknown name the command reports an error and fails, but still stops the other jobs. Without names, options
     choose your jobs, or those of a user; the command then asks first.
@@ -68,7 +68,7 @@ def stop(
 
 
 def _live_jobs(client: "IrisClient", owner: str, states: Sequence[str], *, with_children: bool) -> list[str]:
-    """Return a user's jobs in these states; by default without those that are stopped with their parents."""
+    """Return a user's jobs in these states; by default without child jobs that stop with their parents."""
     wanted = [JobState[word.upper()] for word in states or _LIVE]
     found = client.list_jobs(prefix=f"/{owner}", states=wanted, limit=_MOST)
     if len(found) == _MOST:
@@ -85,7 +85,7 @@ def _has_above(job_id: JobId, ids: Collection[JobId]) -> bool:
 
 
 def _stop(client: "IrisClient", live: Sequence[str], include_children: bool, wrong: list[MarinError]) -> None:
-    """Stop jobs and say what became of each. Raise the last error."""
+    """Stop jobs and print each result. Raise the last error."""
     from iris.cli.job.stopping import await_stops
 
     results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)

@@ -1,4 +1,4 @@
-"""Messages about stopped jobs, including attempts that cannot be reached now."""
+"""Messages about stopped jobs, including attempts on unreachable hosts."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +17,12 @@ _SHOWN: Final = 5
 def await_stops(
     client: "IrisClient", results: "Sequence[Stopped | MarinError]", clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """Run `await_stop` for jobs that were stopped together, each with the number of its stopped child jobs.
+    """Run `await_stop` for several stopped jobs, each with the number of its stopped child jobs.
 
     Args:
         client: The cluster's client.
         results: The results of the stops.
-        clock: Measures how long it waits, in seconds.
+        clock: Returns seconds, to measure the wait.
     """
     stops = [result for result in results if not isinstance(result, MarinError)]
     waiting = [job_id for stopped in stops if not stopped.silent for job_id in stopped.job_ids]
@@ -38,12 +38,12 @@ def await_stops(
 
 
 def await_stop(client: "IrisClient", stopped: "Stopped", clock: Callable[[], float] = time.monotonic) -> str:
-    """Wait until everything stopped is gone. Return "stopped", or what may still run and until when.
+    """Wait until all stopped attempts have ended. Return "stopped", or a text about attempts that may still run.
 
     Args:
         client: The cluster's client.
         stopped: The result of the stop.
-        clock: Measures how long it waits, in seconds.
+        clock: Returns seconds, to measure the wait.
     """
     # For what cannot be reached there may be very long to wait.
     done, silent = _settle(client, [] if stopped.silent else list(stopped.job_ids), clock)
@@ -51,9 +51,10 @@ def await_stop(client: "IrisClient", stopped: "Stopped", clock: Callable[[], flo
 
 
 def _settle(client: "IrisClient", job_ids: list[str], clock: Callable[[], float]) -> "tuple[bool, list[SilentAttempt]]":
-    """Wait until these jobs' attempts are gone or out of reach. Return whether they are gone, and which may still run.
+    """Wait until these jobs' attempts have ended or are unreachable. Return whether all have ended, and those that may
+    still run.
 
-    A frozen worker is recognised only after a while. Once it is, another one is not waited for.
+    It takes a while to recognise a frozen worker. After the first one, do not wait for another.
     """
     began = clock()
     silent: list[SilentAttempt] = []

@@ -1,4 +1,4 @@
-"""`iris job wait`: wait until jobs have ended, and exit with a code that says how."""
+"""`iris job wait`: waits until jobs have ended, and exits with a code for the outcome."""
 
 from typing import TYPE_CHECKING
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def wait(
     context: CliContext, /, names: tuple[str, ...], any_of_them: bool, timeout: float | None, as_json: bool
 ) -> int:
-    """Wait until jobs have ended and none of their processes is left on any worker.
+    """Wait until jobs have ended and all their processes have exited.
 
-    Exit code: 0 if all succeeded, 8 if one did not, 7 at the timeout.
+    Exit code: 0 if all succeeded, 8 if one failed or was stopped, 7 at the timeout.
     """
     from iris.cli.job.ids import find_job
 

@@ -1,1 +1,1 @@
-"""`iris task`: commands for one task. One file per command; the client does the work."""
+"""`iris task`: commands for tasks. One file per command. The logic is in the client."""

@@ -36,7 +36,7 @@ def task() -> None:
 def top(context: CliContext, name: str | None, once: bool, interval: float, as_json: bool) -> None:
     """Show the running tasks of JOB and its child jobs (default: all your jobs), busiest first, until Ctrl-C.
 
-    Workers measure every five seconds. Without a terminal each update is a table below the last one.
+    Workers measure every five seconds. Without a terminal, each update is a table below the last one.
     """
     with context.client() as client:
         prefix = _prefix(client, name)

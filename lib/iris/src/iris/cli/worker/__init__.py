@@ -1,1 +1,1 @@
-"""`iris worker`: run hosts as workers of a cluster. One file per command; the worker itself is `iris.worker`."""
+"""`iris worker`: runs hosts as workers of a cluster. The worker itself is in `iris.worker`."""

@@ -14,7 +14,7 @@ from rigging.cli.groups import SuggestingGroup
 
 @click.group(cls=SuggestingGroup)
 def worker() -> None:
-    """Run a worker; admit and revoke hosts. See also `iris cluster worker`."""
+    """Run workers, and revoke their credentials. See also `iris cluster worker`."""
 
 
 @worker.command()
@@ -81,8 +81,8 @@ def start(
 ) -> int:
     """Run a worker in this terminal until SIGTERM or Ctrl-C, which first end its tasks.
 
-    At its first start it joins with a token from `iris cluster token create` and gets its own credential, which it
-    keeps in its work directory. If it is killed (SIGKILL), its tasks keep running and its next start takes them over.
+    At its first start the worker joins with a token from `iris cluster token create`, and stores its own credential in
+    its work directory. If the worker is killed (SIGKILL), its tasks keep running, and its next start adopts them.
     """
     import logging
     import os
@@ -176,10 +176,10 @@ def install_service(context: CliContext, /, as_user: bool, only_print: bool, ser
 @click.option("--reason", default="", help="Reason, for the worker and the controller's log.")
 @pass_context
 def revoke(context: CliContext, name: str, reason: str) -> None:
-    """Revoke WORKER's credential. Its name is free for another host.
+    """Revoke WORKER's credential. The name becomes free for another host.
 
-    Its session ends immediately, and it is told to stop its tasks, which are retried elsewhere. To let tasks finish
-    first: `iris cluster worker drain`.
+    The worker's session ends immediately, and its tasks are stopped and retried elsewhere. To let tasks finish first,
+    use `iris cluster worker drain`.
     """
     with context.client() as client:
         was_connected = client.operator.revoke_worker(name, reason)

@@ -1,4 +1,4 @@
 """A workload on a simulated fleet: the real scheduler on a fake clock, without faults.
 
-For traces, sizes and results; faults are in `iris.sim`.
+Faults are simulated in `iris.sim`.
 """

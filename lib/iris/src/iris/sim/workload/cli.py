@@ -1,4 +1,4 @@
-"""`python -m iris.sim`: how a fleet would handle a workload."""
+"""`python -m iris.sim`: simulates how a fleet handles a workload."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Workloads drawn from distributions in a YAML file; the same for equal seeds."""
+"""Draws workloads from distributions in a YAML file; equal seeds give equal workloads."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Reading the fields of input files and options; every error names the place, the value and what is allowed."""
+"""Reads the fields of input files and options. Every error names the place, the value and the allowed values."""
 
 import math
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ _KINDS: Final = ("gpu", "tpu")
 
 
 class Fields:
-    """The named values of one job class, host group or line; tracks which names were requested.
+    """The named values of one job class, host group or line. Tracks the requested names.
 
     Args:
-        place: For messages, e.g. "trace.csv, line 7".
+        place: The place, for messages, e.g. "trace.csv, line 7".
     """
 
     def __init__(self, place: str, values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Fleets, from options and YAML files."""
+"""Reads fleets from options and YAML files."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

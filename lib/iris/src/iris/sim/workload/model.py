@@ -15,8 +15,9 @@ class Arrival:
 
     Args:
         at_s: Time of submission from the start. duration_s: Duration of each of its tasks.
-        need: Of one task. group_by: Makes it a gang: all tasks on hosts with the same value of this attribute.
-        origin: Its source, for messages: "trace.csv, line 7".
+        need: The resources of one task. group_by: Makes the job a gang: all its tasks run on hosts with the same value
+            of this attribute.
+        origin: Its source, for messages, e.g. "trace.csv, line 7".
     """
 
     at_s: float

@@ -10,9 +10,7 @@ from iris.sim.workload.simulate import Sample, SimulationResult, Wait
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
-    """Seconds from submission to the first start, over tasks; those that never started count with their waiting
-    time.
-    """
+    """Seconds from submission to the first start of tasks. Tasks that never started count with their waiting time."""
 
     tasks: int
     never_started: int
@@ -27,7 +25,7 @@ class Figures:
 
     Args:
         cpu_utilisation, device_utilisation: Share of the fleet in use, averaged over time; None if there is none.
-        cpu_stranded, device_stranded: Share of the fleet that was free on hosts where a pending task may run.
+        cpu_stranded, device_stranded: Share of the fleet that was free on hosts that suit a pending task.
         lost_core_hours: Work lost by preemption, by weight (a core 1, an accelerator 32).
     """
 
@@ -76,7 +74,7 @@ def figures_of(outcome: SimulationResult) -> Figures:
 
 
 def wait_figures(waits: Sequence[Wait]) -> WaitFigures:
-    """Return percentiles by nearest rank: p50 is an actual wait that half of all waits did not exceed."""
+    """Return percentiles by nearest rank: p50 is an actual wait that half of the waits do not exceed."""
     seconds = sorted(wait.seconds for wait in waits)
     never = sum(not wait.is_over for wait in waits)
     return WaitFigures(len(waits), never, _rank(seconds, 0.50), _rank(seconds, 0.95), seconds[-1])
@@ -87,7 +85,7 @@ def _rank(ordered: Sequence[float], share: float) -> float:
 
 
 def _share(samples: Sequence[Sample], name: str, whole: float, end_s: float) -> float | None:
-    """Return the average of one value over the whole time, as a share of `whole`."""
+    """Return the average of one value over time, as a share of `whole`."""
     if not whole or not end_s:
         return None
     ends = [sample.at_s for sample in samples[1:]] + [end_s]

@@ -28,7 +28,7 @@ _PROGRESS_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The wait of one task for its first start; `is_over` is False if it was still waiting at the end."""
+    """The wait of one task for its first start. `is_over` is False if the task was still waiting at the end."""
 
     user: str
     band: PriorityBand
@@ -38,8 +38,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The fleet between two times: cores and accelerators; `waiting` tasks; `*_stranded` are free on hosts where a
-    pending task may run.
+    """The fleet between two times: cores and accelerators; `waiting` tasks; `*_stranded` are free on hosts that suit a
+    pending task.
     """
 
     at_s: float
@@ -57,7 +57,7 @@ class SimulationResult:
     Args:
         refused: Jobs that no host could ever run, with the reason. stuck: Jobs never placed completely, with the
             reason.
-        preemptions: By the preempted band. lost_core_s: Weight times seconds of interrupted runs.
+        preemptions: Number of preemptions by the victim's band. lost_core_s: Weight times seconds of interrupted runs.
     """
 
     cores: float
