@@ -43,6 +43,7 @@ def table(source: str, module: str) -> ModuleTable:
         ("def step():\n  from .words import split\n  split('')", {"mypkg.words": "split"}),
         ("from mypkg import exported\ndef step(): exported('')", {"mypkg.words": "split"}),
         ("from mypkg.words import *\ndef step(): split('')", {"mypkg.words": "split"}),
+        ("from mypkg.circle import *\nfrom .words import *\ndef step(): print(split(''))", {"mypkg.words": "split"}),
         ("from mypkg import words\n@words.split\ndef step(): pass", {"mypkg.words": "split"}),
         ("from mypkg import words\ndef step(words): words.split", {}),
         ("from mypkg import words\ndef step(x: words.Counter): pass", {}),
@@ -63,7 +64,7 @@ def table(source: str, module: str) -> ModuleTable:
 def test_names_lead_to_definitions_in_other_modules(experiment: str, expected: dict[str, str]) -> None:
     sources = {
         "mypkg": "from mypkg.words import split as exported", "mypkg.words": WORDS, "mypkg.deep": DEEP,
-        "mypkg.experiment": experiment,
+        "mypkg.experiment": experiment, "mypkg.circle": "from mypkg.experiment import *",
     }  # fmt: skip
     tables = {name: table(source, name) for name, source in sources.items()}
     found = reach("mypkg.experiment", ["step"], tables.get)
@@ -74,7 +75,7 @@ def test_names_lead_to_definitions_in_other_modules(experiment: str, expected: d
 
 def test_a_digest_is_of_the_definition_alone() -> None:
     old, new = table(WORDS, "w"), table(WORDS.replace("LIMIT = 5", "# raised\n    LIMIT = 6"), "w")
-    changed = {name for name in old.definitions if old.definitions[name].digest != new.definitions[name].digest}
+    changed = {name for name in old.definitions if old.definition(name).digest != new.definition(name).digest}
     assert (changed, old.digest == new.digest) == ({"LIMIT"}, False)
 
 

@@ -8,9 +8,10 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 _DIGITS: Final = 16
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def source_digest(text: str) -> str:
@@ -37,7 +38,7 @@ def bare_lines(text: str, tree: ast.Module) -> list[str]:
         tree: The parsed source.
     """
     lines = text.split("\n")
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in tokenize.generate_tokens(io.StringIO(text).readline) if "#" in text else ():
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
@@ -47,7 +48,12 @@ def bare_lines(text: str, tree: ast.Module) -> list[str]:
 
 
 def _ignored_lines(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    for node in ast.walk(tree):
+    # Expressions hold no definitions, and are most of a tree.
+    waiting: list[Any] = [*tree.body]
+    while waiting:
+        node = waiting.pop()
+        for part in _BLOCKS:
+            waiting += getattr(node, part, ())
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         first = node.body[0]

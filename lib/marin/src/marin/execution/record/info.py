@@ -114,9 +114,9 @@ class ExecutorInfo:
 
     def to_bytes(self, steps: Sequence[StepText]) -> bytes:
         """Return the text of the run's info file, assembled from the texts of its steps."""
-        head = indented_text(self._head(), "\n").removesuffix("\n}")
-        texts = ",\n    ".join(step.indented.decode().replace("\n", "\n    ") for step in steps)
-        return f'{head},\n  "steps": {f"[{chr(10)}    {texts}{chr(10)}  ]" if steps else "[]"}\n}}'.encode()
+        head = indented_text(self._head(), "\n").removesuffix("\n}").encode()
+        texts = b",\n    ".join([step.indented.replace(b"\n", b"\n    ") for step in steps])
+        return b"".join([head, b',\n  "steps": ', b"[\n    %b\n  ]" % texts if steps else b"[]", b"\n}"])
 
     def file_name(self, steps: Sequence[StepText]) -> str:
         """Return `{script name}-{6 hex}.json`. The hash depends only on the steps."""

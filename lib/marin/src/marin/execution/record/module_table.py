@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from marin.execution.record.bare_source import bare_lines, joined, source_digest
 
@@ -17,24 +17,27 @@ _NAMESPACES: Final = frozenset({"globals", "eval", "exec"})
 _IMPORTERS: Final = frozenset({"import_module", "__import__"})
 
 
-@dataclass(slots=True)
-class Definition:
+class Definition(NamedTuple):
     """The statements at a module's top level that define one name, or change its value.
 
     Attributes:
         lines: First and last line of each statement.
-        uses: The names read from the module, including attributes: `words.count`.
+        uses: The definitions of the module that they read.
+        paths: What they read through imports, including attributes: `steps.words.count`.
+        others: Further names that they read, in a module with `from words import *`.
         texts: Beginnings of the names of modules that they import by a text (`import_module(f"steps.{name}")`); "" if
             the beginning is unknown.
         is_open: Whether they may read any name of the module (`globals()`, `eval`).
         digest: The digest of the statements' bare source.
     """
 
-    lines: list[tuple[int, int]] = field(default_factory=list)
-    uses: set[str] = field(default_factory=set)
-    texts: set[str] = field(default_factory=set)
-    is_open: bool = False
-    digest: str = ""
+    lines: tuple[tuple[int, int], ...]
+    uses: tuple[str, ...]
+    paths: tuple[str, ...]
+    others: tuple[str, ...]
+    texts: tuple[str, ...]
+    is_open: bool
+    digest: str
 
     def has_line(self, line: int) -> bool:
         """True if one of the statements has this line."""
@@ -47,7 +50,7 @@ class ModuleTable:
 
     Attributes:
         digest: The digest of its whole bare source.
-        definitions: The definitions, by name.
+        definitions: The definitions, by name. A kept table has plain tuples; `definition` converts them.
         imports: For each name bound by an import, at the top level or in a function: the module, and the name in it or
             None.
         stars: The modules of `from module import *`.
@@ -57,6 +60,18 @@ class ModuleTable:
     definitions: dict[str, Definition]
     imports: dict[str, list[tuple[str, str | None]]]
     stars: list[str]
+
+    def definition(self, name: str) -> Definition:
+        """Return the definition of a name."""
+        found = self.definitions[name]
+        if type(found) is not Definition:
+            found = self.definitions[name] = Definition._make(found)
+        return found
+
+    def imported(self, chain: str) -> list[str]:
+        """Return what a name, perhaps with attributes, means by the imports: `steps.words.count`."""
+        root, dot, rest = chain.partition(".")
+        return [(f"{module}.{name}" if name else module) + dot + rest for module, name in self.imports.get(root, ())]
 
 
 def parsed(path: str) -> tuple[str, ast.Module]:
@@ -83,16 +98,16 @@ def table_of(source: str, tree: ast.Module, module: str, *, is_package: bool) ->
     """
     lines = bare_lines(source, tree)
     imports, stars = _imports_in(tree, module if is_package else module.rpartition(".")[0])
-    definitions: dict[str, Definition] = {}
+    found: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         if isinstance(statement, _IMPORTS) or _is_guard(statement):
             continue
         for name in _names_defined(statement):
             if name not in imports:
-                _add(definitions.setdefault(name, Definition()), statement)
-    for found in definitions.values():
-        found.digest = source_digest(text_of_lines(lines, found.lines))
-    return ModuleTable(source_digest(joined(lines)), definitions, imports, stars)
+                found.setdefault(name, []).append(statement)
+    table = ModuleTable(source_digest(joined(lines)), {}, imports, stars)
+    table.definitions.update({name: _definition(found[name], found.keys(), table, lines) for name in found})
+    return table
 
 
 def text_of_lines(lines: Sequence[str], parts: Iterable[tuple[int, int]]) -> str:
@@ -105,15 +120,33 @@ def text_of_lines(lines: Sequence[str], parts: Iterable[tuple[int, int]]) -> str
     return "\n".join(joined(list(lines[first - 1 : last])) for first, last in parts)
 
 
-def _add(definition: Definition, statement: ast.stmt) -> None:
+def _definition(
+    statements: Sequence[ast.stmt], defined: Collection[str], table: ModuleTable, lines: Sequence[str]
+) -> Definition:
+    chains = {chain for statement in statements for chain in _names_read(statement, frozenset())}
+    roots = {chain.partition(".")[0] for chain in chains}
+    nodes = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes if _dotted(node.func).rpartition(".")[2] in _IMPORTERS]
+    parts = tuple(map(_lines_of, statements))
+    return Definition(
+        lines=parts,
+        uses=_sorted(roots.intersection(defined)),
+        paths=_sorted(path for chain in chains for path in table.imported(chain)),
+        others=_sorted(roots.difference(defined, table.imports) if table.stars else ()),
+        texts=_sorted(_beginning(node.args[0]) if node.args else "" for node in calls),
+        is_open=not _NAMESPACES.isdisjoint(chains),
+        digest=source_digest(text_of_lines(lines, parts)),
+    )
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
+
+
+def _lines_of(statement: ast.stmt) -> tuple[int, int]:
     decorators = getattr(statement, "decorator_list", [])
     first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
-    definition.lines.append((first, statement.end_lineno or first))
-    definition.uses.update(_names_read(statement, frozenset()))
-    definition.is_open |= not _NAMESPACES.isdisjoint(definition.uses)
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and _dotted(node.func).rpartition(".")[2] in _IMPORTERS:
-            definition.texts.add(_beginning(node.args[0]) if node.args else "")
+    return first, statement.end_lineno or first
 
 
 def _is_guard(statement: ast.stmt) -> bool:

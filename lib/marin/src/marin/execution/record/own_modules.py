@@ -19,6 +19,7 @@ from marin.execution.record.function_source import plain_function
 from marin.execution.record.module_table import ModuleTable, parsed, table_of, text_of_lines
 from marin.execution.record.reach import WHOLE, Reached, reach, recorded_reach
 from marin.execution.record.table_cache import KnownTables
+from marin.execution.version.canonical import SharedDict
 from rigging.redaction import redact_code
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 # Tools like those of site-packages, also where they are installed from a checkout.
 _TOOLS: Final = frozenset({"marin", "fray", "iris", "rigging"})
 _NOT_OWN: Final = ("/site-packages/", "/dist-packages/", *(f"{sysconfig.get_path('stdlib')}/",))
-
+_MOST_STARTS: Final = 4096
 
 _Start = tuple[str, tuple[str, ...]]
 
@@ -40,7 +41,7 @@ class OwnModules:
         # By id, as not every callable can be hashed; the function is kept, so that its id is not used again.
         self._starts: dict[int, tuple[Callable[..., Any] | None, _Start]] = {}
         self._reached: dict[_Start, Reached] = {}
-        self._recorded: dict[tuple[_Start, ...], dict[str, Any]] = {}
+        self._recorded: dict[tuple[_Start, ...], SharedDict] = {}
         self._known = KnownTables.of_script(str(getattr(sys.modules.get("__main__"), "__file__", "")))
 
     def reached(self, fn: Callable[..., Any] | None, held: Iterable[Any] = ()) -> dict[str, Any]:
@@ -58,7 +59,7 @@ class OwnModules:
                 for module, names in self._reach(start).items():
                     if module != starts[0][0] or module != start[0] or WHOLE in names:
                         together.setdefault(module, set()).update(names)
-            self._recorded[starts] = recorded_reach(self._digests(together))
+            self._recorded[starts] = SharedDict(recorded_reach(self._digests(together)))
         return self._recorded[starts]
 
     def all_reached(self, functions: Iterable[Any]) -> dict[str, dict[str, str]]:
@@ -115,6 +116,8 @@ class OwnModules:
         """Return the module of a plain function or class and the definitions to start from; none if it is not own."""
         known = self._starts.get(id(start))
         if known is None:
+            if len(self._starts) >= _MOST_STARTS:  # of an endless stream of steps
+                self._starts.clear()
             known = self._starts[id(start)] = (start, self._look_up(start))
         return known[1]
 
@@ -128,7 +131,7 @@ class OwnModules:
             return module, (name,)
         # A lambda of a table, or a function that was given another name.
         line = getattr(getattr(start, "__code__", None), "co_firstlineno", 0)
-        return module, tuple(name for name, found in table.definitions.items() if found.has_line(line))
+        return module, tuple(name for name in table.definitions if table.definition(name).has_line(line))
 
     def _reach(self, start: _Start) -> Reached:
         if start not in self._reached:
@@ -146,12 +149,12 @@ class OwnModules:
     def _digest(self, module: str, name: str) -> str:
         table = self._tables[module]
         assert table is not None
-        return (table.digest if name == WHOLE else table.definitions[name].digest).removeprefix("source ")
+        return (table.digest if name == WHOLE else table.definition(name).digest).removeprefix("source ")
 
     def _text(self, module: str, name: str, lines: list[str]) -> str:
         table = self._tables[module]
         assert table is not None
-        return joined(lines) if name == WHOLE else text_of_lines(lines, table.definitions[name].lines)
+        return joined(lines) if name == WHOLE else text_of_lines(lines, table.definition(name).lines)
 
 
 def _shown(module: str, path: str) -> str:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from marin.execution.record.module_table import Definition, ModuleTable
+from marin.execution.record.module_table import ModuleTable
 from marin.execution.version.differences import Difference
 
 WHOLE: Final = "*"
@@ -31,63 +31,80 @@ def reach(module: str, names: Iterable[str], table_of: Callable[[str], ModuleTab
         names: The definitions, or `WHOLE`.
         table_of: Returns the table of an own module; None for other modules.
     """
-    found: Reached = {}
-    waiting = [(module, name) for name in names]
+    seen: Reached = {}
+    followed: set[str] = set()
+    waiting: Reached = {module: set(names)}
     while waiting:
-        module, name = waiting.pop()
-        table = table_of(module)
-        if table is None or name in found.get(module, ()):
-            continue
-        if name == WHOLE:
-            found.setdefault(module, set()).add(WHOLE)
-            waiting += ((module, other) for other in table.definitions)
-        elif name in table.definitions:
-            found.setdefault(module, set()).add(name)
-            waiting += _used_by(table.definitions[name], module, table, table_of)
-        else:
-            waiting += _targets(name, table, table_of)
-    return found
-
-
-def _used_by(
-    definition: Definition, module: str, table: ModuleTable, table_of: Callable[[str], ModuleTable | None]
-) -> Iterator[tuple[str, str]]:
-    for chain in definition.uses:
-        if chain.partition(".")[0] in table.definitions:
-            yield module, chain.partition(".")[0]
-        else:
-            yield from _targets(chain, table, table_of)
-    if definition.is_open or "" in definition.texts:
-        yield module, WHOLE
-    for text in filter(None, definition.texts):
-        yield text.strip("."), WHOLE
-
-
-def _targets(
-    chain: str, table: ModuleTable, table_of: Callable[[str], ModuleTable | None]
-) -> Iterator[tuple[str, str]]:
-    """Yield the definitions that a name, perhaps with attributes, may refer to through the imports of a module."""
-    root, *rest = chain.split(".")
-    for module, name in table.imports.get(root, ()):
-        yield from _in_modules([*module.split("."), *filter(None, [name]), *rest], table_of)
-    if root not in table.imports:
-        for module in table.stars:
-            other = table_of(module)
-            if other is not None and (root in other.definitions or root in other.imports or other.stars):
-                yield module, root
-
-
-def _in_modules(words: list[str], table_of: Callable[[str], ModuleTable | None]) -> Iterator[tuple[str, str]]:
-    """Yield the meaning of `a.b.c`: the longest prefix that is a module, and the next name, or the whole module."""
-    for length in range(len(words), 0, -1):
-        module = ".".join(words[:length])
+        module, wanted = waiting.popitem()
         table = table_of(module)
         if table is None:
             continue
-        name = words[length] if length < len(words) else WHOLE
-        is_known = name == WHOLE or name in table.definitions or name in table.imports or table.stars
-        yield module, name if is_known else WHOLE
-        return
+        paths, texts, others = _follow(table, wanted, seen.setdefault(module, set()))
+        targets = [(text, WHOLE) for text in texts]
+        # Many definitions use the same ones of other modules.
+        targets += [target for path in paths - followed if (target := _in_modules(path, table_of)) is not None]
+        targets += [target for other in others for target in _by_stars(other, table, table_of)]
+        followed |= paths
+        for place, name in targets:
+            if name not in seen.get(place, ()):
+                waiting.setdefault(place, set()).add(name)
+    return {module: names for module, seen_here in seen.items() if (names := _defined(seen_here, table_of(module)))}
+
+
+def _defined(names: set[str], table: ModuleTable | None) -> set[str]:
+    return set() if table is None else {name for name in names if name == WHOLE or name in table.definitions}
+
+
+def _follow(table: ModuleTable, names: Iterable[str], seen: set[str]) -> tuple[set[str], set[str], set[str]]:
+    """Follow names inside their module; add them to `seen`.
+
+    Returns:
+        Where they lead: paths by imports, names of modules in texts, and names that star imports may bind.
+    """
+    paths: set[str] = set()
+    texts: set[str] = set()
+    others: set[str] = set()
+    waiting = [*names]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name == WHOLE:
+            waiting += table.definitions
+        elif name in table.definitions:
+            definition = table.definition(name)
+            waiting += definition.uses
+            waiting += [WHOLE] if definition.is_open or "" in definition.texts else ()
+            paths.update(definition.paths)
+            texts.update(text.strip(".") for text in definition.texts if text)
+            others.update(definition.others)
+        elif name in table.imports:
+            paths.update(table.imported(name))
+        else:
+            others.add(name)
+    return paths, texts, others
+
+
+def _by_stars(
+    name: str, table: ModuleTable, table_of: Callable[[str], ModuleTable | None]
+) -> Iterator[tuple[str, str]]:
+    for module in table.stars:
+        other = table_of(module)
+        if other is not None and (name in other.definitions or name in other.imports or other.stars):
+            yield module, name
+
+
+def _in_modules(path: str, table_of: Callable[[str], ModuleTable | None]) -> tuple[str, str] | None:
+    """Return the meaning of `a.b.c`: the longest prefix that is a module, and the next name, or the whole module."""
+    module, name = path, WHOLE
+    while module:
+        table = table_of(module)
+        if table is not None:
+            is_known = name == WHOLE or name in table.definitions or name in table.imports or table.stars
+            return module, name if is_known else WHOLE
+        module, _, name = module.rpartition(".")
+    return None
 
 
 def recorded_reach(digests: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from marin.execution.record.module_table import Definition, ModuleTable
+from marin.execution.record.module_table import ModuleTable
 from rigging.filesystem import write_bytes_atomic
 
 logger = logging.getLogger(__name__)
 
-_FORMAT: Final = [1, *sys.version_info[:2]]
+_FORMAT: Final = [2, *sys.version_info[:2]]
 _Stamp = tuple[int, int]
 
 
@@ -30,7 +30,7 @@ class KnownTables:
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._kept: dict[str, tuple[_Stamp, Any]] = {} if path is None else _load(path)
+        self._kept: dict[str, tuple[_Stamp, Any]] | None = None
         self._tables: dict[str, tuple[_Stamp, ModuleTable]] = {}
         self._is_new = False
 
@@ -59,9 +59,11 @@ class KnownTables:
         known = self._tables.get(path)
         if known is not None and known[0] == stamp:
             return known[1]
+        if self._kept is None:
+            self._kept = {} if self._path is None else _load(self._path)
         kept = self._kept.get(path)
         if kept is not None and kept[0] == stamp:
-            table = _unpacked(kept[1])
+            table = ModuleTable(*kept[1])
         else:
             table, self._is_new = read(), True
         self._tables[path] = (stamp, table)
@@ -89,17 +91,5 @@ def _load(path: str) -> dict[str, tuple[_Stamp, Any]]:
 
 
 def _packed(table: ModuleTable) -> tuple[Any, ...]:
-    definitions = {
-        name: (found.lines, list(found.uses), list(found.texts), found.is_open, found.digest)
-        for name, found in table.definitions.items()
-    }
+    definitions = {name: tuple(found) for name, found in table.definitions.items()}
     return table.digest, definitions, table.imports, table.stars
-
-
-def _unpacked(packed: tuple[Any, ...]) -> ModuleTable:
-    digest, definitions, imports, stars = packed
-    found = {
-        name: Definition(lines, set(uses), set(texts), is_open, told)
-        for name, (lines, uses, texts, is_open, told) in definitions.items()
-    }
-    return ModuleTable(digest, found, imports, stars)

@@ -22,6 +22,7 @@ from marin.execution.jobs.remote import RemoteCallable, function_name
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.plan.call_identity import is_filled
+from marin.execution.record.own_modules import OwnModules
 from marin.execution.report.events import StepEnd, describe_error
 from marin.execution.run.dependencies import Dependencies
 from marin.execution.run.spec_task import spec_differences, spec_task
@@ -88,6 +89,7 @@ class SpecSource:
         self._steps = steps
         self._force_run_failed = force_run_failed
         self._jobs = jobs
+        self._modules = OwnModules()
         self._terms = terms
         self._room = threading.Semaphore(limit + terms.read_ahead)
         self._readers = ThreadPoolExecutor(terms.readers, thread_name_prefix="marin-step-status")
@@ -119,6 +121,7 @@ class SpecSource:
         self._stopped = True
         self._room.release()
         self._readers.shutdown(wait=False, cancel_futures=True)
+        self._modules.keep_tables()
 
     def is_done(self) -> bool:
         """Return whether every spec has ended and there are no more."""
@@ -195,11 +198,11 @@ class SpecSource:
             self._run.fail(error)
 
     def _looked(self, spec: StepSpec, path: str) -> list[StepTask | StepResult]:
-        task = spec_task(spec, path, self._jobs)
+        task = spec_task(spec, path, self._jobs, self._modules)
         try:
             check_path_length(spec.name, path)
             status = StatusFile(path).status
-            differences = spec_differences(spec, path) if status == STATUS_SUCCESS else ()
+            differences = spec_differences(spec, path, self._modules) if status == STATUS_SUCCESS else ()
         # Whatever a storage library raises is for the step that it concerns.
         except Exception as error:
             return [StepResult(task, StepEnd.FAILED, error=error)]
@@ -220,7 +223,7 @@ class SpecSource:
     def _next(self, path: str, task: StepTask | None = None) -> StepTask | StepResult:
         """Return a spec whose deps have ended."""
         node = self._nodes[path]
-        task = task or spec_task(node.spec, path, self._jobs)
+        task = task or spec_task(node.spec, path, self._jobs, self._modules)
         return task if node.error is None else StepResult(task, StepEnd.DEP_FAILED, error=node.error)
 
     def ended(self, result: StepResult) -> list[StepTask | StepResult]:

@@ -27,13 +27,16 @@ from rigging.redaction import redact_value
 EXECUTOR_VERSION = "step_runner"
 
 
-def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: bool = False) -> StepTask:
+def spec_task(
+    spec: StepSpec, output_path: str, jobs: LiveJobs, modules: OwnModules, *, is_fresh: bool = False
+) -> StepTask:
     """Return the task that makes a spec's output.
 
     Args:
         spec: The spec.
         output_path: Its output path, which is slow to compute.
         jobs: The jobs of the run, for a spec that runs as a job.
+        modules: The user's own modules, as this run found them.
         is_fresh: Whether there was no status a moment ago.
     """
     step = ExecutorStep[str](
@@ -51,7 +54,7 @@ def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: boo
         output_path=output_path,
         dependencies=frozenset(spec.dep_paths),
         work=lambda: bind(step, output_path, output_path, prefix, jobs)(),
-        info=lambda: to_bytes(spec_info(spec)),
+        info=lambda: to_bytes(spec_info(spec, modules)),
         in_process=spec.resources is None and not isinstance(spec.fn, RemoteCallable),
         is_fresh=is_fresh,
         stop=functools.partial(jobs.terminate_one, output_path),
@@ -61,9 +64,9 @@ def spec_task(spec: StepSpec, output_path: str, jobs: LiveJobs, *, is_fresh: boo
     )
 
 
-def spec_info(spec: StepSpec) -> dict[str, Any]:
+def spec_info(spec: StepSpec, modules: OwnModules) -> dict[str, Any]:
     """Return the content of a bare spec's `.executor_info`."""
-    source, reached = _code(spec)
+    source, reached = _code(spec, modules)
     return {
         "name": spec.name,
         "fn_name": function_name(spec.fn),
@@ -79,7 +82,7 @@ def spec_info(spec: StepSpec) -> dict[str, Any]:
     }
 
 
-def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
+def spec_differences(spec: StepSpec, output_path: str, modules: OwnModules) -> list[Difference]:
     """Return the differences in code and in the order of deps between an output's record and a spec.
 
     The hash sorts the deps, so `diff(a, b)` and `diff(b, a)` have one path. At a fixed path the attributes and deps are
@@ -91,18 +94,18 @@ def spec_differences(spec: StepSpec, output_path: str) -> list[Difference]:
     old, new = there.get("dependencies"), spec.dep_paths
     is_reordered = isinstance(old, list) and old != new and sorted(map(str, old)) == sorted(new)
     order = [Difference("order of deps", str(old), str(new))] if is_reordered else []
-    return order + _of_fixed_path(there, spec) + code_differences(there, *_code(spec))
+    return order + _of_fixed_path(there, spec, modules) + code_differences(there, *_code(spec, modules))
 
 
-def _code(spec: StepSpec) -> tuple[dict[str, str], dict[str, Any]]:
+def _code(spec: StepSpec, modules: OwnModules) -> tuple[dict[str, str], dict[str, Any]]:
     held = held_by([spec.fn])
-    return function_source(spec.fn, held), OwnModules().reached(spec.fn, held)
+    return function_source(spec.fn, held), modules.reached(spec.fn, held)
 
 
-def _of_fixed_path(there: Mapping[str, Any], spec: StepSpec) -> list[Difference]:
+def _of_fixed_path(there: Mapping[str, Any], spec: StepSpec, modules: OwnModules) -> list[Difference]:
     if spec.override_output_path is None:
         return []
-    now = spec_info(spec)
+    now = spec_info(spec, modules)
     pairs = [({name: there.get(name)}, {name: now[name]}) for name in ("name", "config")]
     if sorted(map(str, there.get("dependencies") or ())) != sorted(now["dependencies"]):
         pairs.append(({"deps": there.get("dependencies")}, {"deps": now["dependencies"]}))

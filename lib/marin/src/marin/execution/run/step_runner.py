@@ -10,6 +10,7 @@ from marin.execution.lease.keeper import LeaseKeeper
 from marin.execution.lease.status_file import StatusFile
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.log.step_output import step_output
+from marin.execution.record.own_modules import OwnModules
 from marin.execution.report.error_text import log_failure, short_errors
 from marin.execution.report.events import RunObserver, StepEnd, told_run
 from marin.execution.report.explain_mode import explain_request
@@ -106,7 +107,7 @@ def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
         PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
         Exception: Raised by its function.
     """
-    task = spec_task(step, step.output_path, LiveJobs())
+    task = spec_task(step, step.output_path, LiveJobs(), OwnModules())
     keeper = LeaseKeeper()
     try:
         attempt = Attempt(task, keeper, force_run_failed=force_run_failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 string_text = json.encoder.encode_basestring_ascii
@@ -56,6 +57,14 @@ def _not_finite(value: float) -> str:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
+class SharedDict(dict[str, Any]):
+    """A dict that is part of many contents and that nobody changes: `indented_text` makes its text once."""
+
+    def __init__(self, items: Mapping[str, Any]) -> None:
+        super().__init__(items)
+        self.texts: dict[str, str] = {}
+
+
 def indented_text(value: Any, newline: str) -> str:
     """Return `json.dumps(value, indent=2)` with `newline` for every line break."""
     kind = type(value)
@@ -83,6 +92,10 @@ def indented_text(value: Any, newline: str) -> str:
         return "true" if value else "false"
     if kind is int:
         return str(value)
+    if kind is SharedDict:
+        if newline not in value.texts:
+            value.texts[newline] = indented_text(dict(value), newline)
+        return str(value.texts[newline])
     return json.dumps(strict(value), indent=2).replace("\n", newline)
 
 
