@@ -101,7 +101,7 @@ class Config:
 
 
 def do_nothing(_config: Config) -> None:
-    """Do nothing, as a trivial step."""
+    """Do nothing: the function of a trivial step."""
 
 
 def print_line(_config: Config) -> None:

@@ -13,10 +13,9 @@ usage: uv run --group dev python benchmarks/fray_jobs.py [jobs N] [calls N] [--b
 
     --repeats  turns of each backend (5)
 
-Figures are medians of the turns. Backends take turns within a round, so that what the machine does meanwhile falls on
-all of them. Each begins its turn with a tenth of the work, not counted: processes that were idle during the turns of
-others are slow at first, and Ray ends some of them. Prints one JSON line a measurement; `ratio` is against plain Ray,
-where that took part.
+Figures are medians of the turns. Backends take turns within a round, so that other load on the machine affects all of
+them. Each turn begins with an uncounted tenth of the work: processes that were idle are slow at first, and Ray ends
+some of them. Prints one JSON line per measurement; `ratio` is relative to plain Ray, if measured.
 """
 
 import argparse
@@ -45,7 +44,7 @@ Round = Callable[[int], dict[str, float]]
 
 
 def noop() -> None:
-    """Do nothing, as every job."""
+    """Do nothing: the function of every job."""
 
 
 class Echo:

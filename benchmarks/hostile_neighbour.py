@@ -2,11 +2,11 @@
 
 usage: uv run --group dev python benchmarks/hostile_neighbour.py [--starts 100] [--turns 3] [--at-most 2.0]
 
-One worker process with its guardian, limits as they are by default, and a small controller. For each hostile task in
-alternating turns: `/bin/true` one by one (from the wish to the end, as the controller hears of it) while nothing else
-runs, then while the hostile task does, which is started again whenever its limit has ended it. Prints a JSON line per
-hostile task: medians, their ratio, its number of runs, and the machine's load, which affects the figures. Exits with 1
-if a neighbour's median is more than `--at-most` times that of the worker alone.
+One worker process with its guardian, default limits, and a small controller. For each hostile task in alternating
+turns: `/bin/true` one by one (from the order to the reported end) on the idle worker, then beside the hostile task,
+which restarts whenever its limit has ended it. Prints a JSON line per hostile task: medians, their ratio, its number of
+runs, and the machine's load, which affects the figures. Exits with 1 if a neighbour's median is more than `--at-most`
+times that of the worker alone.
 """
 
 import argparse

@@ -4,8 +4,8 @@ usage: uv run --group dev python benchmarks/isolation.py [--files 500] [--starts
 
 A workspace of some files, a virtual environment, and `/bin/true` or a callable that a warm interpreter runs, by the
 guardian's own runtime: making the attempt's directories, the start, the end, removing the directories. Prints one JSON
-line a way: wall and processor time (this process and its children, milliseconds, medians of the turns) and how much
-more than the unprotected start that is.
+line per mode: wall and processor time (this process and its children, milliseconds, medians of the turns) and the
+excess over the unprotected start.
 """
 
 import argparse

@@ -3,10 +3,10 @@
 usage: uv run --group dev python benchmarks/limits.py [--starts 200] [--burst 1000] [--sleepers 100] [--seconds 20]
        [--turns 3]
 
-A worker process with its guardian for each way, and a small controller: `/bin/true` one by one (from the wish to the
-end, as the controller hears of it), many at once, and the processor time of worker and guardian while tasks sleep, of
-which a part is for measuring them. Prints one JSON line per mode with medians of the turns, and the time of creating,
-entering, limiting, reading and leaving a control group.
+A worker process with its guardian for each mode, and a small controller: `/bin/true` one by one (from the order to the
+reported end), many at once, and the processor time of worker and guardian while tasks sleep, including usage sampling.
+Prints one JSON line per mode with medians of the turns, and the time of creating, entering, limiting, reading and
+leaving a control group.
 """
 
 import argparse

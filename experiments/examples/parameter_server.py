@@ -14,7 +14,7 @@ SMALL = ResourceConfig.with_cpu(cpu=0.1, ram="128m", disk="64m")
 
 
 class Parameters:
-    """Holds the slope and the intercept of a line."""
+    """An actor with the slope and the intercept of a line."""
 
     def __init__(self) -> None:
         self.slope = 0.0

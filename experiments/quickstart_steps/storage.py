@@ -19,7 +19,7 @@ def write_rows(path: str, rows: Iterable[Row]) -> None:
 
 
 def read_rows(path: str) -> list[Row]:
-    """Return the objects of a file with one JSON object a line."""
+    """Return the objects of a file with one JSON object per line."""
     with open_url(path, "rb") as file:
         # Not splitlines(): that would also split at other characters than "\n", which JSON leaves as they are.
         return [json.loads(line) for line in file.read().decode().split("\n") if line]

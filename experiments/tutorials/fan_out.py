@@ -47,7 +47,7 @@ class ShardConfig:
 
 
 def square(index: int, path: str, counter: ActorHandle) -> None:
-    """Write the square of a number, as the child job."""
+    """Write the square of a number: the function of a child job."""
     counter.add("inner")
     with open_url(path, "w") as file:
         json.dump(index * index, file)

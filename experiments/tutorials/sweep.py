@@ -47,7 +47,7 @@ def targets(root: str) -> list[SweepTarget[Point]]:
 
 
 def work(root: str) -> None:
-    """Run the points that no other worker has claimed, as one worker."""
+    """Run the points that no other worker has claimed: the function of each worker."""
     for name in run_sweep(root, targets(root), descend):
         print(f"ran {name}", flush=True)
 

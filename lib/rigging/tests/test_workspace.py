@@ -75,7 +75,7 @@ def test_sizes_modes_and_links(tmp_path: Path) -> None:
     assert found.files == (a, b, WorkspaceFile("deep/side", 0, False, "../a/x"), WorkspaceFile("link", 0, False, "a"))
     assert found.size_bytes == 12
     assert sorted(found.warnings) == [
-        f"symlink {name} points out of the workspace (to {target}); it is left out" for name, target in outside.items()
+        f"symlink {name} points out of the workspace (to {target}); skipping it" for name, target in outside.items()
     ]
 
 
@@ -142,11 +142,11 @@ def test_what_is_unreadable_or_no_file_is_left_out_and_told(tmp_path: Path, monk
     found = listed(tmp_path)
     assert [file.path for file in found.files] == ["open"]
     assert sorted(found.warnings) == [
-        "'\\udcff' is not named in UTF-8; it is left out",
+        "'\\udcff' is not named in UTF-8; skipping it",
         "file cannot be read: Permission denied; skipping it",
         "folder cannot be read: Permission denied; skipping it",
-        "pipe is neither a file nor a symlink; it is left out",
-        "sock is neither a file nor a symlink; it is left out",
+        "pipe is neither a file nor a symlink; skipping it",
+        "sock is neither a file nor a symlink; skipping it",
     ]
 
 
@@ -239,7 +239,7 @@ def test_files_that_look_like_secrets_stay_behind_unless_git_tracks_them(reposit
     git(repository, "add", ".env.ci")
     found = listed(repository)
     assert [file.path for file in found.files] == [".env.ci", ".env.example", "a.py", "id_rsa"]
-    warned = {warning.split()[0]: "is left out" in warning for warning in found.warnings}
+    warned = {warning.split()[0]: "skipping it" in warning for warning in found.warnings}
     assert warned == {".env": True, "app/.env.local": True, ".env.ci": False, "id_rsa": False}
 
 
@@ -271,7 +271,7 @@ def test_what_git_says_of_its_troubles_is_told(tmp_path: Path, monkeypatch: pyte
     program.write_text(f"#!/bin/sh\necho \"warning: {told}\" >&2\necho 'hint' >&2\nprintf 'H a\\0? b\\0'\n")
     found = listed(root)
     assert [file.path for file in found.files] == ["a"], "b is gone already"
-    assert found.warnings == (f"git: warning: {told}; it is left out",)
+    assert found.warnings == (f"git: warning: {told}; skipping it",)
     program.write_text("#!/bin/sh\necho 'fatal: bad index' >&2\nexit 128\n")
     with pytest.raises(MarinError, match=r"git could not list the files of the workspace .*: fatal: bad index"):
         listed(root)

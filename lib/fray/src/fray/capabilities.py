@@ -14,8 +14,8 @@ class Difference:
     """A field of `BackendCapabilities`, in words.
 
     Args:
-        promise: What the backend guarantees if the field is True.
-        instead: What happens if it is False.
+        promise: The guarantee of a backend whose field is True.
+        instead: The behaviour of a backend whose field is False.
     """
 
     promise: str

@@ -80,7 +80,7 @@ class ResourceConfig:
     Args:
         cpu: Processors of one replica; fractions are allowed.
         ram: Memory of one replica, e.g. "4g" (see `parse_size`); at least "1m".
-        disk: Scratch disk of one replica. On Iris the default reserves nothing: the replica may use what is free.
+        disk: Scratch disk of one replica. On Iris the default reserves nothing: the replica may use all free space.
         device: The accelerator, or `CpuConfig()`.
         preemptible: Whether it may run on preemptible capacity.
         regions: Allowed regions; None for any.

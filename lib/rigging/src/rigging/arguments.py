@@ -15,7 +15,7 @@ def check_type(value: object, kinds: type | tuple[type, ...], what: str, allowed
         value: The argument.
         kinds: The allowed types. A bool does not count as a number.
         what: The argument's name, for the error.
-        allowed: What is allowed, for the error, e.g. "a number of cores".
+        allowed: The allowed values, for the error, e.g. "a number of cores".
     """
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
@@ -44,7 +44,7 @@ def as_list(values: Iterable[Any], what: str, of: str = "text") -> tuple[Any, ..
     Args:
         values: The argument. An iterator is consumed.
         what: The argument's name, for the error.
-        of: What the elements are, for the error.
+        of: The kind of the elements, for the error.
     """
     if isinstance(values, str):
         example = f"{what} must be a list, e.g. [{values!r}]"

@@ -1,12 +1,12 @@
-"""The error classes of marin: what went wrong, and whether a retry may help.
+"""The error classes of marin: the kind of failure, and whether a retry may help.
 
 Each class also derives from the builtin that users catch. Each takes one message, which names the thing, the wrong
-value, and what is allowed or what to do next.
+value, and the allowed values or the next step.
 """
 
 
 class MarinError(Exception):
-    """The root of every error of a marin library. `retryable` says whether the same call may succeed later."""
+    """The root of every error of a marin library. `retryable` is whether the same call may succeed later."""
 
     retryable: bool = False
 

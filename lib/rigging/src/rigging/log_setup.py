@@ -62,7 +62,7 @@ class MarinLogHandler(logging.StreamHandler[TextIO]):
 
 
 def configure_logging(level: int | str = logging.INFO) -> LogRingBuffer:
-    """Log to stderr from `level` on, as "2024-01-31 12:00:00.123 I rigging.lease: text", with secrets redacted.
+    """Log to stderr from `level` on, like "2024-01-31 12:00:00.123 I rigging.lease: text", with secrets redacted.
 
     Call it again to change the level. Handlers installed by others stay.
 

@@ -1,4 +1,4 @@
-"""For tests of code that uses fray, and of backends: fixtures, the contract of every backend, and harnesses.
+"""Test tools for code that uses fray and for backends: fixtures, the contract of every backend, and harnesses.
 
 `fray.testing.plugin` is a pytest plugin. Put `pytest_plugins = ["fray.testing.plugin"]` into your top conftest.py, or
 add `-p fray.testing.plugin` to pytest's options. A test with the fixture `fray_client` then runs on the local backend,

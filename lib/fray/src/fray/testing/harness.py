@@ -61,7 +61,7 @@ class BackendHarness(ABC):
 
     @abstractmethod
     def leftovers(self) -> Sequence[str]:
-        """Return descriptions of what shut-down clients left behind: jobs, actors, processes, threads, files."""
+        """Return descriptions of leftovers of shut-down clients: jobs, actors, processes, threads, files."""
 
     @abstractmethod
     def stop(self) -> None:

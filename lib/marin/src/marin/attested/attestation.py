@@ -39,7 +39,7 @@ class AttestedStep:
         name: The step's name.
         made_by: Its `.executor_info`: function, config, version, dependencies, unversioned values, code.
         run: The run that made it; None if no longer recorded.
-        files: Its files, by name; marin's own records are left out.
+        files: Its files, by name, without marin's own records.
         changed: The names of those that changed after the step ended.
     """
 

@@ -54,7 +54,7 @@ class Rerun:
         prefix: As given.
         fresh: As given.
         errors: The error of each step that ran, or None. None before the run.
-        code: How each step's values and code differ from those of the attested output.
+        code: The differences of each step's values and code from the attested output.
         absent: The attested steps that the script lacks; None if it called no `executor_main`.
     """
 

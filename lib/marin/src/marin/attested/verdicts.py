@@ -46,7 +46,7 @@ class FileVerdict:
     Attributes:
         name: Its path, relative to the output path.
         status: The verdict.
-        where: Where it differs, with both values.
+        where: The differences, with both values.
     """
 
     name: str
@@ -63,7 +63,7 @@ class StepVerdict:
         name: Its name.
         status: The worst verdict on its files, or `failed`.
         error: Why it failed.
-        code: How its values and code differ from those of the attested output.
+        code: The differences of values and code from the attested output.
         files: The verdicts on its files.
     """
 
@@ -112,7 +112,7 @@ def judge(
         tolerances: The tolerances of numbers.
         moved: Paths in new files that only name their own location, and the attested paths for them.
         error: Why the step failed; None on success.
-        code: How values and code differ.
+        code: The differences of values and code.
     """
     if error is not None:
         return StepVerdict(step.path, step.name, Status.FAILED, error, tuple(code))

@@ -22,7 +22,7 @@ class CliContext:
         sleep: Sleeps, given seconds.
         ask: Asks a yes-or-no question.
         host: The name of this machine, as in leases and run records.
-        is_interactive: Whether a user is there to answer questions.
+        is_interactive: Whether a user can answer questions at a terminal.
     """
 
     verbose: bool = False

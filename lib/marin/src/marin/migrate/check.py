@@ -1,4 +1,4 @@
-"""Inspect scripts without running them: what will not work here."""
+"""Find code that will not work here, in scripts, without running them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finding:
     Attributes:
         path: The script.
         line: The line, from 1.
-        problem: What is wrong.
+        problem: The description of the problem.
         instead: The replacement.
     """
 

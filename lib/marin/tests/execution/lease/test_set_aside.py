@@ -199,7 +199,7 @@ def test_a_run_waits_with_its_step_until_an_input_is_back(tmp_path: Path, caplog
     logging.getLogger("marin.execution.record.readers").addHandler(handler)
     executor.run([reader])
     logging.getLogger("marin.execution.record.readers").removeHandler(handler)
-    assert "waiting for it" in caplog.text
+    assert "waiting: " in caplog.text
 
 
 def test_what_a_kill_has_left_in_two_places_belongs_together(tmp_path: Path) -> None:

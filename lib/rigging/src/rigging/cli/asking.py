@@ -18,7 +18,7 @@ class Asking(Protocol):
 
     @property
     def is_interactive(self) -> Callable[[], bool]:
-        """Whether a user is there to answer questions."""
+        """Whether a user can answer questions at a terminal."""
 
 
 def ask(question: str) -> bool:
@@ -27,7 +27,7 @@ def ask(question: str) -> bool:
 
 
 def is_interactive() -> bool:
-    """Return whether a user is there to answer questions."""
+    """Return whether a user can answer questions at a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -40,7 +40,7 @@ def confirmed(context: Asking, question: str, yes: bool) -> None:
         yes: The user has agreed in advance.
 
     Raises:
-        InvalidRequest: No user is there to ask.
+        InvalidRequest: No user can answer.
         click.Abort: The user declined.
     """
     if yes:

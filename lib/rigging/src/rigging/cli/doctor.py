@@ -42,9 +42,9 @@ class Finding:
     """The finding of a check.
 
     Args:
-        subject: What was checked, e.g. "git".
+        subject: The subject of the check, e.g. "git".
         state: The result.
-        text: What was found.
+        text: The result in words.
         remedy: How to fix it; empty if nothing needs fixing.
     """
 

@@ -117,7 +117,7 @@ def copy_files(
         destination: The local prefix.
         settings: Sizes, and how many copies run concurrently.
         done: Called after each file, in any thread.
-        label: What the files are, for the error if they exceed the budget.
+        label: A description of the files, for the error if they exceed the budget.
         budget: The budget to charge; None for the current one.
 
     Raises:

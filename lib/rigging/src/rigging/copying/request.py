@@ -92,7 +92,7 @@ Done = Callable[[CopyRequest, int], None]
 
 
 class CopyMethod(StrEnum):
-    """How the bytes are transferred."""
+    """The way of transferring the bytes."""
 
     TO_LOCAL_FILE = "to a local file"
     SERVER_SIDE = "server-side"

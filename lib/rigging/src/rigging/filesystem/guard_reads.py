@@ -33,7 +33,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class RegionRules:
-    """The locations of this process and of a store's buckets, and what they mean for a read."""
+    """The locations of this process and of a store's buckets, and the decision whether a read crosses regions."""
 
     here: Callable[[], str | None] = guarded_region
     bytes_cross: Callable[[str | None, str], bool] = bytes_cross

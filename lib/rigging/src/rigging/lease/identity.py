@@ -1,4 +1,4 @@
-"""The identity of a lease's holder: unique ids, and what this machine knows of the holder's process."""
+"""The identity of a lease's holder: unique ids, and the state of the holder's process on this machine."""
 
 import functools
 import os
@@ -88,7 +88,7 @@ def acquisition_id(processes: ProcessTable = PROCESSES) -> str:
 
 
 def holder_state(worker_id: str, processes: ProcessTable = PROCESSES) -> HolderState:
-    """Return what this machine knows of the holder of an id from `acquisition_id`."""
+    """Return the state of the holder of an id from `acquisition_id`, as known to this machine."""
     if worker_id in _given_up:
         return HolderState.GONE
     match = _ID.fullmatch(worker_id)

@@ -25,8 +25,8 @@ class Evidence:
     """Observations of a lease, the input of `is_stale`.
 
     Args:
-        holder: What this machine knows of the holder's process.
-        unchanged_seconds: How long the observer has seen it unchanged, by the observer's monotonic clock.
+        holder: The state of the holder's process, as known to this machine.
+        unchanged_seconds: The time for which the observer has seen it unchanged, by its monotonic clock.
         timestamp_age: The age of its timestamp by the observer's wall clock; negative if it is in the future.
         storage_age: The age of the lock file by the storage's own clock; None if unknown.
     """

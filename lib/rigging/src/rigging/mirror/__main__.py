@@ -120,7 +120,7 @@ def _budget_left() -> str:
 
 
 class Printer:
-    """Print progress: one line that is rewritten on a terminal, else a line now and then."""
+    """Print progress: a rewritten line on a terminal, else a line at intervals."""
 
     def __init__(self, stream: TextIO, clock: SleepingClock = SYSTEM_CLOCK) -> None:
         self._stream = stream

@@ -271,7 +271,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
     def mv(
         self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
     ) -> None:
-        """Move files within the local prefix, fetching them first. Other regions' files are hidden, as by `rm`.
+        """Move files within the local prefix, fetching them first. Other regions' files are hidden, like by `rm`.
 
         Raises:
             InvalidRequest: The target is below the source. Nothing was moved.

@@ -18,8 +18,8 @@ def removals(*paths: str) -> list[Removal]:
 
 
 def undelete(*paths: str) -> list[Removal]:
-    """Revoke the removals at or below these paths, so that other regions' files are visible again. Return what was
-    revoked.
+    """Revoke the removals at or below these paths, so that other regions' files are visible again. Return the revoked
+    removals.
 
     Raises:
         FileNotFoundError: Nothing was removed there.
@@ -68,7 +68,7 @@ def drop_plan(*paths: str) -> Dropped:
 
 
 def drop(*paths: str) -> Dropped:
-    """Remove local copies of another region's files. Reading them copies them again. Return what was removed."""
+    """Remove local copies of another region's files. Reading them copies them again. Return the removed files."""
     plan, local = drop_plan(*paths), local_store()
     for name in plan.files:
         local.fs.rm_file(local.path(name))

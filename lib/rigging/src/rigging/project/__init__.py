@@ -1,4 +1,4 @@
-"""The user's project: which files a job receives, what its code needs, its environment variables.
+"""The user's project: the files for a job, the needs of its code, its environment variables.
 
 Only code that reads a project's folder belongs here. Iris's and Ray's code packs and sends it.
 """

@@ -33,7 +33,7 @@ _HANDED_BYTES: Final = 48 << 10
 _MOST_NAMES: Final = 20
 _CHUNK: Final = 1 << 16
 _FIELDS: Final = {"1": 7, "2": 8, "u": 9}
-"""How many fields stand before the name in a status line, by the kind of line."""
+"""The number of fields before the name in a status line, by the kind of line."""
 _NO_ENV_FILES: Final = ":(top,exclude,glob)**/.env*"
 
 
@@ -48,7 +48,7 @@ class CodeState:
         digest: SHA-256 of the diff and the untracked Python files before redaction; None when nothing differs.
         diff: `git diff HEAD` without `.env*`, redacted.
         untracked: Untracked Python files that are not ignored, redacted, by path from the checkout's root.
-        left_out: Which texts are missing, and why.
+        left_out: The missing texts, with reasons.
         problem: Why the state is incomplete: no checkout, or git failed or timed out.
     """
 
@@ -139,7 +139,7 @@ def _of_checkout(directory: str) -> CodeState:
 
 
 def _pathspecs(names: Sequence[str]) -> Sequence[str]:
-    """Return what limits git to these files; to none if the names are too long for a command."""
+    """Return the arguments that limit git to these files; to none if the names are too long for a command."""
     return [f":(top,literal){name}" for name in names] if sum(map(len, names)) <= _CHUNK else [":(top)"]
 
 

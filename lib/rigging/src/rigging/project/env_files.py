@@ -137,7 +137,7 @@ def _variables(text: str, shown: str) -> dict[str, str]:
 
 
 def _problem(binding: "Binding") -> str | None:
-    """Return what is wrong with a line, without its value. A line that is only a value is not quoted either."""
+    """Describe the problem of a line, without its value. A line that is only a value is not quoted either."""
     if binding.value is None:
         return f"there is no '='; {_ALLOWED}"
     if binding.key is None or not _NAME.fullmatch(binding.key):

@@ -20,7 +20,7 @@ _SUBMODULES: Final = "submodules"
 
 @dataclass(frozen=True, slots=True)
 class ProjectNeeds:
-    """What a job needs to run a project's code.
+    """The needs of a job that runs a project's code.
 
     Args:
         requirements: Pip requirements without duplicates, in the order they were found.

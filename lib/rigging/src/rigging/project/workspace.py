@@ -214,7 +214,7 @@ class _Gathered:
         try:
             path.encode()
         except UnicodeEncodeError:
-            self.warnings.append(f"{path!r} is not named in UTF-8; it is left out")
+            self.warnings.append(f"{path!r} is not named in UTF-8; skipping it")
         else:
             self.folders.add(path)
 
@@ -260,7 +260,7 @@ def _git_files(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
     except FileNotFoundError:
         yield from (prefix + path for path in _walk(root, found, prefix))
         return
-    found.warnings.extend(f"git: {line}; it is left out" for line in words.splitlines() if "could not open" in line)
+    found.warnings.extend(f"git: {line}; skipping it" for line in words.splitlines() if "could not open" in line)
     for entry in entries:
         tag, _, path = entry.partition(" ")
         # A submodule, or a repository inside this one, is listed as one path; it has a listing of its own.
@@ -269,7 +269,7 @@ def _git_files(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
             if (nested / ".git").exists():
                 yield from _git_files(nested, found, f"{prefix}{path.rstrip('/')}/")
         elif path and tag == "?" and any(map(_is_dotenv, path.split("/"))):
-            found.warnings.append(f"{prefix}{path} may hold secrets; it is left out (`git add` it if the job needs it)")
+            found.warnings.append(f"{prefix}{path} may hold secrets; skipping it (`git add` it if the job needs it)")
         elif path:
             yield prefix + path
     for path in _git_folders(root):
@@ -328,7 +328,7 @@ def _folders_without_git(top: Path) -> Iterator[str]:
 def _walk(root: Path, found: _Gathered, prefix: str = "") -> Iterator[str]:
     def unreadable(error: OSError) -> None:
         place = os.path.relpath(error.filename, root)
-        found.warnings.append(f"{place} cannot be read: {error.strerror}; it is left out")
+        found.warnings.append(f"{place} cannot be read: {error.strerror}; skipping it")
 
     for folder, dirs, names in os.walk(root, onerror=unreadable):
         linked = [d for d in dirs if os.path.islink(os.path.join(folder, d))]
@@ -363,19 +363,19 @@ def _inspect(root: Path, path: str) -> WorkspaceFile | str:
             path.encode()
             return WorkspaceFile(path, info.st_size, bool(info.st_mode & 0o100))
         if not stat.S_ISLNK(info.st_mode):
-            return f"{path} is neither a file nor a symlink; it is left out"
+            return f"{path} is neither a file nor a symlink; skipping it"
         target = os.readlink(full)
         path.encode()
         target.encode()
     except (FileNotFoundError, NotADirectoryError):
         return ""  # deleted, but git still has it
     except UnicodeEncodeError:
-        return f"{path!r} is not named in UTF-8; it is left out"
+        return f"{path!r} is not named in UTF-8; skipping it"
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror}; it is left out"
+        return f"{path} cannot be read: {error.strerror}; skipping it"
     resolved = os.path.normpath(os.path.join(os.path.dirname(path), target))
     if os.path.isabs(target) or resolved == ".." or resolved.startswith("../"):
-        return f"symlink {path} points out of the workspace (to {target}); it is left out"
+        return f"symlink {path} points out of the workspace (to {target}); skipping it"
     return WorkspaceFile(path, 0, False, target)
 
 

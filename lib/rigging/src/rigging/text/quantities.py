@@ -1,4 +1,4 @@
-"""Quantities in users' input: sizes, seconds and counts, each checked against what can be stored and sent."""
+"""Quantities in users' input: sizes, seconds and counts, each checked against the limits of storage and messages."""
 
 import re
 from typing import Final

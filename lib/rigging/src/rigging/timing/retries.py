@@ -88,7 +88,7 @@ class ExponentialBackoff:
         Args:
             condition: Called repeatedly.
             timeout: Maximum wait; seconds if it is a number.
-            message: What the caller waits for, for the error.
+            message: The awaited condition, for the error.
 
         Raises:
             DeadlineExceeded: The timeout has passed. Also a TimeoutError.

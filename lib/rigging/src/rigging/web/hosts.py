@@ -52,7 +52,7 @@ def _is_address(name: str) -> bool:
 
 
 def origin_refusal(method: str, headers: Mapping[str, str], *, websocket: bool = False) -> str | None:
-    """Return why a request counts as another site's and is refused; None if it is allowed.
+    """Return why a request is refused as another site's; None if it is allowed.
 
     Args:
         method: The HTTP method.

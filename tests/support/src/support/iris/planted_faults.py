@@ -164,7 +164,7 @@ def _forget_ends_of_tasks_that_are_no_more(patch: Patch) -> None:
 
 
 def _no_idempotency(patch: Patch) -> None:
-    """A repeated submit counts as another one."""
+    """A repeated submission counts as a new one."""
     real = context.Controller.admit
 
     def admit(self: Any, turn: Any, spec: Any, key: str, *more: Any) -> Any:
@@ -179,7 +179,7 @@ def _charge_the_host_for_user_errors(patch: Patch) -> None:
 
 
 def _charge_the_user_for_lost_workers(patch: Patch) -> None:
-    """A lost worker counts as a failure of the user's."""
+    """A lost worker counts as a failure of the user's code."""
     real = task_rules.lose
 
     def lose(draft: Draft, task: Task, reason: str, is_charged: bool = True) -> Any:

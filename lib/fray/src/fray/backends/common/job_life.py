@@ -11,7 +11,7 @@ from fray.types import JobStatus
 
 
 class AttemptStatus(StrEnum):
-    """How an attempt, or a replica of it, ended. Preemption and failure have separate retry budgets."""
+    """The outcome of an attempt or of a replica. Preemption and failure have separate retry budgets."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -20,7 +20,7 @@ class AttemptStatus(StrEnum):
 
 
 class AttemptEnd(NamedTuple):
-    """How an attempt, or a replica of it, ended, and why.
+    """The outcome of an attempt or of a replica, with the reason.
 
     Args:
         status: The kind of end.

@@ -27,7 +27,7 @@ class IrisActorRef:
         group, index: Its group and index, for messages.
         methods: The methods that can be called.
         serial: Whether the actor runs one call at a time.
-        retries: How often a call is retried after the actor was lost; -1 means no limit.
+        retries: Maximum number of retries of a call after the actor was lost; -1 means no limit.
     """
 
     controller: str

@@ -177,7 +177,7 @@ class RayActorRef:
 
 
 class _Member:
-    """One actor of a group, as its creator sees it."""
+    """One actor of a group, in its creator's process."""
 
     def __init__(self, handle: ActorHandle, actor: Any, started: Any) -> None:
         self.handle = handle

@@ -13,7 +13,7 @@ from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 
 
 def submit_and_wait_for(held: Flag, flag: Flag) -> None:
-    """Submit a job that holds the lock of `held`, and wait for a flag."""
+    """Submit a job that keeps the lock of `held`, and wait for a flag."""
     request = JobRequest("holds", Entrypoint.from_binary("sh", ["-c", HOLD_LOCK, "sh", held.path]), SMALL)
     current_client().submit(request)
     flag.wait(LONG)

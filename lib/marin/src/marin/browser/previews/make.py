@@ -1,4 +1,4 @@
-"""Create the preview of a file, reading only what is shown."""
+"""Create the preview of a file, reading only the shown part."""
 
 from __future__ import annotations
 

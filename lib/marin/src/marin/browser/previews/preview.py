@@ -10,7 +10,7 @@ from typing import Any, Final
 
 
 class Kind(StrEnum):
-    """How a file is shown."""
+    """The kind of preview of a file."""
 
     TEXT = "text"
     JSON_LINES = "jsonl"
@@ -58,12 +58,12 @@ class Preview:
     """Preview of a file on a page.
 
     Attributes:
-        kind: How it is shown.
+        kind: The kind of preview.
         facts: Names and values of facts about it.
         text: Its text, for `TEXT` and `BINARY`.
         columns: Headers, for tables, arrays and JSON lines.
         rows: The cells.
-        note: What was omitted.
+        note: A note about omitted content.
         before: The start of the previous part; None if this is the first.
         after: The start of the next part; None if this is the last.
     """

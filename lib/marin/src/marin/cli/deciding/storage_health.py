@@ -1,4 +1,4 @@
-"""What `marin doctor` reports about a storage prefix and the job client; pure."""
+"""The findings of `marin doctor` about a storage prefix and the job client. Pure."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def classes_of(config: Any) -> dict[str, str]:
 
 
 def classes_and_code(config: Any) -> tuple[dict[str, str], list[Any]]:
-    """Return `classes_of(config)`, and the classes and callable objects that stand in the config as values."""
+    """Return `classes_of(config)`, and the classes and callable objects that are values in the config."""
     found: dict[str, str] = {}
     code: list[Any] = []
     _Classes(found, code).visit_at(config, "")

@@ -26,7 +26,7 @@ Parts = Iterable[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How to decompose a kind of object, and to copy it with other parts.
+    """Functions that decompose a kind of object, and copy it with other parts.
 
     Attributes:
         parts: `parts(obj)` returns the (key, value) of every part: a field's name, a mapping's key, or a sequence

@@ -1,8 +1,8 @@
 """Set existing outputs aside while a run makes them again, and restore them unless it succeeds.
 
-While its step runs, an old output is in `{output path}.forced`. After a kill, the next run restores it. Before anything
-moves, the status becomes RUNNING: from then on no step starts to read the output, and those that read it already are
-looked for once more.
+While its step runs, an old output is in `{output path}.forced`. After a kill, the next run restores it. Before files
+move, the status becomes RUNNING, so that no further step starts to read the output. Then current readers are checked
+again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ForcedOutputs:
 
     Args:
         paths: The output paths.
-        readers: Returns which running steps read an output, in words.
+        readers: Returns descriptions of the running steps that read an output.
     """
 
     def __init__(self, paths: Iterable[str], readers: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
@@ -51,7 +51,7 @@ class ForcedOutputs:
         return bool(self.paths or self._aside)
 
     def check(self, complete: Iterable[str]) -> None:
-        """Check that nothing of others would go with the outputs that are made again.
+        """Check that outputs to make again contain no files of others, and have no readers.
 
         Args:
             complete: The outputs that exist.

@@ -72,7 +72,7 @@ class JobLogFiles:
         return content.decode("utf-8", "backslashreplace")
 
     def look_until(self, look: Callable[[], T], holds: Callable[[T], bool], seconds: float) -> T:
-        """Poll the log until a condition holds or the time is up. Return the last observation."""
+        """Poll the log until a condition is true or the time expires. Return the last observation."""
         pause = _LOOK_SECONDS if local_path(self.output_path) is not None else _LOOK_SECONDS_AT_STORES
         deadline = time.monotonic() + seconds
         while True:

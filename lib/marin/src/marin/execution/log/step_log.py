@@ -1,9 +1,9 @@
 """The run's own part of a step's log in its output path: `.log`, and `.error` if an attempt fails.
 
-Both grow: each attempt begins with a line that gives its number, time and host. A step that writes nothing and does not
-fail has neither file. On local disks each line is in the file immediately, even if this process dies. Object stores
-cannot append, so the file is written as a whole at the attempt's end, and before that at intervals that double. Nothing
-here may fail a step. Do not log while holding a lock: log records of steps come here, too.
+Both grow: each attempt begins with a line with its number, time and host. A step that writes nothing and does not fail
+has neither file. On local disks each line is in the file immediately, even if this process dies. Object stores cannot
+append, so the file is written as a whole at the attempt's end, and before that at intervals that double. Nothing here
+may fail a step. Do not log while holding a lock: log records of steps come here, too.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class StepPlan:
         )
 
     def code_of(self, step: Step) -> tuple[Any, ...]:
-        """Return a step's function, and the functions and classes that it and the step's config hold by value."""
+        """Return a step's function, and the functions and classes contained in it or in the step's config."""
         return (step.fn, *self._classes_and_held(step)[1])
 
     def code_by_function(self) -> dict[str, list[Any]]:
@@ -186,8 +186,8 @@ class StepPlan:
         return known
 
     def _code_record(self, fn: Callable[..., Any] | None, held: Sequence[Any] = ()) -> _CodeRecord:
-        """Return what is recorded of code: `function_source` and `OwnModules.reached`. Each is computed once, because
-        values that functions name may change in a notebook.
+        """Return the record of a step's code: `function_source` and `OwnModules.reached`. Each is computed once,
+        because values that functions name may change in a notebook.
         """
         # By id, as not every callable can be hashed; they are kept, so that no id is used again.
         key = (id(fn), *map(id, held))

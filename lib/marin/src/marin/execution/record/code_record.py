@@ -38,7 +38,7 @@ def code_recorder(
         directory: The directory of run records.
         script_folder: The folder of the run's script.
         modules: The user's own modules that functions of the run reach.
-        functions: The functions of the run's steps by name, each with the code that it holds by value.
+        functions: The functions of the run's steps by name, each with the functions and classes it contains.
     """
     return functools.partial(_record_code, directory, script_folder, modules, functions)
 

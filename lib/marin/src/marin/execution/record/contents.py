@@ -29,7 +29,7 @@ def write_contents(directory: str, modules: OwnModules, functions: Mapping[str, 
     """Write the definitions that functions reach, unless they exist. Return the object's name.
 
     Args:
-        directory: Where runs are recorded.
+        directory: The directory of run records.
         modules: The user's own modules.
         functions: Functions and classes, by the name of the step's function that leads to them.
     """
@@ -78,7 +78,7 @@ def read_contents(directory: str, digests: set[str]) -> dict[str, str]:
     """Return the texts of definitions by digest, as far as recorded.
 
     Args:
-        directory: Where runs are recorded.
+        directory: The directory of run records.
         digests: The digests to look for.
     """
     found: dict[str, str] = {}

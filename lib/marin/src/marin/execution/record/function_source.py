@@ -50,8 +50,8 @@ def function_source(fn: Callable[..., Any] | None, held: Iterable[Any] = ()) -> 
 
     Args:
         fn: The function.
-        held: Functions and classes that the function or its step's config holds by value (`held_by`). Those of the
-            function's module have parts, too.
+        held: Functions and classes contained in the function or its step's config (`held_by`). Those of the function's
+            module have parts, too.
     """
     return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn, held))}
 

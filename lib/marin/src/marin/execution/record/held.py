@@ -1,4 +1,4 @@
-"""The functions and classes that a callable holds by value, where no name in its source leads to them."""
+"""Find the functions and classes contained in a callable, which no name in its source leads to."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NOTHING_HELD: Final = (str, bytes, int, float, complex, type(None), types.Built
 
 
 def held_by(roots: Iterable[Any]) -> list[Any]:
-    """Return the functions and classes that callables are or hold, in any depth, without their wrappers.
+    """Return the functions and classes among callables and inside them, at any depth, without wrappers.
 
-    These are arguments of partials, what functions close over, attributes of methods' objects and of other callable
-    objects, and members of containers there. Attributes of objects that are not callable are not followed.
+    The search covers arguments of partials, closed-over values, attributes of methods' objects and of other callable
+    objects, and members of containers there. It ignores attributes of objects that are not callable.
     """
     found: list[Any] = []
     seen: set[int] = set()
@@ -42,7 +42,7 @@ def held_by(roots: Iterable[Any]) -> list[Any]:
 
 
 def attributes_of(owner: Any) -> dict[str, Any]:
-    """Return the attributes that an object itself has, in slots and otherwise."""
+    """Return an object's own attributes, including slots."""
     slots = [name for kind in type(owner).__mro__ for name in _slots_of(kind)]
     return {name: getattr(owner, name) for name in slots if hasattr(owner, name)} | getattr(owner, "__dict__", {})
 

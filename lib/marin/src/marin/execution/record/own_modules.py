@@ -50,7 +50,7 @@ class OwnModules:
         Args:
             fn: The function. Its own module is omitted, because `function_source` covers it, unless the whole module is
                 reached.
-            held: Functions and classes that the function or its step's config holds by value.
+            held: Functions and classes contained in the function or its step's config.
         """
         starts = self._starts_of(fn, held)
         if starts not in self._recorded:

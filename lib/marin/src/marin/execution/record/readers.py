@@ -1,7 +1,7 @@
-"""Outputs that a run makes again while others read them: who reads them, and the wait for the new output.
+"""Keep a run from replacing an output that steps of other runs read, and let readers wait for the new output.
 
-A step that starts to read takes its lease first, and then looks whether an input is made again. A run that makes an
-output again says so first, and then looks at the leases of the steps that read it. One of the two sees the other.
+A step takes its lease, then checks whether a run makes an input again. A run that makes an output again writes its
+status, then checks the leases of reading steps. So at least one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RunningReaders:
         self._records: dict[str, list[_Reading]] = {}
 
     def of(self, path: str) -> list[str]:
-        """Return the running steps that read one of the outputs, in words."""
+        """Describe the running steps that read one of the outputs."""
         names = names_in(self._directory)
         new = [name for name in names if name.endswith(".json") and name not in self._records]
         self._records.update(zip(new, map_in_threads(self._read, new), strict=True))
@@ -94,7 +94,7 @@ class RunningReaders:
                 if _last_part(path) in self._names
             ]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            logger.warning("%s is damaged: which outputs its steps read is not known", record)
+            logger.warning("%s is damaged, so the inputs of its steps are unknown", record)
             return []
 
 
@@ -108,7 +108,7 @@ def _last_part(path: str) -> str:
 
 
 def _described(reading: _Reading, names: Collection[str]) -> str | None:
-    """Return in words which run is at work on a step; None if none is."""
+    """Describe the run that runs a step; None if no run does."""
     lock = create_lock(path_in(reading.output_path, LOCK_FILE))
     holder = lock.holder() if lock.has_active_holder() else None
     if holder is None:
@@ -124,17 +124,17 @@ def _described(reading: _Reading, names: Collection[str]) -> str | None:
 def await_inputs(
     paths: Collection[str], label: str, wait: Callable[[float], bool], patience_seconds: float = _PATIENCE_SECONDS
 ) -> None:
-    """Return when no run makes an input of a step again. What a killed run has set aside is put back.
+    """Wait until no run makes an input of a step again. Restore outputs that a killed run has set aside.
 
     Args:
         paths: The outputs that the step reads.
         label: The step's name in messages.
-        wait: Waits for some seconds, and returns whether the step is to end.
-        patience_seconds: How long an input's lease must be free before its run counts as killed.
+        wait: Waits for some seconds, and returns whether the step must end.
+        patience_seconds: Seconds without a lease on an input after which its run counts as killed.
     """
     pending = _made_again(paths)
     if pending:
-        logger.info("step %s: a run with --force makes its input again, waiting for it: %s", label, ", ".join(pending))
+        logger.info("step %s: a run with --force makes its input again; waiting: %s", label, ", ".join(pending))
     pause = _LOOK_SECONDS if all(local_path(path) is not None for path in pending) else _LOOK_SECONDS_REMOTE
     locks = {path: create_lock(path_in(path, LOCK_FILE)) for path in pending}
     free_since: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """A run's events as a file of JSON lines beside its info file, for programs that follow or study runs.
 
-`{info file without .json}-{time}-{process id}.events.jsonl`; one object a line, with `event` (`run_started`,
+`{info file without .json}-{time}-{process id}.events.jsonl`; one object per line, with `event` (`run_started`,
 `step_queued`, `step_job_queued`, `step_started`, `step_retrying`, `step_ended`, `run_ended`) and the fields of that
 event in `marin.execution.report.events`. `run_started` also has `host`, `user`, `command` (the script and its
 arguments) and `code` (`marin.execution.record.code_record`); `run_ended` has `ends`, the number of steps per outcome,

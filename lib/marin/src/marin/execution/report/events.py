@@ -34,7 +34,7 @@ class StepTimedOut(StepFailed, DeadlineExceeded):
 
 
 class StepEnd(StrEnum):
-    """How a step ended in a run."""
+    """The outcome of a step in a run."""
 
     CACHED = "cached"
     """Its output already existed, or another run made it meanwhile."""
@@ -150,7 +150,7 @@ class StepRetrying:
         name: The step's name.
         path: Its output path.
         attempt: The number of the ended attempt, from 1.
-        outcome: How it ended, in words.
+        outcome: The outcome, in words.
         error: Its error.
         delay: Seconds until the next attempt.
         seconds: The running time of the attempt's function.

@@ -74,7 +74,7 @@ class Crew:
         return max(self.starters, self.stuck)
 
     def wanted(self, ready: int, limit: int) -> int:
-        """Return how many more threads should take tasks.
+        """Return the number of further threads that should take tasks.
 
         Args:
             ready: Tasks that no thread has taken.

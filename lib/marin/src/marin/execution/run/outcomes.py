@@ -68,7 +68,7 @@ def retrying(result: StepResult, outcome: Outcome, following: Next) -> StepRetry
 
     Args:
         result: The attempt's result.
-        outcome: How it ended.
+        outcome: The attempt's outcome.
         following: The time and number of the next attempt.
     """
     return StepRetrying(

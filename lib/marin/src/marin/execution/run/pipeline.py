@@ -173,7 +173,7 @@ class Executor:
             strict: Refuse existing outputs made with other unversioned values or code, and steps of one version that
                 differ in these. Otherwise the differences are only logged.
             force: Run the steps whose name matches one of these regexes although their outputs exist. Each output is
-                set aside until its step has succeeded, and put back if it fails.
+                set aside until its step has succeeded, and restored if it fails.
             rerun_changed: Run finished steps whose code has changed, and their dependants, with outputs at `{output
                 path}@{rerun_changed}`. A later run with the same value reuses them.
 

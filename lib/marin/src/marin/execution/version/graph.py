@@ -23,7 +23,7 @@ def dependencies_first(
     """Yield every node reachable from `roots` once, each after its dependencies.
 
     Args:
-        roots: Where to start, in order.
+        roots: The nodes to start from, in order.
         dependencies: Returns the dependencies of a node; called once per node.
         name: Returns the name of a node, for the error.
         done: Nodes to skip, with nodes reachable only through them.

@@ -47,7 +47,7 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventsRead:
-    """An event log, as far as it was read.
+    """The read parts of an event log.
 
     Attributes:
         head: Its beginning, including the first line unless that is very long.
@@ -76,7 +76,7 @@ class RunSummary:
         created: When its info file was written, ISO 8601; None if a later run of equal steps has replaced it.
         git_commit: Its commit; None if unknown.
         error: The error that ended it early.
-        damage: Which of its files are unreadable, and why.
+        damage: Its unreadable files, and the reasons.
         command: The script and its arguments; None if not recorded.
         code: The code it ran (`marin.execution.record.code_record`); {} if not recorded.
     """
@@ -170,7 +170,7 @@ def summarize(
         events: Its event log; None if it is missing or unreadable.
         head: The fields of its info file; None likewise.
         process: The state of its process.
-        damage: Which of its files are unreadable, and why.
+        damage: Its unreadable files, and the reasons.
     """
     said, started = own_head(files, head), start_of(events)
     code = started.get("code")

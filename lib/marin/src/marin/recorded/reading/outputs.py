@@ -125,9 +125,9 @@ def _facts(root: str, files: OutputFiles) -> OutputFacts:
 
 
 def remove_output(path: str) -> str | None:
-    """Remove an output, and what `--force` has set aside of it, under its lease.
+    """Remove an output, and its copy set aside by `--force`, under its lease.
 
-    The status goes first: a partial removal never counts as an output.
+    The status is removed first, so that a partial removal never counts as an output.
 
     Args:
         path: The output path.

@@ -42,7 +42,7 @@ class MapRun:
     Attributes:
         open_queue: Opens a queue by name.
         shortest_wait: The first polling interval of the queue in seconds. It grows.
-        ending_seconds: Seconds that workers have to end by themselves.
+        ending_seconds: Seconds for workers to end by themselves.
     """
 
     client: Client

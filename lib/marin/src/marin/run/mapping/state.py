@@ -13,10 +13,7 @@ _MOST_HELD = 10_000
 
 
 class FileStatus(StrEnum):
-    """How one file ended.
-
-    `existed` means that the output already existed.
-    """
+    """The result of one file. `existed` means that the output already existed."""
 
     SUCCEEDED = "succeeded"
     EXISTED = "existed"

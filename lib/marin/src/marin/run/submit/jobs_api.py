@@ -1,7 +1,7 @@
-"""A client of Ray's Jobs API with timeouts and errors that say what to do.
+"""A client of Ray's Jobs API with timeouts and helpful errors.
 
 It does not use `ray.job_submission`, whose requests have no timeout: a hanging head would block the command forever.
-That client also fails on logs that are not UTF-8, and importing Ray takes four times as long as all of this.
+That client also fails on logs that are not UTF-8, and importing Ray takes four times as long as this module.
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class JobsApi:
         return False
 
     async def jobs(self) -> list[dict[str, Any]]:
-        """Return all jobs that the cluster remembers, as Ray describes them."""
+        """Return all jobs that the cluster remembers, in Ray's format."""
         found = await self._call("GET", "/api/jobs/")
         return [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
 

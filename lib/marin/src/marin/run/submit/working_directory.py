@@ -69,7 +69,7 @@ def pack(root: Path, listing: WorkspaceListing) -> Package:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=5) as archive:
         for path, source, executable in _sources(root, listing.files, warnings):
             if "\\" in path:
-                warnings.append(f"{path!r} has a backslash in its name, which Ray refuses; it is left out")
+                warnings.append(f"{path!r} has a backslash in its name, which Ray refuses; skipping it")
                 continue
             try:
                 content = (root / source).read_bytes()
@@ -114,5 +114,5 @@ def _sources(root: Path, files: tuple[WorkspaceFile, ...], warnings: list[str]) 
         if not inside:
             warnings.append(
                 f"symlink {file.path} points to nothing that can be sent in its place (to {file.symlink_target}); "
-                "it is left out"
+                "skipping it"
             )

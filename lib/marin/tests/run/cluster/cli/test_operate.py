@@ -223,7 +223,7 @@ def test_jobs_and_stopping_one(ray: FakeRay, server: JobsServer, capsys: Output)
     assert "job raysubmit_1 is being stopped" in capsys.readouterr().err
     capsys.readouterr()
     assert main(["stop-job", "raysubmit_1", "--yes", "--cluster", server.address]) == 0
-    assert "job raysubmit_1 had ended" in capsys.readouterr().err
+    assert "job raysubmit_1 has already ended" in capsys.readouterr().err
     assert main(["stop-job", "raysubmit_9", "--yes", "--cluster", server.address]) == 4
     assert all(map(is_gone, ray.tunnels()))
 

@@ -1,4 +1,4 @@
-"""Forward requests to users' servers behind the login, as an application with a separate origin.
+"""Forward requests to users' servers behind the login, from a separate origin.
 
 The caller decides which servers exist.
 """

@@ -37,8 +37,8 @@ class Patience:
     """Timeouts for a server, in seconds.
 
     Attributes:
-        connect: For a connection.
-        answer: For each piece of an answer, and for sending a piece of a request.
+        connect: Timeout of a connection.
+        answer: Timeout of each piece of an answer, and of sending a piece of a request.
     """
 
     connect: float = 5.0

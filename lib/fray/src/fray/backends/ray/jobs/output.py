@@ -73,7 +73,7 @@ class JobOutput:
         Args:
             attempt: Number of the attempt, from 1.
             replica: Its index.
-            end: How it ended. The detail is its `TaskResult`.
+            end: The replica's outcome. The detail is its `TaskResult`.
         """
         outcome = end.detail
         if outcome is None:

@@ -29,7 +29,7 @@ CallNumber = tuple[str, int]
 
 
 class ActorHost:
-    """A Ray actor that holds a fray actor. Errors are returned as values.
+    """A Ray actor that contains a fray actor. Errors are returned as values.
 
     Before ending it, callers call `end` and wait for `drain`. When the owner's process is gone, Ray sends at most
     SIGTERM, and SIGKILL a few milliseconds later.

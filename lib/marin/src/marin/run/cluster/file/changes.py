@@ -50,7 +50,7 @@ def check_no_orphans(running: Mapping[str, Any], new: Mapping[str, Any], origin:
         origin: The changed file's name, for messages.
 
     Raises:
-        Conflict: No command would find or remove some nodes any more.
+        Conflict: No command would find or remove some nodes.
     """
     _refuse(running, new, origin, Effect.ORPHANS, "take the cluster down with its old file first")
 

@@ -164,7 +164,7 @@ class Settings:
 
 
 def read_settings(path: Path) -> Settings:
-    """Read the clusters of a project. Raise InvalidRequest that names the cluster, the key and what is allowed."""
+    """Read the clusters of a project. Raise InvalidRequest that names the cluster, the key and the allowed values."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -22,7 +22,7 @@ _TOPOLOGY: Final = re.compile(r"\d+x\d+(x\d+)?")
 
 
 def check_cluster_file(config: Mapping[str, Any], origin: str) -> None:
-    """Raise InvalidRequest that lists all mistakes of a cluster file, with their places and what is allowed."""
+    """Raise InvalidRequest that lists all mistakes of a cluster file, with their places and the allowed values."""
     mistakes = find_mistakes(config)
     if mistakes:
         listed = "\n".join(f"  {mistake}" for mistake in mistakes)
