@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def test_nothing_is_started(
     assert run(["doctor"]) == 0
     assert "is not running; the next job starts it" in capsys.readouterr().out
     assert not (tmp_path / "state").exists()
+
+    def refuse(path: Path, _what: str) -> None:
+        raise PermissionError(13, os.strerror(13), path)
+
+    monkeypatch.setattr("iris.local.state.read_private", refuse)
+    assert run(["doctor"]) == 1
+    assert "-> set IRIS_STATE_DIR to a directory of your own" in capsys.readouterr().out
 
 
 @pytest.mark.process  # it tries for ten seconds

@@ -181,6 +181,8 @@ def test_a_full_disk_names_the_file_and_other_errors_do_not(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InvalidRequest, match="mode 'a'"), atomic_write(tmp_path / "x", "a"):
         pass
+    with pytest.raises(OSError, match="'/sys/status'"):  # where root may not write either
+        write_bytes_atomic("/sys/status", b"x")
 
 
 @pytest.mark.parametrize("method", ["cat_file", "pipe_file"])

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from marin.execution import Executor, ExecutorStep
+from marin.execution.explain import explain_steps
 from marin.execution.record.output_state import NO_OUTPUT, OutputState, md5_of, read_output_states
 from rigging.errors import NotFound, Unavailable
 from support.marin.buckets import bucket_root
@@ -100,3 +102,5 @@ def test_a_bucket_that_cannot_be_used_is_named_with_what_to_do(protocol: str, mo
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
     with pytest.raises(Unavailable, match=r"s3://none cannot be read: .*credentials.* It needs AWS_ACCESS_KEY_ID and"):
         read_output_states(["s3://none/a-0a1b2c"])
+    with pytest.raises(Unavailable, match="It needs AWS_ACCESS_KEY_ID and"):
+        explain_steps(Executor("s3://none", "s3://none/runs"), [ExecutorStep(name="a", fn=print, config=None)])

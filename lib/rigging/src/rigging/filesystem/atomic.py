@@ -230,10 +230,19 @@ def _create_temporary(path: str, old: os.stat_result | None) -> tuple[str, int]:
     # What replaces a file is private until it has that file's rights.
     mode = 0o666 if old is None else 0o600
     try:
-        return temporary, os.open(temporary, _FLAGS, mode)
+        return temporary, _open_new(temporary, directory, mode)
+    except OSError as error:
+        if error.filename == temporary:
+            error.filename = path  # the name that the caller knows
+        raise
+
+
+def _open_new(temporary: str, directory: str, mode: int) -> int:
+    try:
+        return os.open(temporary, _FLAGS, mode)
     except FileNotFoundError:
         os.makedirs(directory, exist_ok=True)
-        return temporary, os.open(temporary, _FLAGS, 0o666)
+        return os.open(temporary, _FLAGS, 0o666)
 
 
 def _keep_rights(descriptor: int, old: os.stat_result) -> None:

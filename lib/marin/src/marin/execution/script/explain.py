@@ -19,6 +19,7 @@ from marin.execution.plan.rerun_changed import check_tag, move_changed, states_o
 from marin.execution.plan.selection import check_steps, matching_steps, select_steps
 from marin.execution.record.contents import read_contents, text_changes
 from marin.execution.record.info import STEP_INFO_FILE, ExecutorStepInfo
+from marin.execution.record.output_state import statuses_of
 from marin.execution.record.provenance import parse_info, provenance_differences, report_merged
 from marin.execution.run.pipeline import Executor
 from marin.execution.version.differences import WHAT_TO_TYPE, Difference, differences
@@ -120,7 +121,7 @@ def explain_steps(
         chosen = matching_steps(chosen, [show], "--step")
     forced = {executor.output_paths[step] for step in matching_steps(chosen, force, "--force")} if force else set()
     paths = [executor.output_paths[step] for step in chosen]
-    statuses = dict(zip(paths, map_in_threads(lambda path: StatusFile(path).status, paths), strict=True))
+    statuses = statuses_of(states_of_steps(executor.plan, chosen))
     made = [path for path in paths if statuses[path] == STATUS_SUCCESS]
     infos = dict(zip(made, map_in_threads(_read_info, made), strict=True))
     earlier = EarlierOutputs(executor.prefix)
