@@ -24,7 +24,7 @@ executor_main(steps=[ExecutorStep(name="count", fn=count, config={"n": versioned
 COUNT = """\
 from mypkg import words
 
-def count(config):
+def count(config, password: str = "zebra"):
     with open(config["path"] + "/count", "w") as file:
         file.write(str(words.WORDS * config["n"]))
 """
@@ -107,6 +107,7 @@ def test_each_output_names_the_code_that_made_it(
     assert "source of mypkg/words.py: WORDS: " in refused
 
     assert "-WORDS = 2\n              +WORDS = 3\n" in study(project, 1, "--explain")
+    assert "zebra" not in "".join(path.read_text() for path in prefix.glob("experiments/code/*.json"))
     packages = json.loads((prefix / f"experiments/code/{dirty['packages']}.json").read_text())
     assert packages["fsspec"] == importlib.metadata.version("fsspec")
 
