@@ -53,7 +53,7 @@ def events(state_dir: Path, task_count: int = 20_000) -> tuple[float, float]:
 
     async def main() -> tuple[float, float]:
         store = Store.open(state_dir)
-        view = ClusterView.load((), (), (), store.tasks_of)
+        view = ClusterView.load((), (), (), store)
         engine = Engine(view, store, now_ms, fail)
         await engine.submit(WorkerConnected(WorkerId("w"), "one", HOST))
         spec = JobSpec(JobId("/ann/many"), CommandEntrypoint(("true",)), NEED, replicas=task_count)
@@ -135,7 +135,7 @@ def restart_here(state_dir: Path) -> dict[str, float]:
         begin = time.perf_counter()
         store = Store.open(state_dir)
         stored = store.load(lean=True)
-        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of)
+        view = ClusterView.load(stored.jobs, stored.tasks, stored.workers, store)
         del stored
         engine = Engine(view, store, now_ms, fail)
         await engine.submit(WorkerConnected(WorkerId("w"), "two", HOST))
@@ -152,7 +152,7 @@ def restart_here(state_dir: Path) -> dict[str, float]:
 def submit(state_dir: Path, task_count: int = 10_000) -> float:
     async def main() -> float:
         store = Store.open(state_dir)
-        engine = Engine(ClusterView.load((), (), (), store.tasks_of), store, now_ms, fail)
+        engine = Engine(ClusterView.load((), (), (), store), store, now_ms, fail)
         spec = JobSpec(JobId("/ann/large"), CommandEntrypoint(("true",)), NEED, replicas=task_count)
         begin = time.perf_counter()
         await engine.submit(JobSubmitted(spec))

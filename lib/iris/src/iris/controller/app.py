@@ -144,6 +144,7 @@ class _Run:
         worker_trouble: Callable[[], str],
     ) -> None:
         self._config = config
+        self._store = store
         self._exit: asyncio.Future[Shutdown] = asyncio.get_running_loop().create_future()
         self._leaves_for_good = False
         self._engine = Engine(view, store, unix_ms, _die, space.release)
@@ -164,12 +165,15 @@ class _Run:
             credentials=Credentials(store, unix_ms, config.ca_sha256),
             usage_of=store.usage_of,
             env_vars_of=store.env_vars_of,
+            history=store.history,
         )
         self._usage = UsageKeeper(view.usage, store, unix_ms)
         logs = self.controller.hub.store
         self._moved_logs = RemotePieces(config.remote_state_dir) if config.remote_state_dir else None
         self._log_keeper = LogKeeper(logs, self._moved_logs, asyncio.get_running_loop().call_soon_threadsafe)
-        self._retention = Retention(config, self._engine, logs, self.controller.blobs, store.forget_events)
+        self._retention = Retention(
+            config, self._engine, logs, self.controller.blobs, store.history, store.forget_events
+        )
 
     def restore(self) -> None:
         """Load the stored state. Raise DatabaseDamaged."""
@@ -197,7 +201,7 @@ class _Run:
             self.controller.sessions.start()
             self._idle.start()
             self._log_keeper.start()
-            self._notifier.restore()
+            self._notifier.restore(self._store.history.numbered)
             self._engine.record(ControllerStarted(self.controller.version()))
             self._engine.wake()
             keepers = (self._retention.run(), self._usage.run(), self.controller.live_usage.run())

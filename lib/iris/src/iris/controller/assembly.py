@@ -27,6 +27,7 @@ from iris.controller.workers.sessions import Sessions
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.usage import AttemptUse
 from iris.rpc.convert_job import SpecReader
+from iris.store.history import History
 from iris.store.replicate.replicator import Replicator
 
 
@@ -38,6 +39,7 @@ def assemble(
     clock_ms: Callable[[], int],
     request_exit: Callable[[Shutdown], None],
     credentials: Credentials,
+    history: History,
     on_worker: Callable[[WorkerId], None] = lambda _: None,
     on_client: Callable[[], None] = lambda: None,
     replicator: Replicator | None = None,
@@ -56,6 +58,7 @@ def assemble(
         clock_ms: Returns Unix time in milliseconds.
         request_exit: Ends the controller soon after the current call.
         credentials: The credentials of workers.
+        history: Reads ended jobs.
         on_worker: Called with the id of each worker that connects or reconnects.
         on_client: Called whenever a client's session is used.
         replicator: Replicates the state; None without a remote state.
@@ -97,6 +100,7 @@ def assemble(
         ),
         queries=QueryProcesses(config.state_dir),
         credentials=credentials,
+        history=history,
         notifier=notifier,
         replicator=replicator,
         started_at_ms=clock_ms(),

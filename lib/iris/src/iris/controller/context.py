@@ -44,6 +44,7 @@ from iris.domain.scale_groups import offers as group_offers
 from iris.domain.states import ExistingJobPolicy, JobState, TaskState
 from iris.rpc.convert_job import SpecReader
 from iris.sched.preferences import with_preferences
+from iris.store.history import History
 from iris.store.replicate.replicator import Replicator
 from iris.tls.pins import PinnedToken
 from rigging.errors import AlreadyExists, Conflict, InvalidRequest
@@ -92,6 +93,7 @@ class Controller:
     dashboard: DashboardProcess
     queries: QueryProcesses
     credentials: Credentials
+    history: History
     notifier: Notifier | None
     replicator: Replicator | None
     started_at_ms: int

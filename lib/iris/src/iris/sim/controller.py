@@ -38,6 +38,7 @@ _FAREWELL_S: Final = 2.0
 class CheckedView(ClusterView):
     """A view whose invariants are checked after every event."""
 
+    shelf_jobs = shelf_tasks = 0  # everything that may leave the memory does
     is_checked = False
     note: Callable[[Changes], None] | None = None
 
@@ -143,6 +144,7 @@ class ControllerLife:
             clock_ms=self._clock_ms,
             request_exit=_ignore,
             credentials=Credentials(self._store, self._clock_ms),
+            history=self._store.history,
         )
         interceptor = ServerInterceptor(self._secret, _ignore, lambda principal: check_live(principal, view))
         server = Server(self.node, interceptor, self._ledger.inspect)

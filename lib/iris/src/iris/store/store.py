@@ -32,6 +32,7 @@ from iris.store.access_rows import (
 from iris.store.damage import DatabaseDamaged, is_corruption
 from iris.store.db import DATABASE_NAME, connect, lock
 from iris.store.event_rows import event_row
+from iris.store.history import History
 from iris.store.journal import Entry, Journal
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
@@ -56,6 +57,7 @@ from iris.store.rows import (
     job_row,
     lost_of,
     lost_row,
+    spec_of,
     stopping_of,
     stopping_row,
     task_of,
@@ -74,11 +76,11 @@ _MAY_PASS: Final = frozenset(
     }
 )
 _TASK_LIST: Final = ", ".join(f"tasks.{name}" for name in TASK_COLUMNS)
-_WITH_ENV_VARS: Final = "job_env_vars.job_id = jobs.job_id"
 _SELECT_JOBS: Final = (
     f"SELECT {', '.join(f'jobs.{name}' for name in JOB_COLUMNS)}, job_specs.spec, job_env_vars.env_vars "
-    "FROM jobs JOIN job_specs USING (job_id) LEFT JOIN job_env_vars ON {} ORDER BY sequence"
+    "FROM jobs JOIN job_specs USING (job_id) LEFT JOIN job_env_vars ON job_env_vars.job_id = jobs.job_id "
 )
+_SELECT_JOB: Final = f"{_SELECT_JOBS} WHERE jobs.job_id = ?"
 _SELECT_TASKS: Final = f"SELECT {_TASK_LIST} FROM tasks ORDER BY job_id, task_index"
 _SELECT_LIVE_TASKS: Final = (
     f"SELECT {_TASK_LIST} FROM jobs CROSS JOIN tasks USING (job_id) "
@@ -131,7 +133,7 @@ class UserUse:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All records: jobs in order of submission, tasks in order of job id and index."""
+    """All records: jobs in order of submission, tasks in order of job id and index, and the number of the next job."""
 
     jobs: tuple[Job, ...]
     tasks: tuple[Task, ...]
@@ -140,6 +142,7 @@ class Stored:
     endpoints: tuple[RegisteredEndpoint, ...] = ()
     stopping: tuple[tuple[AttemptId, Stopping], ...] = ()
     lost: tuple[tuple[AttemptId, LostAttempt], ...] = ()
+    next_sequence: int = 1
 
 
 class Store:
@@ -152,7 +155,8 @@ class Store:
         self._connection = connection
         self._journal = journal
         self._lock = lock_descriptor
-        self._spec_of_sequence: dict[JobId, int] = {}
+        # The written number of each job that has not ended: its spec need not be written again.
+        self._written: dict[JobId, int] = {}
         self._specs = SpecWriter()
         self._last_event = 0
 
@@ -174,7 +178,6 @@ class Store:
             journal = Journal.begin(connection, generation, clock_ms)
             store = cls(connection, descriptor, state_dir / DATABASE_NAME, journal)
             with store._reading("the list of jobs"):
-                store._spec_of_sequence.update(connection.execute("SELECT job_id, sequence FROM jobs"))
                 (store._last_event,) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchone()
             return store
         except BaseException:
@@ -189,9 +192,8 @@ class Store:
         """
         if not changes.is_durable:
             return
-        known = self._spec_of_sequence
-        fresh = [job for job in changes.jobs.values() if known.get(job.job_id) != job.sequence]
-        replaced = [job.job_id for job in fresh if job.job_id in known]
+        with self._committing():
+            fresh, replaced = self._fresh(changes)
         events = [event_row(self._last_event + number, record) for number, record in enumerate(changes.records, 1)]
         self._run([
             *_removals(changes, replaced),
@@ -200,9 +202,26 @@ class Store:
         ])  # fmt: skip
         self._last_event += len(events)
         for job_id in changes.forgotten_jobs:
-            known.pop(job_id, None)
-        for job in fresh:
-            known[job.job_id] = job.sequence
+            self._written.pop(job_id, None)
+        for job in changes.jobs.values():
+            if job.state.is_terminal:
+                self._written.pop(job.job_id, None)
+            else:
+                self._written[job.job_id] = job.sequence
+
+    def _fresh(self, changes: Changes) -> tuple[list[Job], list[JobId]]:
+        """Return the jobs whose specs must be written, and those of them that replace another job of their name."""
+        fresh, replaced = [], []
+        for job in changes.jobs.values():
+            number = self._written.get(job.job_id)
+            if number is None:
+                row = self._connection.execute("SELECT sequence FROM jobs WHERE job_id = ?", (job.job_id,)).fetchone()
+                number = None if row is None else row[0]
+            if number != job.sequence:
+                fresh.append(job)
+                if number is not None:
+                    replaced.append(job.job_id)
+        return fresh, replaced
 
     def save_usage(self, accounts: Sequence[UserUse]) -> None:
         """Write these users' accounts in a separate transaction.
@@ -284,15 +303,21 @@ class Store:
         """Return the users' accounts."""
         return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
 
-    def _run(self, ops: Sequence[Op]) -> None:
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Context manager: raise DatabaseDamaged or StorageUnavailable if that is what an error of SQLite means."""
         try:
-            entry = self._transact(ops)
+            yield
         except sqlite3.Error as error:
             if is_corruption(error):
                 raise DatabaseDamaged(self._path, str(error)) from None
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_PASS:
                 raise
             raise StorageUnavailable(f"{self._path}: {error}") from error
+
+    def _run(self, ops: Sequence[Op]) -> None:
+        with self._committing():
+            entry = self._transact(ops)
         if entry is not None and self._journal is not None:
             self._journal.committed(entry)
 
@@ -323,16 +348,17 @@ class Store:
         """Read all records.
 
         Args:
-            lean: Load for the start of a controller: without the env_vars and tasks of ended jobs (`tasks_of` returns
-                the tasks of one job), and with a check that the tasks of live jobs are complete.
+            lean: Load for the start of a controller: without ended jobs, which `job_of` and `tasks_of` return, and with
+                a check that the tasks of live jobs are complete.
 
         Raise DatabaseDamaged.
         """
         with self._reading("the records of jobs, tasks and workers"):
             found = self._load(lean)
-            (specs,) = self._connection.execute("SELECT count(*) FROM job_specs").fetchone()
-        if specs != len(found.jobs):
-            raise DatabaseDamaged(self._path, f"it has {specs} descriptions of jobs, and {len(found.jobs)} whole jobs")
+            count = "SELECT (SELECT count(*) FROM job_specs), (SELECT count(*) FROM jobs)"
+            specs, jobs = self._connection.execute(count).fetchone()
+        if specs != jobs:
+            raise DatabaseDamaged(self._path, f"it has {specs} descriptions of jobs, and {jobs} whole jobs")
         counts = Counter(task.job_id for task in found.tasks)
         for job in found.jobs if lean else ():
             if not job.state.is_terminal and counts[job.job_id] != job.spec.replicas:
@@ -353,10 +379,10 @@ class Store:
     def _load(self, lean: bool) -> Stored:
         execute = self._connection.execute
         specs = SpecReader()
-        only_live = f" AND jobs.state < {int(JobState.SUCCEEDED)}" if lean else ""
+        only_live = f"WHERE jobs.state < {int(JobState.SUCCEEDED)} " if lean else ""
         jobs = tuple(
             job_of(row, specs.read(JobId(row[0]), row[-2], row[-1]))
-            for row in execute(_SELECT_JOBS.format(_WITH_ENV_VARS + only_live))
+            for row in execute(f"{_SELECT_JOBS} {only_live}ORDER BY sequence")
         )
         tasks = tuple(map(task_of, execute(_SELECT_LIVE_TASKS if lean else _SELECT_TASKS)))
         workers = tuple(
@@ -371,7 +397,26 @@ class Store:
         stopping = tuple(map(stopping_of, execute(f"SELECT {columns} FROM stopping ORDER BY attempt_id")))
         columns = ", ".join(LOST_COLUMNS)
         lost = tuple(map(lost_of, execute(f"SELECT {columns} FROM lost_attempts ORDER BY attempt_id")))
-        return Stored(jobs, tasks, workers, budgets, endpoints, stopping, lost)
+        (last,) = execute("SELECT coalesce(max(sequence), 0) FROM jobs").fetchone()
+        return Stored(jobs, tasks, workers, budgets, endpoints, stopping, lost, last + 1)
+
+    def job_of(self, job_id: JobId) -> Job | None:
+        """Return a committed job; None if there is none of that name."""
+        with self._reading(f"job {job_id}"):
+            row = self._connection.execute(_SELECT_JOB, (job_id,)).fetchone()
+            return None if row is None else job_of(row, spec_of(job_id, row[-2], row[-1]))
+
+    def job_of_key(self, key: str) -> JobId | None:
+        """Return the committed job that was submitted with an idempotency key; None if there is none."""
+        sql = "SELECT job_id FROM jobs WHERE idempotency_key = ? AND idempotency_key != ''"
+        with self._reading("the keys of jobs"):
+            row = self._connection.execute(sql, (key,)).fetchone()
+            return None if row is None else JobId(row[0])
+
+    @property
+    def history(self) -> History:
+        """Reads ended jobs in other threads."""
+        return History(self._path)
 
     def tasks_of(self, job_id: JobId) -> list[Task]:
         """Return the committed tasks of a job, in order of index; empty if the job does not exist."""

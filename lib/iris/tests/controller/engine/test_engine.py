@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.transaction import Transaction
+from iris.core.state.archived_table import ArchivedTable
 from iris.core.state.changes import Changes
-from iris.core.state.task_table import TaskTable
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
 from iris.domain.errors import StorageUnavailable
@@ -19,6 +20,7 @@ from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.sched.plan import RoundPlan, plan_round
+from iris.store.store import Store
 from rigging.errors import NotFound, Unavailable
 
 
@@ -358,18 +360,22 @@ async def test_a_broken_decision_is_told_to_who_asked_and_costs_nobody_else_anyt
     assert rig.store.commits == [(1, 1, 0)]
 
 
-async def test_tasks_leave_the_memory_only_once_their_end_is_committed(rig: Rig) -> None:
-    view = rig.engine.view
-    view.tasks = TaskTable(view.jobs, lambda job_id: rig.story.append(f"fetch {job_id}") or [], shelf_tasks=0)
+async def test_jobs_and_tasks_leave_the_memory_only_once_their_end_is_committed(rig: Rig) -> None:
+    view, archive = rig.engine.view, create_autospec(Store, instance=True)
+    archive.job_of.side_effect = lambda job_id: rig.story.append(f"fetch {job_id}")
+    archive.tasks_of.return_value = []
+    view.jobs, view.tasks = ArchivedTable(0), ArchivedTable(0, len)
+    view.attach(archive)
     await rig.engine.submit(submitted("/ann/a"))
     job_id = JobId("/ann/a")
 
     def stop(transaction: Transaction) -> bool:
         transaction.apply(StopRequested(job_id))
-        return job_id in view.tasks
+        return dict.__contains__(view.tasks, job_id) and dict.__contains__(view.jobs, job_id)
 
     assert await rig.engine.decide(stop)
-    assert job_id not in view.tasks
-    assert rig.story == ["commit", "effects"] * 2
-    assert view.tasks[job_id] == []
+    assert not view.tasks
+    assert not view.jobs
+    assert rig.story == ["fetch /ann/a", *["commit", "effects"] * 2], "a new name is looked for once"
+    assert job_id not in view.jobs
     assert rig.story[-1] == "fetch /ann/a"

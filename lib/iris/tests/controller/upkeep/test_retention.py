@@ -6,7 +6,8 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from unittest.mock import create_autospec
 
 import grpc
 import pytest
@@ -16,43 +17,23 @@ from iris.controller.config.controller_config import ControllerConfig
 from iris.controller.engine.engine import Engine
 from iris.controller.logs.store import LogStore
 from iris.controller.storage.blobs import BlobStore
-from iris.controller.upkeep.retention import Retention, forgettable, with_descendants
+from iris.controller.upkeep.retention import Retention
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
-from iris.domain.entities import Job
 from iris.domain.events import JobSubmitted, StopRequested
 from iris.domain.ids import JobId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
-from iris.domain.states import JobState
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
+from iris.store.history import History
 from iris.store.store import Store
 from support.iris.controller import running_controller
-from support.iris.scheduling import InMemoryCluster
+from support.iris.stored_jobs import FULL_SPEC, make_job
 from support.iris.users import job_spec
 from support.iris.worker import ScriptedWorker, succeed_at_once
 
 DAY_MS = 86_400_000
-NOW = 100 * DAY_MS
 CONFIG = ControllerConfig(state_dir=Path("unused"), history_max_age_s=30 * 86_400, history_max_jobs=3)
-
-
-def job(name: str, ended_days_ago: float, state: JobState = JobState.SUCCEEDED) -> Job:
-    at_ms = round(NOW - ended_days_ago * DAY_MS) if state.is_terminal else 0
-    return Job(JobSpec(JobId(name), CommandEntrypoint(("true",))), state, 1, finished_at_ms=at_ms)
-
-
-def test_jobs_are_forgotten_by_age_and_by_count_oldest_first_and_live_ones_never() -> None:
-    jobs = [job("/ann/b", 31), job("/ann/a", 40), job("/ann/c", 29), job("/ann/live", 0, JobState.RUNNING)]
-    assert forgettable(jobs, CONFIG, NOW) == ["/ann/a", "/ann/b"]
-    jobs = [job(f"/ann/{days}-days", days) for days in (1, 2, 3, 4, 5)]
-    jobs += [job(f"/bob/{minutes}-minutes", minutes / 1440) for minutes in (1, 2, 3, 4, 5)]
-    assert forgettable(jobs, CONFIG, NOW) == ["/ann/5-days", "/ann/4-days"], "of each user but those that just ended"
-
-
-def test_those_below_a_job_go_before_it_and_each_once() -> None:
-    names = sorted(map(JobId, ["/a/x", "/a/x/y", "/a/x/y/z", "/a/x-1", "/a/xy", "/b/x"]))
-    assert list(with_descendants([JobId("/a/x/y"), JobId("/a/x")], names)) == ["/a/x/y/z", "/a/x/y", "/a/x"]
 
 
 @pytest.mark.parametrize(("ended_at_ms", "forgotten"), [(1_000, 1), (1 << 60, 0)], ids=["chosen", "used again since"])
@@ -66,9 +47,9 @@ async def test_a_name_that_is_used_again_is_not_forgotten_and_many_logs_go_a_few
     logs = LogStore(tmp_path / "logs")
     for index in range(450):
         logs.append(("/ann/a", index, 0), 0, encode(False, 1, b"x"))
-    rounds = Retention(
-        CONFIG, engine, logs, BlobStore(tmp_path / "blobs"), lambda *_: 0, choose=lambda *_: [JobId("/ann/a")]
-    )
+    history = create_autospec(History, instance=True)
+    history.forgettable.return_value = [JobId("/ann/a")]
+    rounds = Retention(CONFIG, engine, logs, BlobStore(tmp_path / "blobs"), history, lambda *_: 0)
     forgetting = asyncio.create_task(rounds.forget_jobs())
     seen = set()
     while not forgetting.done():
@@ -184,16 +165,18 @@ def test_a_restart_forgets_old_jobs_with_their_logs_blobs_and_workers(tmp_path: 
 
 
 def test_blobs_that_no_job_names_go_whatever_is_missing_of_others(tmp_path: Path) -> None:
-    cluster, blobs = InMemoryCluster(), BlobStore(tmp_path)
+    store, blobs = Store.open(tmp_path), BlobStore(tmp_path)
     bundle = pb.BundleManifest(format=1, files=[pb.BundleFile(path="a", size_bytes=1, part_digests=[digest(b"a")])])
     kept = [blobs.put(b"a"), blobs.put(bundle.SerializeToString())]
     gone = [blobs.put(b"b"), blobs.put(b"c")]
-    cluster.submit("/ann/lacks", bundle_digest=digest(b"nowhere"))
-    cluster.submit("/ann/has", bundle_digest=kept[1])
+    specs = [replace(FULL_SPEC, job_id=JobId(f"/ann/{name}"), bundle_digest=name) for name in (digest(b"x"), kept[1])]
+    store.commit(Changes.of([make_job(spec, number) for number, spec in enumerate(specs)]))
     for name in (*kept, *gone):
         os.utime(blobs.path(name), (1000, 1000))
-    rounds = Retention(CONFIG, cast(Engine, cluster), LogStore(tmp_path / "logs"), BlobStore(tmp_path), lambda *_: 0)
+    engine = create_autospec(Engine, instance=True)
+    rounds = Retention(CONFIG, engine, LogStore(tmp_path / "logs"), BlobStore(tmp_path), store.history, lambda *_: 0)
     assert asyncio.run(rounds.remove_blobs()) == 2
+    store.close()
     assert BlobStore(tmp_path).missing([*kept, *gone]) == gone
 
 

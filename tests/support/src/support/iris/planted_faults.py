@@ -140,7 +140,7 @@ def _forget_what_is_stopping(patch: Patch) -> None:
 
     def load_view(store: Store, kind: Any) -> Any:
         stored = store.load(lean=True)
-        return kind.load(stored.jobs, stored.tasks, stored.workers, store.tasks_of, stored.budgets, stored.endpoints)
+        return kind.load(stored.jobs, stored.tasks, stored.workers, store, stored.budgets, stored.endpoints)
 
     from iris.sim import controller
 
@@ -262,8 +262,8 @@ PLANTED: dict[str, Planted] = {
         (_fence_by_half_the_time, (39, 49)),
         (_begin_prefilled_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
-        (_stop_what_returns, (21, 27, 28)),
-        (_use_burnt_numbers_again, (28,)),
+        (_stop_what_returns, (27, 28, 1)),
+        (_use_burnt_numbers_again, (42,)),
         (_leave_lent_cpu_out_of_the_history, (0, 3, 4)),
     )
 }

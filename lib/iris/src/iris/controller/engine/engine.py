@@ -325,12 +325,10 @@ class Engine:
 
     def _evict(self, effects: Sequence[Effect]) -> None:
         # After the commit: only what the store has may leave the memory.
-        tasks = self.view.tasks
         for effect in effects:
-            # The name may have been used again in the same batch.
-            if isinstance(effect, JobSettled) and self.view.is_settled(effect.job_id):
-                tasks.evict(effect.job_id)
-        tasks.trim()
+            if isinstance(effect, JobSettled):
+                self.view.shelve_job(effect.job_id)
+        self.view.trim()
 
     def _schedule(self, transaction: Transaction) -> int | None:
         """Plan and apply a scheduling round, or postpone the round and return when it is due (Unix ms)."""

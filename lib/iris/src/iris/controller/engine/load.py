@@ -15,9 +15,10 @@ def load_view(store: Store, kind: type[View]) -> View:
         stored.jobs,
         stored.tasks,
         stored.workers,
-        store.tasks_of,
+        store,
         stored.budgets,
         stored.endpoints,
         stored.stopping,
         stored.lost,
+        stored.next_sequence,
     )

@@ -7,7 +7,7 @@ and the request. A webhook for the whole cluster receives only the ends of root 
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,10 +95,15 @@ class Notifier:
             if reason:
                 raise InvalidRequest(reason)
 
-    def restore(self) -> None:
-        """Load the pending notices of the previous controller."""
+    def restore(self, numbered: Callable[[Iterable[int]], Iterable[Job]]) -> None:
+        """Load the pending notices of the previous controller.
+
+        Args:
+            numbered: Returns the stored jobs with some sequence numbers.
+        """
         owed = self._debts.names()
-        for job in self._view.jobs.values():
+        ended = (job for job in numbered(map(_number_of, owed)) if job.state.is_terminal)
+        for job in [*ended, *(self._view.jobs[job_id] for job_id in self._view.live_jobs)]:
             for url in self._urls(job):
                 name = _name(job, url, self._rules)
                 if name in owed and job.state.is_terminal:
@@ -181,6 +186,12 @@ class Notifier:
         if self._rules.url and webhook == parse_webhook(self._rules.url):
             return ""  # the operator's own
         return refusal(webhook, address, self._rules.allow, is_private=self._rules.is_private)
+
+
+def _number_of(name: str) -> int:
+    """Return the sequence number of a notice's job; 0 for a name of another form."""
+    number = name.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else 0
 
 
 def _name(job: Job, url: str, rules: NoticeRules) -> str:

@@ -3,7 +3,6 @@
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
 import asyncio
-import heapq
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
@@ -39,6 +38,7 @@ from rigging.errors import InvalidRequest, NotFound
 _DEFAULT_LIST_LIMIT: Final = 200
 _MAX_LIST_LIMIT: Final = 10_000
 _MAX_WAIT_S: Final = 3600.0
+_LISTED_AT_ONCE: Final = 50
 _NO_PLACE: Final = (0, 0)
 
 Context = Any  # grpc's own, which is untyped here
@@ -125,15 +125,19 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             raise InvalidRequest(f"prefix {request.prefix!r} must begin with '/', e.g. '/user' or '/user/job'")
         states = job_states_from_wire(request.states)
         limit = min(request.limit, _MAX_LIST_LIMIT) if request.limit > 0 else _DEFAULT_LIST_LIMIT
-        chosen = (
-            job
-            for job in self._view.jobs.values()
-            if (not states or job.state in states) and _is_under(job.job_id, prefix)
-        )
-        newest = heapq.nlargest(limit + 1, chosen, key=lambda job: job.sequence)
+        history, answer = self._controller.history, pb.ListJobsResponse()
+        newest = await asyncio.to_thread(history.newest, prefix, states, limit + 1)
+        answer.truncated = len(newest) > limit
+        below = await asyncio.to_thread(history.counts_below, [job.job_id for job in newest[:limit]])
         places = self._places.at(self._controller.clock_ms())
-        statuses = [self._listed(job, may_read(principal, job.job_id), places) for job in newest[:limit]]
-        return pb.ListJobsResponse(jobs=statuses, truncated=len(newest) > limit)
+        for number, job in enumerate(newest[:limit], 1):
+            status = answer.jobs.add()
+            status.CopyFrom(self._listed(job, may_read(principal, job.job_id), places))
+            for state, count in below.get(job.job_id, {}).items():
+                status.descendant_counts.add(state=job_state_to_wire(state), count=count)
+            if number % _LISTED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a long list holds up nobody
+        return answer
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         await self._controller.engine.settled()
@@ -232,8 +236,6 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         """
         status = self._status(job)
         status.queue_place, status.queue_length = places.get(job.job_id, _NO_PLACE)
-        for state, count in self._view.families.below(job.job_id).items():
-            status.descendant_counts.add(state=job_state_to_wire(state), count=count)
         if not readable:
             status.ClearField("error")
             status.ClearField("display_command")
@@ -261,10 +263,6 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             yield
         finally:
             engine.post(LendCpu(attempt, False))
-
-
-def _is_under(job_id: JobId, prefix: str) -> bool:
-    return not prefix or job_id == prefix or job_id.startswith(prefix + "/")
 
 
 def _log_batch(batch: Batch) -> pb.LogBatch:

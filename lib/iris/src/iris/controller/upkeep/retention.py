@@ -16,11 +16,9 @@ from iris.controller.engine.engine import Engine
 from iris.controller.engine.transaction import Transaction
 from iris.controller.logs.store import LogStore
 from iris.controller.storage.blobs import BlobStore
-from iris.core.state.view import ClusterView
-from iris.domain.entities import Job
-from iris.domain.ids import JobId, parent_of, user_of
-from iris.domain.job_spec import CallableEntrypoint
+from iris.domain.ids import JobId
 from iris.rpc.convert import bundle_parts
+from iris.store.history import History
 from rigging.clock import unix_ms
 from rigging.errors import NotFound
 
@@ -34,53 +32,6 @@ BLOB_ROUND_EVERY_S: Final = 6 * 3600.0
 _STEP: Final = 200  # jobs, workers or blobs removed at a time
 
 
-def forgettable(jobs: Iterable[Job], config: ControllerConfig, now_ms: int) -> list[JobId]:
-    """Return the ended jobs to remove under the policy, oldest end first, without regard to their descendants.
-
-    Args:
-        jobs: All jobs.
-        config: The policy.
-        now_ms: Unix ms.
-    """
-    old = now_ms - round(config.history_max_age_s * 1000)
-    young = now_ms - round(config.history_min_age_s * 1000)
-    ended: dict[str, list[Job]] = {}
-    for job in jobs:
-        if job.state.is_terminal:
-            ended.setdefault(user_of(job.job_id), []).append(job)
-    chosen: list[Job] = []
-    for owned in ended.values():
-        owned.sort(key=_end)
-        surplus = len(owned) - config.history_max_jobs
-        for number, job in enumerate(owned):
-            at_ms = job.finished_at_ms
-            if at_ms < old or (number < surplus and at_ms < young):
-                chosen.append(job)
-    chosen.sort(key=_end)
-    return [job.job_id for job in chosen]
-
-
-def _end(job: Job) -> tuple[int, int]:
-    return job.finished_at_ms, job.sequence
-
-
-def with_descendants(chosen: Sequence[JobId], names: Iterable[JobId]) -> Iterator[JobId]:
-    """Yield each chosen job after its descendants. `names` contains all jobs."""
-    below: dict[JobId, list[JobId]] = {job_id: [] for job_id in chosen}
-    for name in names:
-        above = parent_of(name)
-        while above is not None:
-            if above in below:
-                below[above].append(name)
-            above = parent_of(above)
-    given: set[JobId] = set()
-    for job_id in chosen:
-        for name in (*sorted(below[job_id], key=lambda name: -name.count("/")), job_id):
-            if name not in given:
-                given.add(name)
-                yield name
-
-
 class Retention:
     """Removes old data, round after round, until cancelled.
 
@@ -90,7 +41,7 @@ class Retention:
         logs: The store of the logs.
         blobs: The store of the blobs.
         forget: Removes a part of the events from before a time, or beyond a number (`Store.forget_events`).
-        choose: Chooses the jobs to remove.
+        history: Chooses the jobs to remove.
     """
 
     def __init__(
@@ -99,11 +50,11 @@ class Retention:
         engine: Engine,
         logs: LogStore,
         blobs: BlobStore,
+        history: History,
         forget: Callable[[int, int], int],
-        choose: Callable[[Iterable[Job], ControllerConfig, int], list[JobId]] = forgettable,
     ) -> None:
         self._config = config
-        self._choose = choose
+        self._history = history
         self._forget = forget
         self._engine = engine
         self._logs = logs
@@ -131,10 +82,9 @@ class Retention:
 
     async def forget_jobs(self) -> int:
         """Remove expired jobs, and return their number."""
-        # Records never change, so another thread may look at them; with a million of them that takes seconds.
-        jobs = list(self._engine.view.jobs.values())
-        now_ms = unix_ms()
-        chosen = await asyncio.to_thread(self._choose_whole, jobs, now_ms)
+        now_ms, config = unix_ms(), self._config
+        old_ms, young_ms = (now_ms - round(age * 1000) for age in (config.history_max_age_s, config.history_min_age_s))
+        chosen = await asyncio.to_thread(self._history.forgettable, old_ms, young_ms, config.history_max_jobs)
         count = 0
         for names in _parts(chosen, _STEP):
             for job_id in names:
@@ -157,9 +107,6 @@ class Retention:
             for key in part:
                 self._logs.remove_log(key)
             await asyncio.sleep(0)
-
-    def _choose_whole(self, jobs: Sequence[Job], now_ms: int) -> list[JobId]:
-        return list(with_descendants(self._choose(jobs, self._config, now_ms), (job.job_id for job in jobs)))
 
     async def forget_events(self) -> int:
         """Remove events that are older than jobs are kept, or more than `history_max_events`. Return their number."""
@@ -184,10 +131,10 @@ class Retention:
     async def remove_stray_logs(self) -> int:
         """Remove logs of unknown jobs, left after a crash, and return the number of jobs."""
         stored = await asyncio.to_thread(lambda: list(self._logs.stored_jobs()))
-        strays = [job_id for job_id in stored if JobId(job_id) not in self._engine.view.jobs]
+        strays = await asyncio.to_thread(self._history.unknown, stored)
         for job_id in strays:
             # Asked again: it may have come while the others were removed.
-            if JobId(job_id) not in self._engine.view.jobs:
+            if job_id not in self._engine.view.jobs:
                 self._logs.remove(job_id)
             await asyncio.sleep(0)
         return len(strays)
@@ -198,7 +145,7 @@ class Retention:
         unused = await asyncio.to_thread(lambda: list(self._blobs.unused_since(before)))
         if not unused:
             return 0
-        bundles, callables = _named_by(self._engine.view)
+        bundles, callables = await asyncio.to_thread(self._history.digests)
         used = callables | await asyncio.to_thread(self._parts_of, bundles)
         count = 0
         for part in _parts([digest for digest in unused if digest not in used], _STEP):
@@ -221,17 +168,6 @@ def _forget_jobs(job_ids: Sequence[JobId], chosen_at_ms: int, transaction: Trans
     # A name may have been used again since it was chosen, for a job that has ended already.
     old = (name for name in job_ids if name in jobs and jobs[name].finished_at_ms < chosen_at_ms)
     return sum(map(transaction.forget_job, old))
-
-
-def _named_by(view: ClusterView) -> tuple[set[str], set[str]]:
-    bundles: set[str] = set()
-    callables: set[str] = set()
-    for job in view.jobs.values():
-        if job.spec.bundle_digest:
-            bundles.add(job.spec.bundle_digest)
-        if isinstance(job.spec.entrypoint, CallableEntrypoint):
-            callables.add(job.spec.entrypoint.payload_digest)
-    return bundles, callables
 
 
 def _parts(items: list[Item], size: int) -> Iterator[list[Item]]:

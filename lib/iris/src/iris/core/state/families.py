@@ -1,4 +1,4 @@
-"""The descendants of each job and the root jobs of each user: live children, and counts by state."""
+"""The descendants of each job and the root jobs of each user that have not ended, and their number by state."""
 
 from iris.core.state.bookings import count
 from iris.domain.ids import JobId, parent_of, user_of
@@ -19,22 +19,24 @@ class Families:
         self._counts: dict[str, dict[JobState, int]] = {}
 
     def below(self, job_id: JobId) -> dict[JobState, int]:
-        """Return the number of the job's descendants in each state, without zeros."""
+        """Return the number of the job's live descendants in each state, without zeros."""
         return self._counts.get(job_id, _NONE)
 
     def roots_of(self, user: str) -> dict[JobState, int]:
-        """Return the number of a user's jobs without a parent in each state, without zeros."""
+        """Return the number of a user's live jobs without a parent in each state, without zeros."""
         return self._counts.get(f"/{user}", _NONE)
 
     def move(self, job_id: JobId, before: JobState | None, after: JobState | None) -> None:
         """Record a job's change of state; None for a job that did not exist before, or is removed."""
         if before is after:
             return
+        before = None if before is not None and before.is_terminal else before
+        after = None if after is not None and after.is_terminal else after
         parent = parent_of(job_id)
         if parent is None:
             self._shift(f"/{user_of(job_id)}", before, after)
             return
-        self._set_child(parent, job_id, after is not None and not after.is_terminal)
+        self._set_child(parent, job_id, after is not None)
         while parent is not None:
             self._shift(parent, before, after)
             parent = parent_of(parent)

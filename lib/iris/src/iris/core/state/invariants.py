@@ -119,7 +119,7 @@ def _family(view: ClusterView) -> Iterator[str]:
     if children != {name: set(below) for name, below in view.children.items()}:
         yield f"children index {view.children}, should be {children}"
     for above in {name for job_id in view.jobs for name in (parent_of(job_id), job_id) if name is not None}:
-        below = Counter(job.state for job_id, job in view.jobs.items() if is_below(job_id, above))
+        below = Counter(view.jobs[job_id].state for job_id in live if is_below(job_id, above))
         if view.families.below(above) != below:
             yield f"{above}: counted below it are {view.families.below(above)}, should be {below}"
 

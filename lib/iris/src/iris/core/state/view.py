@@ -2,9 +2,10 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import Self
+from typing import ClassVar, Self
 from weakref import WeakValueDictionary
 
+from iris.core.state.archived_table import Archive, ArchivedTable
 from iris.core.state.booking import Booking, Demand
 from iris.core.state.bookings import BookingTable, count
 from iris.core.state.changes import Changes
@@ -14,7 +15,6 @@ from iris.core.state.endpoint_table import EndpointTable
 from iris.core.state.families import Families
 from iris.core.state.load import WorkerLoad
 from iris.core.state.prefill import RunTimes, may_be_prefilled
-from iris.core.state.task_table import Archive, TaskTable
 from iris.core.state.usage import UsageLedger
 from iris.domain.constraints import Constraint
 from iris.domain.endpoints import RegisteredEndpoint
@@ -40,7 +40,7 @@ class ClusterView:
     """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
 
     The attributes are read-only:
-        jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
+        jobs, workers: Records by id; see ArchivedTable for ended jobs. tasks: Each job's tasks, in order of index.
         live_jobs: Jobs that have not ended, oldest first. families: Descendants of jobs. children: See `Families`.
         job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
@@ -63,14 +63,19 @@ class ClusterView:
         jobs_per_user: Limits from the configuration, not stored.
     """
 
-    def __init__(self, archive: Archive | None = None) -> None:
-        self.jobs: dict[JobId, Job] = {}
-        self.tasks = TaskTable(self.jobs, archive)
+    shelf_jobs: ClassVar[int] = 5_000
+    shelf_tasks: ClassVar[int] = 50_000
+    """Number of ended jobs, and of tasks of ended jobs, that stay in memory."""
+
+    def __init__(self) -> None:
+        self.jobs: ArchivedTable[JobId, Job] = ArchivedTable(self.shelf_jobs)
+        self.tasks: ArchivedTable[JobId, list[Task]] = ArchivedTable(self.shelf_tasks, len)
         self.workers: dict[WorkerId, Worker] = {}
         self.live_jobs: dict[JobId, None] = {}
         self.families = Families()
         self.children = self.families.children
-        self.job_of_key: dict[str, JobId] = {}
+        self.job_of_key: ArchivedTable[str, JobId] = ArchivedTable(0)
+        self._archive: Archive | None = None
         self.queue: list[tuple[int, int, JobId]] = []
         self.pending: dict[JobId, list[int]] = {}
         self.waiting_gangs: dict[JobId, None] = {}
@@ -103,7 +108,7 @@ class ClusterView:
         Raises:
             NotFound: The job does not exist.
         """
-        job = self.jobs.get(job_id)
+        job: Job | None = self.jobs.get(job_id)
         if job is None:
             raise NotFound(f"job {job_id} does not exist")
         return job
@@ -162,32 +167,45 @@ class ClusterView:
         endpoints: Iterable[RegisteredEndpoint] = (),
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
         lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
+        next_sequence: int = 1,
     ) -> Self:
         """Return the view of stored records, in any order. Lent CPUs are not stored; tasks report them again.
 
         Args:
-            jobs: All jobs.
-            tasks: The tasks of all jobs or, with an archive, of live jobs.
+            jobs: All jobs or, with an archive, live jobs.
+            tasks: Their tasks.
             workers: All workers.
-            archive: Contains the tasks of ended jobs.
+            archive: Contains all jobs.
             budgets: Budgets of users.
             endpoints: Endpoints of live attempts.
             stopping: Stopping attempts, by id.
             lost: Lost attempts that may still run, by id.
+            next_sequence: The number of the next job, at least.
         """
-        view = cls(archive)
+        view = cls()
+        view.next_sequence = next_sequence
         jobs = sorted(jobs, key=lambda job: job.sequence)
         tasks = sorted(tasks, key=lambda task: task.index)
-        changes = Changes.of(jobs, tasks, workers, budgets, endpoints, stopping, lost)
+        changes = Changes.of(jobs, tasks, workers, budgets, endpoints)
         # Which of these have room is learnt from their workers.
         assigned = [task for task in tasks if task.state is TaskState.ASSIGNED]
         changes.prefilled = {
             task.attempt_id: True for task in assigned if may_be_prefilled(changes.jobs[task.job_id].spec)
         }
         view.apply(changes)
+        if archive is not None:
+            view.attach(archive)
+        view.apply(Changes.of(stopping=stopping, lost=lost))  # some are of jobs that have ended
         for booking in view.bookings.values():
             view.loads[booking.worker_id].note_lent(booking)  # not stored: its cpu may be lent
         return view
+
+    def attach(self, archive: Archive) -> None:
+        """Keep ended jobs in the archive, which has everything committed."""
+        self._archive = archive
+        self.jobs.attach(archive.job_of)
+        self.tasks.attach(lambda job_id: archive.tasks_of(job_id) or None)
+        self.job_of_key.attach(self._fetch_key)
 
     def apply(self, changes: Changes) -> None:
         """Apply the changes of one outcome, which must come from a reduction of this view."""
@@ -240,6 +258,26 @@ class ClusterView:
             if not is_prefilled:
                 self.bookings.begin(self.bookings[name], changes.at_ms)
 
+    def shelve_job(self, job_id: JobId) -> None:
+        """Let `trim` drop a settled and committed job from memory, if there is an archive."""
+        if self._archive is None or not self.is_settled(job_id):
+            return
+        self.job_of_key.evict(self.jobs[job_id].idempotency_key)
+        self.tasks.evict(job_id)
+        self.jobs.evict(job_id)
+        self.demands.pop(job_id, None)
+
+    def trim(self) -> None:
+        """Drop what was shelved longest ago. Call it only when everything in the view is committed."""
+        self.tasks.trim()
+        self.jobs.trim()
+        self.job_of_key.trim()
+
+    def _fetch_key(self, key: str) -> JobId | None:
+        job_id = None if self._archive is None else self._archive.job_of_key(key)
+        # The name may have been used again since the last commit.
+        return job_id if job_id is not None and self.job(job_id).idempotency_key == key else None
+
     def forget_job(self, job_id: JobId) -> None:
         """Remove a settled job. Remove its descendants first."""
         for name in self.lost_of(job_id):
@@ -247,8 +285,7 @@ class ClusterView:
             self.returned.pop(name, None)
         job = self.jobs.pop(job_id)
         self.families.move(job_id, job.state, None)
-        if dict.__contains__(self.tasks, job_id):
-            del self.tasks[job_id]
+        del self.tasks[job_id]
         self.demands.pop(job_id, None)
         if self.job_of_key.get(job.idempotency_key) == job_id:
             del self.job_of_key[job.idempotency_key]
@@ -361,7 +398,7 @@ class ClusterView:
         self, name: AttemptId, job: Job, worker_id: WorkerId, held: Resources, prefilled: bool = False
     ) -> Booking:
         job_id = job.spec.job_id
-        demand = self.demands[job_id]
+        demand = self.demands.get(job_id) or self._intern(job.spec)
         held_weight = demand.weight if held == demand.resources else weight(held)
         kind = (user_of(job_id), demand)
         return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, prefilled, job.spec.reserve)
