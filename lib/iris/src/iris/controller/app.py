@@ -164,7 +164,6 @@ class _Run:
             worker_trouble=worker_trouble,
             credentials=Credentials(store, unix_ms, config.ca_sha256),
             usage_of=store.usage_of,
-            env_vars_of=store.env_vars_of,
             history=store.history,
         )
         self._usage = UsageKeeper(view.usage, store, unix_ms)

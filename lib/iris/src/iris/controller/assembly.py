@@ -47,7 +47,6 @@ def assemble(
     notifier: Notifier | None = None,
     worker_trouble: Callable[[], str] = str,
     usage_of: Callable[[JobId], Mapping[AttemptId, AttemptUse]] = lambda _: {},
-    env_vars_of: Callable[[JobId], Mapping[str, str]] = lambda _: {},
 ) -> Controller:
     """Return the parts of a controller, subscribed to the effects of `engine`.
 
@@ -66,7 +65,6 @@ def assemble(
         space: The space on the disk; None never refuses.
         worker_trouble: Returns why the controller's own worker does not start; "" if it starts.
         usage_of: Reads the stored resource use of a job's attempts.
-        env_vars_of: Reads the stored variables of a job.
     """
     view = engine.view
     view.jobs_per_user = config.jobs_per_user
@@ -86,7 +84,6 @@ def assemble(
         specs=SpecReader(),
         hub=hub,
         live_usage=LiveUsage(engine, usage_of),
-        env_vars_of=env_vars_of,
         attempt_waits=AttemptWaits(view),
         sessions=sessions,
         waiters=JobWaiters(view),

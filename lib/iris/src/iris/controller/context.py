@@ -1,8 +1,8 @@
 """The running controller's parts for the services, and operations that involve several parts."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -72,7 +72,6 @@ class Controller:
         space: Refuses new jobs while the disk is nearly full; None never refuses.
         worker_trouble: Why the controller's own worker does not start; "" if it starts.
         barrier: Delays messages to workers until a commit is replicated; None never delays.
-        env_vars_of: Reads the stored variables of a job. Those of ended jobs are not in the view.
     """
 
     config: ControllerConfig
@@ -102,7 +101,6 @@ class Controller:
     space: DiskSpace | None = None
     worker_trouble: Callable[[], str] = str
     barrier: ReplicationBarrier | None = None
-    env_vars_of: Callable[[JobId], Mapping[str, str]] = lambda _: {}
 
     @property
     def view(self) -> ClusterView:
@@ -208,11 +206,10 @@ class Controller:
             InvalidRequest: Its files are gone, or no worker could run it any more. Denied: Its band is not allowed now.
         """
         job = self.view.job(job_id)
-        spec = replace(job.spec, env_vars=self.env_vars_of(job_id) or job.spec.env_vars)
         if self.space is not None:
             self.space.check("new jobs")
         try:
-            await self.uploads.check(spec)
+            await self.uploads.check(job.spec)
         except InvalidRequest as error:
             raise InvalidRequest(f"job {job_id} cannot be requeued; submit it again: {error}") from None
 
@@ -220,7 +217,7 @@ class Controller:
             now = transaction.view.job(job_id)
             if now.sequence != job.sequence:
                 raise Conflict(f"job {job_id} was replaced by another one meanwhile; look at that one first")
-            self.admit(transaction, spec, "", ExistingJobPolicy.REPLACE, caller, "requeued")
+            self.admit(transaction, job.spec, "", ExistingJobPolicy.REPLACE, caller, "requeued")
             return now.state
 
         return await self.engine.decide(decide)

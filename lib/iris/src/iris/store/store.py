@@ -1,6 +1,5 @@
 """The store: the durable records of all acknowledged changes."""
 
-import json
 import os
 import sqlite3
 from collections import Counter
@@ -427,12 +426,6 @@ class Store:
         """Return the committed use of a job's attempts, in the order of tasks and attempts."""
         with self._reading(f"what {job_id} has used"):
             return dict(map(attempt_usage_of, self._connection.execute(_SELECT_USAGE_OF_JOB, (job_id,))))
-
-    def env_vars_of(self, job_id: JobId) -> dict[str, str]:
-        """Return the committed variables of a job, also of an ended one; empty if there are none."""
-        with self._reading(f"the variables of {job_id}"):
-            found = self._connection.execute("SELECT env_vars FROM job_env_vars WHERE job_id = ?", (job_id,)).fetchone()
-            return {} if found is None else dict(json.loads(found[0]))
 
     def close(self) -> None:
         """Close the database and release its lock."""
