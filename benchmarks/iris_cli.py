@@ -2,8 +2,8 @@
 
 usage: uv run --group dev python benchmarks/iris_cli.py
 
-Prints one JSON line: medians of 5 in seconds, beside the floor of this machine in the same run (`python -c pass` and an
-interpreter that only imports grpc), and the controller's resident memory in MiB after start and after the run.
+Prints one JSON line: medians of 5 in seconds, this machine's floor in the same run (`python -c pass` and an interpreter
+that only imports grpc), and the controller's resident memory in MiB after start and after the run.
 """
 
 import json

@@ -54,7 +54,7 @@ class ActorFuture(Protocol[R_co]):
     def cancel(self) -> bool:
         """Cancel the call unless it has begun. Return True if it will never run, False if it has begun or ended.
 
-        A call that was already sent needs a request to the actor's process.
+        If the call was already sent, this sends a request to the actor's process.
         """
         ...
 

@@ -28,7 +28,8 @@ def _promise(promise: str, instead: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendCapabilities:
-    """Promises that not all backends make, True for those of this backend. `DIFFERENCES` explains each."""
+    """Promises that not all backends make: True for each promise that this backend makes. `DIFFERENCES` explains
+    each."""
 
     separate_processes: bool = _promise(
         "a callable has its own process, variables and workspace; terminate() interrupts it",

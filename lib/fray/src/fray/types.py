@@ -249,7 +249,7 @@ def create_environment(
 
 @dataclass(frozen=True, slots=True)
 class CallableEntrypoint(Generic[Value_co]):
-    """A Python callable and its arguments. Backends with separate processes ship it by cloudpickle.
+    """A Python callable and its arguments. Backends with separate processes pickle it with cloudpickle.
 
     Coroutines are awaited. Generator functions are refused.
     """
@@ -373,7 +373,7 @@ class JobRequest(Generic[Value_co]):
 
     @property
     def replica_count(self) -> int:
-        """Return the number of copies: `replicas`, or else that of the resources."""
+        """Return the number of copies: `replicas`, or else `resources.replicas`."""
         return self.resources.replicas if self.replicas is None else self.replicas
 
 

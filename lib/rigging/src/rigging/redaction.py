@@ -1,8 +1,8 @@
 """Keep secrets out of logs, status and bug reports.
 
 A secret is recognised by its form (hf_..., ghp_..., sk-..., AIza..., Bearer ..., a URL's user part) or by its name
-(HF_TOKEN=..., "password": "..."). Common names that only look like secrets, such as max_tokens or eos_token, are left
-alone. Redaction is idempotent.
+(HF_TOKEN=..., "password": "..."). Common names that only look like secrets, such as max_tokens or eos_token, are not
+redacted. Redaction is idempotent.
 """
 
 import collections

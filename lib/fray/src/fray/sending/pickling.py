@@ -20,7 +20,7 @@ _registering = ForkLock()
 
 
 def dumps(value: Any, what: str, roots: Iterable[str] = (), pickler: ModuleType | None = None) -> bytes:
-    """Pickle a value by cloudpickle, by value for modules that the receiver cannot import.
+    """Pickle a value with cloudpickle, by value for modules that the receiver cannot import.
 
     Args:
         value: A callable and its arguments, or anything else.

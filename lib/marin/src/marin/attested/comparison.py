@@ -47,7 +47,7 @@ def compare(name: str, before: bytes, after: bytes, tolerance: float) -> list[st
 
 
 def is_close(before: float, after: float, tolerance: float) -> bool:
-    """True if two numbers are equal within a tolerance; NaN equals NaN."""
+    """Return whether two numbers are equal within a tolerance; NaN equals NaN."""
     if before == after or (before != before and after != after):
         return True
     try:

@@ -59,6 +59,6 @@ class Listing:
         return Listing(((base, rank < 2) for rank, base in self._ranked if wanted in base.lower()), self._look)
 
     def part(self, start: int, end: int) -> list[Entry]:
-        """Return the entries in a range, without those that are gone."""
+        """Return the entries in a range, without deleted ones."""
         found = [self._look(base, rank < 2) for rank, base in self._ranked[start:end]]
         return [entry for entry in found if entry is not None]

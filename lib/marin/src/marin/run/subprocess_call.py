@@ -1,4 +1,4 @@
-"""`in_subprocess`: a function whose calls run in separate processes, leaving nothing in the caller's."""
+"""`in_subprocess`: run a function's calls in separate processes, with no effect on the caller's process."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def filesystem(protocol: str, **kwargs: Any) -> "AbstractFileSystem":
 
 
 def _stored_at(url: Url) -> str:
-    """Return the scheme of the stored bytes: that of the last link of a chain."""
+    """Return the scheme of the stored bytes: the last one of a chain."""
     return url_scheme(os.fspath(url).rpartition("::")[2])
 
 

@@ -186,7 +186,7 @@ class LocalLeaseStore:
             return os.open(self._sidecar, flags, 0o666)
 
     def _make_directory(self) -> bool:
-        """Create the directory of the lock file. Return True if this call created it, empty."""
+        """Create the directory of the lock file. Return whether this call created the (empty) directory."""
         try:
             os.mkdir(self._directory)  # nearly always only the last part is missing
         except FileExistsError:

@@ -82,7 +82,8 @@ class ObjectLeaseStore:
         return 0 if found is None else fence_from_bytes(found.content, self._url + FENCE_SUFFIX)
 
     def _take_number(self, worker_id: str, *, keep: bool) -> int:
-        """Raise the fencing number for `worker_id`. With `keep`, return the present one if it is that holder's."""
+        """Raise the fencing number for `worker_id`. With `keep`, return the present number if it belongs to that
+        holder."""
         key = self._key + FENCE_SUFFIX
         while True:
             found = self._objects.get(key)

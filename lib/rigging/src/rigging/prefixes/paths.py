@@ -55,7 +55,7 @@ def is_private(path: str) -> bool:
 def without_hidden(paths: Iterable[str]) -> list[str]:
     """Return the paths that users should see, in order: without temporary files, leases and their fencing numbers.
 
-    A file `x.lock` is a lease if `x.lock.fence` lies beside it. Other lock files (such as uv.lock) are data.
+    A file `x.lock` is a lease if `x.lock.fence` exists beside it. Other lock files (such as uv.lock) are data.
     """
     every = list(paths)
     if not any(".marin-" in path or ".lock" in path for path in every):

@@ -80,7 +80,7 @@ def project_needs(
 
 
 def group_requirements(tables: Tables, extras: Sequence[str]) -> list[str]:
-    """Return the requirements of extras alone.
+    """Return only the requirements of extras.
 
     Raises:
         InvalidRequest: No project here has the group, or a dependency is outside of the sent files.

@@ -22,7 +22,7 @@ def table(
         columns: Column headers.
         rows: Cells.
         notes: A note below each row; empty for none.
-        width: The terminal's width. The last column and the notes are truncated to fit. None truncates nothing.
+        width: The terminal's width. The last column and the notes are truncated to fit. With None nothing is truncated.
     """
     lines = [[column.upper() for column in columns], *([printable_line(cell) for cell in row] for row in rows)]
     widths = [max(_cells(line[i]) for line in lines) for i in range(len(columns))]

@@ -23,7 +23,7 @@ class AttemptEnd(NamedTuple):
     """The outcome of an attempt or of a replica, with the reason.
 
     Args:
-        status: The kind of end.
+        status: The outcome.
         reason: For messages; empty on success.
         detail: Backend-specific: an exception, or a worker's answer.
     """

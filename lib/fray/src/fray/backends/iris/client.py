@@ -86,7 +86,7 @@ def _bare(address: str) -> str:
 class IrisBackend(BaseClient):
     """Submit jobs and actors to an Iris cluster. Inside an Iris job they become child jobs.
 
-    Callables are pickled by cloudpickle. An exception becomes the text of JobFailed. A job receives the workspace of
+    Callables are pickled with cloudpickle. An exception becomes the text of JobFailed. A job receives the workspace of
     its request (default: the current directory, or the submitting job's workspace) and the rest of the transfer budget.
     Images are not supported.
 

@@ -68,7 +68,7 @@ def ensure_connected(address: str | None, namespace: str) -> None:
     """Connect this process to Ray, unless it is connected.
 
     Args:
-        address: An address for `ray.init`; None for RAY_ADDRESS, which may be that of a dashboard.
+        address: An address for `ray.init`; None for RAY_ADDRESS, which may be a dashboard's address.
         namespace: The Ray namespace of this process.
 
     Raises:

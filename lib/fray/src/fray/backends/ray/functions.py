@@ -1,4 +1,4 @@
-"""Run functions under `@ray.remote` with their decorators' options, and bring their output and errors to the caller."""
+"""Run functions under `@ray.remote` with their decorators' options, and pass their output and errors to the caller."""
 
 import functools
 import inspect

@@ -72,7 +72,7 @@ class ClientSession:
         Args:
             key: The replica.
             reported: Whether the replica certainly reported. If so, and this session has no output, another session has
-                it.
+                the output.
         """
         self._attempts.pop(key[0], None)
         output = self._output.pop(key, None)

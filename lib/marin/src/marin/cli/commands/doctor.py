@@ -1,4 +1,4 @@
-"""`marin doctor`: whether this machine can run experiments, with a remedy for each problem."""
+"""`marin doctor`: check whether this machine can run experiments, with a remedy for each problem."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class LogTask:
 
 @contextlib.contextmanager
 def log_kept_here(task: LogTask | None, output_path: str, token: LeaseToken | None, replica: int) -> Iterator[None]:
-    """Context manager, in a job's process: keep the log of the block, if this process can read its own output.
+    """Context manager, in a job's process: write the log of the block, if this process can read its own output.
 
     Args:
         task: The run's instructions; None for no log.
@@ -216,7 +216,7 @@ class OwnPart:
 def _start_guard(descriptor: int, files: JobLogFiles) -> subprocess.Popen[bytes] | None:
     """Start a shell that runs `completion` if this process is killed; return None if there is no shell.
 
-    It has its own session, because whoever kills this process kills its group, too.
+    It has its own session, because a kill of this process usually includes its group.
     """
     # Packages may be found by what the job's process has added to its path.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}

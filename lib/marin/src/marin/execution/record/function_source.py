@@ -285,7 +285,7 @@ def _code_source(code: types.CodeType, filename: str) -> str | None:
 
 
 def _lines_of(code: types.CodeType) -> list[str]:
-    """Return the lines of the file with a code, which `inspect` finds only after a look at the files of all modules."""
+    """Return the lines of the file of a code object, without `inspect`'s search through all modules."""
     path = code.co_filename
     if path not in linecache.cache and not os.path.exists(path):
         return inspect.findsource(code)[0]

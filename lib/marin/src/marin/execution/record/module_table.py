@@ -40,7 +40,7 @@ class Definition(NamedTuple):
     digest: str
 
     def has_line(self, line: int) -> bool:
-        """True if one of the statements has this line."""
+        """Return whether one of the statements contains this line."""
         return any(first <= line <= last for first, last in self.lines)
 
 

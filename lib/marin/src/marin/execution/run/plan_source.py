@@ -59,7 +59,7 @@ class PlanSource:
         return len(self._results) == len(self._tasks)
 
     def stop(self) -> None:
-        """Do nothing: a plan passes no tasks by itself."""
+        """Do nothing: a plan has no thread that passes tasks."""
 
     def _next(self, task: StepTask) -> StepTask | StepResult:
         """Return a task whose dependencies have ended, or its result if it needs no work."""

@@ -85,8 +85,8 @@ def spec_info(spec: StepSpec, modules: OwnModules) -> dict[str, Any]:
 def spec_differences(spec: StepSpec, output_path: str, modules: OwnModules) -> list[Difference]:
     """Return the differences in code and in the order of deps between an output's record and a spec.
 
-    The hash sorts the deps, so `diff(a, b)` and `diff(b, a)` have one path. At a fixed path the attributes and deps are
-    compared, too, because the path contains no hash. Return [] without a record.
+    The hash sorts the deps, so `diff(a, b)` and `diff(b, a)` have the same path. At a fixed path the attributes and
+    deps are compared, too, because the path contains no hash. Return [] without a record.
     """
     there = parse_info(read_infos([output_path])[output_path])
     if there is None:

@@ -58,7 +58,7 @@ def _not_finite(value: float) -> str:
 
 
 class SharedDict(dict[str, Any]):
-    """A dict that is part of many contents and that nobody changes: `indented_text` makes its text once."""
+    """A read-only dict shared by many contents. `indented_text` computes its text once."""
 
     def __init__(self, items: Mapping[str, Any]) -> None:
         super().__init__(items)

@@ -66,7 +66,7 @@ class HostedQueue:
         return update
 
     def close(self) -> frozenset[str]:
-        """Close the queue; workers end when they ask for more. Return the workers that have ever asked."""
+        """Close the queue; workers end when they ask for more. Return all workers that have asked for files."""
         try:
             return frozenset(self._ask(typed_method(self.handle, QueueActor.close).remote(self.name)))
         except ActorLost:

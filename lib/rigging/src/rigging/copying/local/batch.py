@@ -36,8 +36,7 @@ def copy_small_files(
     done: Done | None,
     known: set[str],
 ) -> list[CopyRequest]:
-    """Copy the small files among `files` that are on a local disk. Return the others, and those that could not be
-    copied.
+    """Copy the small files among `files` that are on a local disk. Return the remaining files, including failed ones.
 
     Args:
         files: Files, best grouped by directory.

@@ -65,8 +65,8 @@ class Part:
             left = left[count:]
 
     def publish(self, final: str) -> bool:
-        """Rename the part to its final name. Return False if a file of that name has appeared; that file is
-        left alone.
+        """Rename the part to its final name. Return False if a file of that name has appeared; that file is not
+        changed.
         """
         try:
             _rename_without_replacing(self.path, final, self.kernel_rename())
@@ -136,7 +136,7 @@ def claim_part(final: str, fingerprint: str, stall_timeout: float, clock: Sleepi
 
 
 def create_part(final: str, fingerprint: str) -> Part | None:
-    """Claim the part file of `final` if there is none yet. Return None if `claim_part` has to look closer."""
+    """Claim the part file of `final` if there is none yet. Return None if `claim_part` has to decide."""
     path = part_path(final, fingerprint)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

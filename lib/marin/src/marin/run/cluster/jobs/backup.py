@@ -37,7 +37,7 @@ class LostJob:
 
 
 def select_jobs(described: Iterable[Mapping[str, Any]]) -> tuple[list[SavedJob], list[LostJob]]:
-    """Return the jobs to submit again, in submission order, and those that cannot be.
+    """Return the jobs to submit again, in submission order, and the jobs that cannot be submitted again.
 
     Ended jobs are not submitted again.
 
