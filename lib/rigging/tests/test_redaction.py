@@ -127,7 +127,11 @@ def test_json_text() -> None:
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(
-    "unit", ["a", "a=", "token", "_", "://", "x:", '"', "eyJ", "--a ", "a:", "iris-v1.", "-----BEGIN PRIVATE KEY"]
+    "unit",
+    [
+        *("a", "a=", "token", "_", "://", "x:", '"', "eyJ", "--a ", "a:", "iris-v1.", "-----BEGIN PRIVATE KEY"),
+        *("-", "# token=\\\n"),
+    ],
 )
 def test_long_lines_cost_little(unit: str) -> None:
     text = "token " + unit * (20_000 // len(unit))

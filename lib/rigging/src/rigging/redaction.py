@@ -68,7 +68,7 @@ _GIVEN = re.compile(
     r"""
     (?<![\w\-])(?P<name>-*+[A-Za-z_][\w\-]*+)(?P<closing>["']?\]?\)?)
     (?P<separator>\s*+:[^=\n]{1,80}=(?!=) | \s*+:?=(?!=) | \s*+[:,])
-    (?: \n[+\-] | [\s\\(\[{] | \#[^\n]*+ )*+
+    (?: \n[+\-]? | [^\S\n]++ | [\\(\[{] | \#[^\n]*+ ){0,20}+
     (?:(?:Secret\w*+|str|bytes|[Ff]ield)\(\s*+(?:default\s*+=\s*+)?+)?+
     (?=[rbfu]{0,2}["'] | \d)
     """,
@@ -80,13 +80,13 @@ _GIVEN_LITERAL = re.compile(
     (?: (?P<long>\"{3}|'{3})(?:\\.|(?!(?P=long)).)*+(?P=long)
       | (?P<quote>["'])(?:\\.|(?!(?P=quote))[^\n])*+(?P=quote)
       | \d[\w.]*+ )
-    (?P<after>(?: \n[+\-] | [\s\\+] | \#[^\n]*+ )*+)
+    (?P<after>(?: \n[+\-]? | [^\S\n]++ | [\\+] | \#[^\n]*+ ){0,20}+)
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _NEXT_IN_BRACKET = re.compile(r"[,:](?:\n[+\-]|[\s\\]|#[^\n]*+)*+")
 _CALL_BEFORE = re.compile(r"\(\s*(?:\w+\s*,\s*)?[\"']\Z")
-_QUERY = re.compile(r"""(?P<name>(?:[?&]|--)[\w-]*(?:token|key|password|secret)=)[^&\s"']{6,}""", re.I)
+_QUERY = re.compile(r"""(?P<name>(?:[?&]|(?<![\w-])--)[\w-]*(?:token|key|password|secret)=)[^&\s"']{6,}""", re.I)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Token names of language modelling: what stands before or after "token".
 # fmt: off
