@@ -1,4 +1,4 @@
-"""Return values on their way: small, large, and those that cannot be had."""
+"""Return values on their way: small, large, and those that not available."""
 
 import os
 import sys

@@ -166,6 +166,6 @@ def test_a_pool_follows_its_members_and_keeps_nothing_of_those_that_left(cluster
 @pytest.mark.parametrize("made", [ActorClient, ActorPool])
 def test_outside_of_a_job_one_says_which_cluster(made: type[Any]) -> None:
     with pytest.raises(
-        InvalidRequest, match=rf"{made.__name__}\('/ann/a/x'\): outside of an Iris job say which cluster"
+        InvalidRequest, match=rf"{made.__name__}\('/ann/a/x'\): outside of an Iris job, name the cluster"
     ):
         made("/ann/a/x")

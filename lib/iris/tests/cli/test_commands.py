@@ -246,7 +246,7 @@ def test_budgets_are_shown_and_only_what_is_named_is_changed(iris: Iris, client:
     assert (code, "give --max-weight, --max-band, or both" in said) == (2, True)
     assert json.loads(iris("user", "budget", "list", "--json")[1])[0]["user"] == "ann"
     client.operator.budgets.return_value = []
-    assert iris("user", "budget", "list")[2] == "no user has a budget: everybody may use everything\n"
+    assert iris("user", "budget", "list")[2] == "no user has a budget: usage is not limited\n"
 
 
 def test_tokens_of_users_are_listed_and_revoked(iris: Iris, client: Client) -> None:
@@ -260,8 +260,8 @@ def test_tokens_of_users_are_listed_and_revoked(iris: Iris, client: Client) -> N
     assert json.loads(iris("user", "token", "list", "bob", "--json")[1])[1]["token_id"] == "signed-bob"
     assert client.operator.user_tokens.mock_calls == [call(""), call("bob")]
     client.operator.user_tokens.return_value = []
-    assert "no token was made" in iris("user", "token", "list", "cyd")[2]
-    assert iris("user", "token", "revoke", "ab12")[2] == "the token ab12 of user ann is revoked; jobs of ann go on\n"
+    assert "there are no tokens" in iris("user", "token", "list", "cyd")[2]
+    assert iris("user", "token", "revoke", "ab12")[2] == "the token ab12 of user ann is revoked; jobs of ann continue\n"
     client.operator.revoke_user_token.assert_called_once_with("ab12")
 
 
@@ -291,9 +291,9 @@ def test_workers_are_taken_out_of_use_and_back(iris: Iris, client: Client) -> No
     for count, names in ((0, ""), (5, "0, 1, 2, 3, 4"), (6, "0, 1, 2, 3, 4 and 1 more")):
         operator.cordon.return_value = operator.remove_worker.return_value = [str(number) for number in range(count)]
         drained, removed = worker("drain", "w2"), worker("remove", "w1")
-        words = f"sent elsewhere: {names}" if names else "nothing ran there"
+        words = f"sent elsewhere: {names}" if names else "it had no attempts"
         assert drained == f"worker w2 is drained: drained by an operator; {words}\n"
-        words = f"no longer waited for: {names}" if names else "nothing waited for it"
+        words = f"no longer waited for: {names}" if names else "no attempt waited for it"
         assert removed == f"worker w1 is removed; {words}\n"
     operator.cordon.assert_called_with("w2", "drained by an operator", drain=True)
     operator.remove_worker.assert_called_with("w1", "removed by an operator")
@@ -324,8 +324,8 @@ def drained(*attempts: str, **fields: Any) -> WorkerStatus:
             ["waiting for 1 attempt on w1", "worker w1 still has /a/b/0:0"],
         ),
         ([[]], "--wait", 0, ["nothing is left on w1"]),
-        ([], "--deadline 3s", 2, ["Error: --deadline says nothing without --wait: give both, or neither"]),
-        ([], "", 0, ["worker w1 is drained: drained by an operator; nothing ran there"]),
+        ([], "--deadline 3s", 2, ["Error: --deadline has no effect without --wait: give both, or neither"]),
+        ([], "", 0, ["worker w1 is drained: drained by an operator; it had no attempts"]),
     ],
 )
 def test_draining_waits_until_nothing_is_left_or_the_deadline(

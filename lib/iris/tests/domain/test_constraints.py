@@ -89,8 +89,8 @@ def test_constraints_without_sense_are_refused(bad, reason):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("zone", "'zone' is no condition; write KEY=VALUE, KEY!=VALUE, 'KEY in A,B' or 'KEY>=NUMBER'"),
-        ("=a", "'=a' is no condition"),
+        ("zone", "'zone' is not a condition; write KEY=VALUE, KEY!=VALUE, 'KEY in A,B' or 'KEY>=NUMBER'"),
+        ("=a", "'=a' is not a condition"),
         ("zone=", "'zone=' has an empty value; write zone=VALUE"),
         ("zone in a,,b", "has an empty value; write zone in A,B"),
         ("chips>many", "'many' is not a number"),

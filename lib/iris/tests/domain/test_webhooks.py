@@ -26,8 +26,8 @@ def test_the_parts_of_an_address(url: str, webhook: Webhook) -> None:
         ("file:///etc/passwd", "begins with 'file'"),
         ("http:///secret", "must be http://HOST"),
         ("http://h:port/secret", "cannot be read"),
-        ("http://h/a b", "a character that none may have"),
-        ("http://h/a\r\nX-Evil: 1", "a character that none may have"),
+        ("http://h/a b", "contains a space, a control character"),
+        ("http://h/a\r\nX-Evil: 1", "contains a space, a control character"),
         ("http://h/" + "x" * 3000, "3,009 characters; at most 2,048 are allowed"),
     ],
 )

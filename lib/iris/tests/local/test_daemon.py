@@ -175,5 +175,5 @@ def test_a_controller_that_cannot_serve_says_why(paths: LocalPaths, capsys: pyte
     reader, writer = os.pipe()
     with held_lock(paths.controller_lock, timeout=1):
         assert run_controller_process(paths, writer, 5.0, foreground=False, lock_patience=0.01) == 1
-    assert "did not let go" in said(reader)
+    assert "did not release" in said(reader)
     assert "iris controller: process" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def test_the_same_unit_is_written_again_and_another_is_kept(tmp_path: Path) -> N
     place = tmp_path / "units" / "iris-worker.service"
     install_unit(place, worker_unit("--name", "a"))
     install_unit(place, worker_unit("--name", "a"))
-    with pytest.raises(Conflict, match="is there and says something else"):
+    with pytest.raises(Conflict, match="exists with other content"):
         install_unit(place, worker_unit("--name", "b"))
     assert "--name a" in place.read_text()
     with pytest.raises(InvalidRequest, match="cannot write"):
@@ -120,7 +120,7 @@ def test_a_new_host_that_is_not_fit_for_that_is_refused_with_both_ways_out(
 
     monkeypatch.setattr(services, "check_host", closed)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(InvalidRequest, match=r"cannot read /root\. Or `--task-users off`: tasks run as root then"):
+    with pytest.raises(InvalidRequest, match=r"cannot read /root\. Or `--task-users off`: then tasks run as root"):
         services.task_users_of(None, "10.0.0.1:7077", tmp_path, as_user=False)
     with pytest.raises(InvalidRequest, match="must be FIRST-LAST"):
         services.task_users_of("many", "10.0.0.1:7077", tmp_path, as_user=False)

@@ -150,9 +150,9 @@ def test_a_state_is_restored_from_where_it_is_kept(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(standalone, "rewind", rewind)
     monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "local"))
     (tmp_path / "local").mkdir()
-    with pytest.raises(InvalidRequest, match="restore from where"):
+    with pytest.raises(InvalidRequest, match="the source to restore from is missing"):
         restore_state(None, state_dir=None, remote_state_dir=None, at_ms=None)
-    with pytest.raises(InvalidRequest, match="restore from where"):
+    with pytest.raises(InvalidRequest, match="the source to restore from is missing"):
         restore_state(None, state_dir=tmp_path, remote_state_dir=None, at_ms=None)
     assert not asked
     write_settings(LocalPaths(tmp_path / "local"), LocalSettings(remote_state_dir="memory://kept"))

@@ -55,7 +55,7 @@ def test_what_cannot_be_a_workers_start_is_refused_and_leaves_no_credential(
 ) -> None:
     with pytest.raises(InvalidRequest, match="has no credential yet: give --join-token-file FILE"):
         start_worker(options(tmp_path))
-    with pytest.raises(InvalidRequest, match=r"join-token: this is no join token"):
+    with pytest.raises(InvalidRequest, match=r"join-token: this is not a join token"):
         start_worker(options(tmp_path, "u:ann:0123"))
     with pytest.raises(InvalidRequest, match=r"cannot read the join token .*: No such file"):
         start_worker(WorkerOptions(NOWHERE, tmp_path / "work", tmp_path / "none"))
@@ -127,7 +127,7 @@ def test_a_directory_in_which_a_worker_runs_is_refused(tmp_path: Path) -> None:
     assert try_lock(descriptor)
     os.write(descriptor, b"4711\n")
     try:
-        with pytest.raises(Conflict, match=r"a worker runs in .*/work already \(process 4711\); stop it first"):
+        with pytest.raises(Conflict, match=r"a worker already runs in .*/work \(process 4711\); stop it first"):
             start_worker(options(tmp_path, JoinTokenText("abcd", "s" * 43, "ab" * 32).text))
     finally:
         os.close(descriptor)

@@ -215,7 +215,7 @@ class TestStarts:
         write_record(paths, dataclasses.replace(record, ready=False, worker_trouble="its disk is bad"))
         troubled = make_cluster(on_event=told.append).ensure()
         assert (troubled.started, troubled.record.worker_trouble, len(starts())) == (False, "its disk is bad", 1)
-        assert told == ["the local cluster's worker does not start, and is tried again: its disk is bad"]
+        assert told == ["the local cluster's worker does not start; trying again: its disk is bad"]
         write_record(paths, dataclasses.replace(record, protocol_version=99))
         with pytest.raises(Conflict, match=r"speaks protocol 99.*iris cluster stop"):
             make_cluster().ensure()
@@ -236,7 +236,7 @@ class TestStarts:
 
     def test_a_controller_that_dies_shows_the_end_of_its_log(self, make_cluster):
         for _ in range(2):
-            with pytest.raises(Unavailable, match=r"ended before it was ready; its log .*\.log ends:") as died:
+            with pytest.raises(Unavailable, match=r"exited before it was ready; its log .*\.log ends:") as died:
                 make_cluster("dies").ensure()
             assert str(died.value).endswith("ends:\n  mode dies\n  a reason in the log")
             assert str(died.value).count("mode dies") == 1, "only the log of this start"
@@ -256,12 +256,12 @@ class TestStarts:
 
         def release_when_waited_for(line: str) -> None:
             told.append(line)
-            if "waiting for the former" in line:
+            if "waiting for the previous" in line:
                 held.__exit__(None, None, None)
 
         found = make_cluster(on_event=release_when_waited_for).ensure()
         assert found.started
-        assert "waiting for the former" in told[0]
+        assert "waiting for the previous" in told[0]
         assert is_locked(paths.controller_lock)
 
     def test_whoever_interrupts_a_start_is_told_that_it_may_go_on(self, make_cluster, starts, paths):
@@ -277,5 +277,5 @@ class TestStarts:
         with pytest.raises(KeyboardInterrupt):
             make_cluster("hangs", on_event=told.append, start_timeout=30).ensure()
         thread.join(30)
-        assert told[1:] == ["the cluster may go on starting without this command; `iris cluster stop` ends it"]
+        assert told[1:] == ["the cluster may continue to start without this command; `iris cluster stop` ends it"]
         assert is_locked(paths.controller_lock)

@@ -59,7 +59,7 @@ def test_each_process_is_waited_for_and_named_when_it_takes_long(paths: LocalPat
     wait_stopped(paths, on_wait=told.append)
     assert not told
     process = start(getattr(paths, f"{kind}_lock"))
-    with pytest.raises(Unavailable, match=rf"\(process {process.pid}\) did not end within 0.05 s; .*--force"):
+    with pytest.raises(Unavailable, match=rf"\(process {process.pid}\) did not exit within 0.05 s; .*--force"):
         wait_stopped(paths, timeout=0.05, quiet=0.02, on_wait=told.append)
     assert len(told) == 1
     assert told[0].endswith(f"(process {process.pid}) to end")

@@ -67,7 +67,7 @@ async def test_of_one_that_says_nothing_the_end_of_its_log_is_told(paths, log, t
     with paths.worker_log.open("a") as file:
         file.write(log)
     starts = Starts(paths)
-    assert await starts.play("", log_start=start) == [f"it ended before it joined{told}"]
+    assert await starts.play("", log_start=start) == [f"it exited before it joined{told}"]
     starts.keeper.close()
 
 

@@ -100,5 +100,5 @@ def test_a_secret_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: P
     path.write_text("abc")
     with pytest.raises(MarinError, match="is damaged"):
         load_or_create_secret(path)
-    with pytest.raises(MarinError, match=r"cannot read or make the cluster's secret .*/none/secret: No such file"):
+    with pytest.raises(MarinError, match=r"cannot read or create the cluster's secret .*/none/secret: No such file"):
         load_or_create_secret(tmp_path / "none/secret")

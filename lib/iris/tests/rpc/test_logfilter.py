@@ -51,9 +51,9 @@ def test_a_line_without_a_level_belongs_to_the_one_before_it_in_its_stream() -> 
 @pytest.mark.parametrize(
     ("choice", "reason"),
     [
-        ({"grep": "("}, r"pattern '\(' is no regular expression: missing \)"),
+        ({"grep": "("}, r"pattern '\(' is not a regular expression: missing \)"),
         ({"grep": "a" * 5000}, "5,000 characters; 4,096 are allowed"),
-        ({"grep": "\ud800"}, "is no regular expression"),
+        ({"grep": "\ud800"}, "is not a regular expression"),
         ({"level": "loud"}, "level 'loud' is not one of debug, info, warning, error, critical"),
         ({"until_ms": -1}, r"until_ms \(-1\) must be 0 or more"),
         ({"attempt": -2}, r"attempt \(-2\) must be -1 or more"),

@@ -53,13 +53,13 @@ def test_a_path_that_cannot_be_written_or_leaves_the_bundle_is_refused(path: str
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ([file("a"), file("a")], "path 'a' is there twice"),
+        ([file("a"), file("a")], "path 'a' occurs twice"),
         ([file("link", target="elsewhere"), file("link/file")],
             "path 'link/file' goes through a symbolic link: 'link'"),
-        ([file("a/b/c/d"), file("a/b")], "path 'a/b/c/d' lies below a file: 'a/b'"),
-        ([file("a/b"), empty("a")], "path 'a/b' lies in a directory that is said to be empty: 'a'"),
-        ([empty("a/b"), file("a")], "path 'a/b' lies below a file: 'a'"),
-        ([empty("a"), empty("a")], "path 'a' is there twice"),
+        ([file("a/b/c/d"), file("a/b")], "path 'a/b/c/d' is below a file: 'a/b'"),
+        ([file("a/b"), empty("a")], "path 'a/b' is in a directory that should be empty: 'a'"),
+        ([empty("a/b"), file("a")], "path 'a/b' is below a file: 'a'"),
+        ([empty("a"), empty("a")], "path 'a' occurs twice"),
         ([empty("../a")], "path '../a' is not a plain relative path"),
         ([file("a", "../../x")], "file 'a': '../../x' is not a digest"),
         ([file("a", size=-1)], "file 'a' has a size of -1 bytes"),
@@ -79,7 +79,7 @@ def test_links_that_stay_inside_long_names_and_as_much_as_is_allowed_are_not_ref
 def test_a_size_that_is_not_that_of_the_parts_is_refused() -> None:
     part = "ab" * 32
     check_sizes([file("a", part, part, size=6), file("empty")], {part: 3})
-    with pytest.raises(InvalidRequest, match="file 'a' is said to have 5 bytes, but its parts have 6"):
+    with pytest.raises(InvalidRequest, match="file 'a' should have 5 bytes, but its parts have 6"):
         check_sizes([file("a", part, part, size=5)], {part: 3})
 
 

@@ -43,7 +43,7 @@ def test_what_has_no_row_keeps_its_message() -> None:
     assert str(from_rpc_error(Failed(grpc.StatusCode.INTERNAL, "boom"))) == "the controller failed (INTERNAL): boom"
     broken_off = from_rpc_error(Failed(grpc.StatusCode.INTERNAL, "Internal error from Core"))
     assert isinstance(broken_off, errors.Unavailable)
-    assert str(broken_off) == "the connection to the controller broke off"
+    assert str(broken_off) == "the connection to the controller broke"
     assert str(from_rpc_error(grpc.RpcError("no code"))) == "the call failed: no code"
 
 

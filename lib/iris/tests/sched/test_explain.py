@@ -166,13 +166,13 @@ def test_workers_out_of_use_are_named(
     ("out_of_use", "job", "reason"),
     [
         (WorkerCordoned(WorkerId("s-1"), "bad fan"), {"constraints": (is_("rack", "1"),)},
-            "no worker has rack = 1; workers have 0; out of use, but would do: s-1 (cordoned: bad fan)"),
+            "no worker has rack = 1; workers have 0; suitable, but out of use: s-1 (cordoned: bad fan)"),
         (WorkerCordoned(WorkerId("s-1"), "bad fan"), {**GANG, "coscheduling_group_by": "bay"},
             "no connected worker has the attribute 'bay', by which the gang of 2 is grouped;"
-            " out of use, but would do: s-1 (cordoned: bad fan)"),
+            " suitable, but out of use: s-1 (cordoned: bad fan)"),
         (WorkerDisconnected(WorkerId("s-1"), "a"), {"need": resources(4)},
             "needs 4 cores; worker s-0 has 2 of 2 free;"
-            " out of use, but would do: s-1 (away since 2026-11-28 00:00 UTC)"),
+            " suitable, but out of use: s-1 (away since 2026-11-28 00:00 UTC)"),
         (WorkerDisconnected(WorkerId("s-1"), "a"), {**GANG, "coscheduling_group_by": "tpu-name"},
             "needs 2 hosts of one slice; 1 slice matches, the best, s, has room for 1;"
             " out of use there: s-1 (away since 2026-11-28 00:00 UTC)"),

@@ -54,7 +54,7 @@ def where(key: str, value: str, *, soft: bool = False) -> dict[str, Any]:
         (spec(resources(device=Device("tpu", "v4-8", 4))), BOTH, "needs 4 x tpu v4-8; there are gpu H100"),
         (spec(resources(device=Device("gpu"))), (LOCAL,), "needs 1 x gpu; no worker has an accelerator"),
         (spec(resources(4, 6)), BOTH,
-            "needs 6 GiB of memory with all else it asks for on one worker; no worker has all of that together"),
+            "needs 6 GiB of memory together with its other needs on one worker; no worker has all of them"),
         # The largest is looked for among those that meet the constraints.
         (spec(resources(8), **where("zone", "a")), BOTH, "needs 8 cores; the largest worker (local) has 2"),
         (spec(**where("zone", "c")), BOTH, "no worker has zone = c; workers have a, b"),

@@ -100,7 +100,10 @@ class TestBadHosts:
             slices.observe(f"/u/job/1:{attempt}", TaskState.FAILED, **bad)
             slices.observe(f"/u/job/0:{attempt}", TaskState.KILLED)
         worker = slices.view.workers["s1-1"]
-        assert worker.cordon_reason == "3 attempts in a row failed by the host: /u/job/1:2: device or resource busy"
+        assert (
+            worker.cordon_reason
+            == "3 attempts in a row failed because of the host: /u/job/1:2: device or resource busy"
+        )
         assert placed(slices.schedule()) == ["s2-0", "s2-1"]
         assert slices.task("/u/job/1").failures == 0, "the user is not charged for a bad host"
 

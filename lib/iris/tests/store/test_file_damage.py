@@ -42,14 +42,14 @@ def test_a_database_that_is_gone_is_told_by_what_it_left(tmp_path: Path) -> None
     ("change", "told"),
     [
         (lambda data: b"", "the file is empty (0 bytes)"),
-        (lambda data: b"x" + data[1:], "its beginning is not that of a database"),
-        (lambda data: data[:10], "its beginning is not that of a database"),
-        (lambda data: data[:-1], "it was cut: "),
-        (lambda data: data + b"x", "it was cut: "),
-        (lambda data: data[:16] + b"\x00\x00" + data[18:], "it was cut: "),
-        (lambda data: data[:16] + b"\x01\x00" + data[18:], "it was cut: "),
+        (lambda data: b"x" + data[1:], "it does not start like a database"),
+        (lambda data: data[:10], "it does not start like a database"),
+        (lambda data: data[:-1], "it is truncated: "),
+        (lambda data: data + b"x", "it is truncated: "),
+        (lambda data: data[:16] + b"\x00\x00" + data[18:], "it is truncated: "),
+        (lambda data: data[:16] + b"\x01\x00" + data[18:], "it is truncated: "),
         (lambda data: data[:16] + b"\x02\x00" + data[18:], ""),
-        (lambda data: data[:16] + b"\x00\x01" + data[18:], "it was cut: "),
+        (lambda data: data[:16] + b"\x00\x01" + data[18:], "it is truncated: "),
         (lambda data: (data[:16] + b"\x00\x01" + data[18:]).ljust(131_072, b"\x00"), ""),  # one: the largest
     ],
 )
@@ -73,8 +73,8 @@ def test_a_database_of_something_else_has_none_of_the_tables_as_far_as_it_is_rea
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE other (a)")
     connection.close()
-    assert content_of(path) == database_damage(path) == "it has none of the tables of a controller"
-    assert content_of(path, path.stat().st_size) == "it has none of the tables of a controller"
+    assert content_of(path) == database_damage(path) == "it has no tables of a controller"
+    assert content_of(path, path.stat().st_size) == "it has no tables of a controller"
     assert content_of(path, path.stat().st_size - 1) == "", "a large one is not read as a whole"
 
 

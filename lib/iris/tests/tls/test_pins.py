@@ -29,6 +29,6 @@ def test_tokens_are_read_as_they_were_written_and_secrets_are_in_no_repr() -> No
 def test_what_is_no_join_token_is_refused_without_being_repeated() -> None:
     start = f"iris-join-v1.1a2b.{SECRET}"
     for text in ("", "u:ann:0123", start, f"{start}.abcd", f"iris-join-v2.1a2b.{SECRET}.{CA}"):
-        with pytest.raises(InvalidRequest, match="this is no join token: expected iris-join-v1") as told:
+        with pytest.raises(InvalidRequest, match="this is not a join token: expected iris-join-v1") as told:
             parse_join_token(text)
         assert SECRET not in str(told.value)

@@ -24,8 +24,8 @@ def test_what_editors_and_shells_put_around_a_token_does_no_harm(tmp_path: Path,
         (b"", "is empty: write the token into it, or name another file"),
         (codecs.BOM_UTF8 + b"\n", "is empty"),
         ("u:ann:ab12".encode("utf-16"), "is UTF-16 text, as some editors and shells write: save it as UTF-8"),
-        (b"\xff\x00\xfe", "is no text: it must hold a token and nothing else"),
-        (b"token = hunter2", "holds 3 words: it must hold a token and nothing else"),
+        (b"\xff\x00\xfe", "is not text: it must contain one token and nothing else"),
+        (b"token = hunter2", "holds 3 words: it must contain one token and nothing else"),
     ],
 )
 def test_what_is_no_token_is_told_with_the_file_and_not_repeated(tmp_path: Path, content: bytes, said: str) -> None:

@@ -119,7 +119,7 @@ def test_what_is_missing_damaged_or_open_to_others_is_named(tmp_path: Path) -> N
     ("taken", "words"),
     [
         (("server.pem",), "server-key.pem is not the key of {own}/server.pem: restore what"),
-        (("server.pem", "server-key.pem"), "server.pem was not made by the CA in {own}/ca.pem"),
+        (("server.pem", "server-key.pem"), "server.pem was not signed by the CA in {own}/ca.pem"),
         (("ca-key.pem",), "ca-key.pem is not the key of {own}/ca.pem"),
     ],
 )
@@ -134,7 +134,7 @@ def test_files_that_do_not_belong_together_are_told_at_once(tmp_path: Path, take
         ensure_certificates(tmp_path / "a", renew="ca-key.pem" in taken)
     for name, what in (("server.pem", "certificate"), ("server-key.pem", "key")):
         (own / name).write_text("nothing")
-        with pytest.raises(InvalidRequest, match=f"{own}/{name} is no {what}"):
+        with pytest.raises(InvalidRequest, match=f"{own}/{name} is not a {what}"):
             ensure_certificates(tmp_path / "a")
         for each, content in kept.items():
             (own / each).write_bytes(content)
@@ -215,7 +215,7 @@ def test_only_loopback_is_loopback() -> None:
         ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid",
             "is not yet valid by this host's clock, which says 1970-01-01 00:01 UTC"),
         ("CERTIFICATE_VERIFY_FAILED: certificate has expired", "has expired by this host's clock"),
-        ("BAD_SIGNATURE: certificate signature failure", "was not made by the CA that the token pins"),
+        ("BAD_SIGNATURE: certificate signature failure", "was not signed by the CA that the token pins"),
     ],
 )  # fmt: skip
 def test_a_wrong_clock_is_not_told_as_a_wrong_authority(reason: str, words: str) -> None:

@@ -68,7 +68,7 @@ class Size(click.types.StringParamType):
         except InvalidRequest as error:
             self.fail(str(error), param, ctx)
         if not size and self._zero:
-            self.fail(f"{value!r} is no memory; give at least 1MB. {self._zero}", param, ctx)
+            self.fail(f"{value!r} is not an amount of memory; use at least 1MB. {self._zero}", param, ctx)
         return value
 
 

@@ -60,7 +60,7 @@ def list_tokens(context: CliContext, name: str | None, as_json: bool) -> None:
     with context.client() as client:
         found = client.operator.user_tokens(name or "")
     if not found and not as_json:
-        say("no token was made; `iris user token create USER` makes one")
+        say("there are no tokens; `iris user token create USER` creates one")
     now = unix_ms()
     rows = [
         [
@@ -85,7 +85,7 @@ def revoke(context: CliContext, token_id: str) -> None:
     """
     with context.client() as client:
         done = client.operator.revoke_user_token(token_id)
-    say(f"the token {token_id} of user {done.user} is revoked; jobs of {done.user} go on")
+    say(f"the token {token_id} of user {done.user} is revoked; jobs of {done.user} continue")
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
     with context.client() as client:
         found = client.operator.budgets()
     if not found and not as_json:
-        say("no user has a budget: everybody may use everything")
+        say("no user has a budget: usage is not limited")
     output(as_json).rows(_COLUMNS, _rows(found), [item.to_json() for item in found])
 
 

@@ -139,7 +139,7 @@ class Controller:
     def _retry_wait(self, job_id: JobId) -> str:
         for at_ms, index in self.view.delays.of_job(job_id):
             at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")
-            return f"task {index} has failed and is tried again at {at}"
+            return f"task {index} has failed and will be retried at {at}"
         return ""
 
     async def begin_submit(
@@ -301,7 +301,7 @@ class Controller:
             return Submitted(job.job_id, adopted=True)
         if job is not None and is_live and existing is ExistingJobPolicy.FAIL:
             raise AlreadyExists(
-                f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, replace it, or take another name"
+                f"job {spec.job_id} exists and is {job.state.word}: stop it, adopt it, replace it, or use another name"
             )
         # Everything that may refuse the new job comes before the end of the old one.
         check_parent(view, spec)

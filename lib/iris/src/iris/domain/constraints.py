@@ -153,7 +153,7 @@ def parse_constraint(text: str) -> Constraint:
     sign = (found[2] or found[3]) if found is not None else ""
     op = next((op for op, known in _SIGNS.items() if known == sign), None)
     if found is None or op is None:
-        raise InvalidRequest(f"{text!r} is no condition; write KEY=VALUE, KEY!=VALUE, 'KEY in A,B' or 'KEY>=NUMBER'")
+        raise InvalidRequest(f"{text!r} is not a condition; write KEY=VALUE, KEY!=VALUE, 'KEY in A,B' or 'KEY>=NUMBER'")
     rest = found[4].strip()
     values = [word.strip() for word in rest.removeprefix("(").removesuffix(")").split(",")] if sign == "in" else [rest]
     if "" in values and sign != "exists":

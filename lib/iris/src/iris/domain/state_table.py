@@ -28,7 +28,7 @@ _JOB_WORDS: Final = {
     JobState.FAILED: "more tasks failed for good than `max_task_failures`, or the job ran into its timeout",
     JobState.KILLED: "somebody stopped it, or its parent ended",
     JobState.WORKER_FAILED: "a task ended as worker_failed or preempted",
-    JobState.UNSCHEDULABLE: "nothing of it was placed within its scheduling timeout",
+    JobState.UNSCHEDULABLE: "no task was placed within its scheduling timeout",
 }
 _EVIDENCE: Final = {
     FailureKind.UNSPECIFIED: ("failure", "the worker reported no kind"),
@@ -39,9 +39,9 @@ _EVIDENCE: Final = {
     FailureKind.ENVIRONMENT: ("failure", "the environment could not be built"),
     FailureKind.START: ("failure", "the command does not exist or is not executable"),
     FailureKind.WORKER: ("preemption", "the worker's fault; a strike against the host unless the task ran"),
-    FailureKind.OOM: ("failure", "it used more memory than it asked for"),
+    FailureKind.OOM: ("failure", "it used more memory than requested"),
     FailureKind.DEVICE: ("preemption", "the accelerator failed or was busy; a strike against the host"),
-    FailureKind.PREEMPTED: ("preemption", "the platform took the host away"),
+    FailureKind.PREEMPTED: ("preemption", "the platform preempted the host"),
     FailureKind.DISK: ("preemption", "the host's disk was full at its start; no strike"),
 }
 

@@ -50,7 +50,7 @@ def parse_webhook(url: str) -> Webhook:
     if len(url) > LONGEST:
         raise InvalidRequest(f"the notify URL has {len(url):,} characters; at most {LONGEST:,} are allowed")
     if any(ord(character) <= 32 or ord(character) >= 127 for character in url):
-        raise InvalidRequest("the notify URL has a character that none may have: a blank, a control or a non-ASCII one")
+        raise InvalidRequest("the notify URL contains a space, a control character or a non-ASCII character")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -113,14 +113,14 @@ def refusal(webhook: Webhook, address: IpAddress, allow: Sequence[str], *, is_pr
     if allow:
         if any(fnmatchcase(webhook.host.lower(), entry.lower()) or _is_within(address, entry) for entry in allow):
             return ""
-        return f"{webhook} at {address} is not among what the operator allows: {', '.join(allow)} (notify.allow)"
+        return f"{webhook} at {address} is not allowed by the operator: {', '.join(allow)} (notify.allow)"
     reached = _reached(address)
     if is_private or _is_public(reached):
         return ""
     means = "" if reached == address else f" (that is {reached})"
     return (
-        f"{webhook} is at {address}{means}, which is no public address; the operator can allow it in the cluster file: "
-        f"notify: {{allow: [{webhook.host}]}}"
+        f"{webhook} is at {address}{means}, which is not a public address; the operator can allow it in the cluster "
+        f"file: notify: {{allow: [{webhook.host}]}}"
     )
 
 

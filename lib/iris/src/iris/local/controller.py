@@ -74,7 +74,9 @@ def serve_local(
     try:
         asyncio.run(run.serve(port))
     except SchemaTooOld as error:
-        logger.warning("%s. It is kept in %s, and the cluster begins anew", error, set_aside_all(paths.root))
+        logger.warning(
+            "%s. It is kept in %s, and the cluster starts with an empty state", error, set_aside_all(paths.root)
+        )
         asyncio.run(run.serve(port))
     except Conflict as error:
         if not port or run.listened:
@@ -116,7 +118,7 @@ class _Run:
         """Try to serve once, on one port (0 for any)."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        stop_on_signals(loop, stop, lambda: "the worker and its tasks run on; `iris cluster stop --force` ends them")
+        stop_on_signals(loop, stop, lambda: "the worker and its tasks continue; `iris cluster stop --force` ends them")
         config = local_config(self._paths, port, self._idle_exit_seconds)
         if self._worker is None:
             await self._serve_slices(config, stop)

@@ -65,16 +65,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m iris.local.daemon")
     parser.add_argument("process", choices=["controller", "worker", "host"])
     parser.add_argument("--state-dir", type=Path, required=True)
-    parser.add_argument("--name", default="", help="the host of a slice that it is")
-    parser.add_argument("--ready-fd", type=int, default=-1, help="where the controller says that the cluster is ready")
-    parser.add_argument("--go-fd", type=int, default=-1, help="where the worker hears that the controller listens")
-    parser.add_argument("--words-fd", type=int, default=-1, help="where the worker says why it cannot be one")
+    parser.add_argument("--name", default="", help="name of the host of a slice")
+    parser.add_argument("--ready-fd", type=int, default=-1, help="descriptor for the message that the cluster is ready")
+    parser.add_argument("--go-fd", type=int, default=-1, help="descriptor for the message that the controller listens")
+    parser.add_argument(
+        "--words-fd", type=int, default=-1, help="descriptor for the reason why the worker does not start"
+    )
     parser.add_argument("--idle-exit", type=float, default=DEFAULT_IDLE_EXIT_SECONDS)
     parser.add_argument("--foreground", action="store_true")
     return parser
 
 
-_STILL: Final = "the worker was told to end, and ends its tasks; `iris cluster stop --force` makes sure"
+_STILL: Final = "the worker is stopping its tasks; `iris cluster stop --force` kills them"
 
 
 class Pipe:
@@ -129,14 +131,14 @@ def run_worker_process(paths: LocalPaths, go_fd: int, words: Pipe) -> int:
         os.close(go_fd)
         if not was_told and not is_locked(paths.guardian_lock):
             # Nothing runs here. What a former worker left running needs one until the next controller comes.
-            logging.getLogger(__name__).info("the controller did not start, and nothing runs here; leaving")
+            logging.getLogger(__name__).info("the controller did not start, and no task is running: exiting")
             return 0
     try:
         return run_worker(WorkerConfig(work_dir=paths.worker_dir, worker_id=WORKER_ID), resolve)
     except (MarinError, OSError) as error:
         why = str(error) if isinstance(error, MarinError) else _description(error, paths)
         words.say(" ".join(why.split()))
-        logging.getLogger(__name__).error("the worker ends: %s", why)
+        logging.getLogger(__name__).error("the worker exits: %s", why)
         return 1
 
 

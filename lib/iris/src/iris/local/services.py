@@ -63,7 +63,7 @@ def task_users_of(given: str | None, controller: str, work_dir: Path | None, *, 
             check_host(parse_uid_range(TASK_USERS), work_dir)
         except InvalidRequest as error:
             raise InvalidRequest(
-                f"{error}. Or `--task-users off`: tasks run as root then, and can read each other's files and the "
+                f"{error}. Or `--task-users off`: then tasks run as root, and can read each other's files and the "
                 "worker's credential"
             ) from None
     return TASK_USERS
@@ -181,7 +181,7 @@ def install_unit(place: Path, text: str) -> str:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists() and place.read_text() != text:
-            raise Conflict(f"{place} is there and says something else: remove it, or give another --service-name")
+            raise Conflict(f"{place} exists with other content: remove it, or give another --service-name")
         place.write_text(text)
     except OSError as error:
         if isinstance(error, Conflict):
@@ -212,7 +212,7 @@ def start_hint(place: Path, *, as_user: bool) -> str:
 def _quoted(word: str) -> str:
     """Return a word of ExecStart in systemd's quoting."""
     if "\n" in word or "\r" in word:
-        raise InvalidRequest(f"{word!r} has a line break, which no unit can have")
+        raise InvalidRequest(f"{word!r} has a line break, which a unit cannot contain")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     for separator in _SEPARATORS:
         escaped = escaped.replace(separator, separator * 2)

@@ -34,7 +34,7 @@ def read_settings(paths: LocalPaths) -> LocalSettings:
     except FileNotFoundError:
         return LocalSettings()
     except (OSError, ValueError, TypeError) as error:
-        raise MarinError(f"cannot read {place}: {error}; remove it to go on without its settings") from None
+        raise MarinError(f"cannot read {place}: {error}; remove it to continue with the defaults") from None
 
 
 def write_settings(paths: LocalPaths, settings: LocalSettings) -> None:

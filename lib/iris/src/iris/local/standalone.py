@@ -104,9 +104,9 @@ def serve_standalone(
 
 async def _serve_until_signalled(config: ControllerConfig, tell: Callable[[Address], None]) -> None:
     stop = asyncio.Event()
-    still = f"workers and their tasks run on and wait for a controller; its state is in {config.state_dir}"
+    still = f"workers and their tasks continue and wait for a controller; its state is in {config.state_dir}"
     if config.remote_state_dir:
-        still += f", and the last of it perhaps not in {config.remote_state_dir} yet"
+        still += f", the latest changes of which may be missing in {config.remote_state_dir} yet"
     stop_on_signals(asyncio.get_running_loop(), stop, lambda: still)
     await serve(config, tell, stop)
 
@@ -128,7 +128,7 @@ def _keep_token(config: ControllerConfig) -> Path:
 def _with_tls(config: ControllerConfig, insecure: bool) -> ControllerConfig:
     if insecure:
         logger.warning(
-            "serving on %s without encryption (--insecure): who can listen on that network can act as its users",
+            "serving on %s without encryption (--insecure): anyone who can listen on that network can act as its users",
             config.host,
         )
         return config
@@ -199,6 +199,8 @@ def restore_state(
         state_dir, remote_state_dir = local.state_dir, remote_state_dir or local.remote_state_dir
     config = controller_config(config_path, Given(state_dir, remote_state_dir=remote_state_dir, durability="local"))
     if not config.remote_state_dir:
-        raise InvalidRequest("restore from where? Give --remote-state-dir, or storage.remote_state_dir in the config")
+        raise InvalidRequest(
+            "the source to restore from is missing: give --remote-state-dir, or storage.remote_state_dir in the config"
+        )
     done = rewind(config.remote_state_dir, config.state_dir, at_ms, config.pace.lease_timeout_s)
     return Restored(config.state_dir, config.remote_state_dir, done.sequence, done.moved_to)

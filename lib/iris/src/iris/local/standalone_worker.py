@@ -108,7 +108,7 @@ def start_worker(options: WorkerOptions) -> int:
     _make(options.work_dir)
     if holder := work_dir_holder(options.work_dir):
         raise Conflict(
-            f"a worker runs in {options.work_dir} already (process {holder}); stop it first, or give another --work-dir"
+            f"a worker already runs in {options.work_dir} (process {holder}); stop it first, or give another --work-dir"
         )
     users = None if uids is None else _task_users(uids, options.work_dir)
     credential = _credential(options)
@@ -210,7 +210,9 @@ def _task_users(uids: UidRange, work_dir: Path) -> TaskUsers:
             raise
         raise InvalidRequest(f"--task-users {uids} cannot be used: {error}") from None
     if closed:
-        logger.warning("only root may use %s, so tasks cannot (--task-users); give a group of theirs access", closed)
+        logger.warning(
+            "only root may use %s, so tasks cannot (--task-users); give access to one of their groups", closed
+        )
     logger.info("tasks run as users of their own, uids %s, groups %s", uids, list(groups))
     return users
 
@@ -237,7 +239,7 @@ def _check_privacy(options: WorkerOptions, token: JoinTokenText) -> None:
     if not options.insecure:
         raise Denied(
             f"the controller of this join token serves without TLS, so nothing is sent to {options.controller}: serve "
-            "with TLS (the default beyond loopback) and make a new token, or give --insecure on a network you trust"
+            "with TLS (the default beyond loopback) and create a new token, or give --insecure on a network you trust"
         )
 
 

@@ -120,7 +120,7 @@ class LocalCluster:
 
     def _found(self, record: ClusterRecord) -> Found:
         if record.worker_trouble:
-            self._tell(f"the local cluster's worker does not start, and is tried again: {record.worker_trouble}")
+            self._tell(f"the local cluster's worker does not start; trying again:  {record.worker_trouble}")
         return Found(record, started=False)
 
     def _settled(self, record: ClusterRecord) -> ClusterRecord:
@@ -133,7 +133,7 @@ class LocalCluster:
             time.sleep(_SETTLING_PAUSE)
             latest = self.find()
         if latest is None:
-            raise Unavailable(f"the local cluster ended before it was ready; its log: {self.paths.controller_log}")
+            raise Unavailable(f"the local cluster exited before it was ready; its log: {self.paths.controller_log}")
         return latest
 
     def _tell(self, line: str) -> None:
@@ -144,7 +144,7 @@ class LocalCluster:
         """Wait for an unresponsive controller that uses the directory: it is exiting, or hangs."""
         if not is_locked(self.paths.controller_lock):
             return None
-        self._tell("waiting for the former local cluster to end")
+        self._tell("waiting for the previous local cluster to exit")
         deadline = time.monotonic() + self._leaving_timeout
         record = None
         while record is None and time.monotonic() < deadline:
@@ -155,7 +155,7 @@ class LocalCluster:
             holder = lock_holder(self.paths.controller_lock) or "unknown"
             raise Unavailable(
                 f"the local cluster's controller (process {holder}) holds {self.paths.root} but does not answer; "
-                "end it with `iris cluster stop --force`"
+                "kill it with `iris cluster stop --force`"
             )
         return record
 
@@ -183,7 +183,7 @@ class LocalCluster:
             words = _read_line(reader, self._start_timeout)
         except KeyboardInterrupt:
             # Another command may wait for the same cluster, so it is not taken away with this one.
-            self._tell("the cluster may go on starting without this command; `iris cluster stop` ends it")
+            self._tell("the cluster may continue to start without this command; `iris cluster stop` ends it")
             raise
         finally:
             os.close(reader)
@@ -207,7 +207,7 @@ class LocalCluster:
                 "and tries again (`iris cluster status` tells, `iris cluster stop` ends it)"
             )
         else:
-            what = "ended before it was ready"
+            what = "exited before it was ready"
         tail = "\n".join(f"  {line}" for line in log_tail(log, log_start, _TAIL_LINES))
         return f"the local cluster {what}; its log {log} " + (f"ends:\n{tail}" if tail else "is empty")
 

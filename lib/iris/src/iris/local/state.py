@@ -281,7 +281,7 @@ def held_lock(path: Path, *, timeout: float) -> Iterator[None]:
         while not try_lock(descriptor):
             if time.monotonic() >= deadline:
                 holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-                raise Unavailable(f"process {holder} holds {path} and did not let go within {timeout:g} s")
+                raise Unavailable(f"process {holder} holds {path} and did not release it within {timeout:g} s")
             time.sleep(_LOCK_PAUSE)
         try:
             os.ftruncate(descriptor, 0)

@@ -42,8 +42,8 @@ def wait_stopped(
             on_wait(f"waiting for the local cluster's {what} (process {lock_holder(lock)}) to end")
         if not wait_unlocked(lock, timeout=max(timeout - quiet, 0.0)):
             raise Unavailable(
-                f"the local cluster's {what} (process {lock_holder(lock)}) did not end within {timeout:g} s; "
-                "end it with `iris cluster stop --force`"
+                f"the local cluster's {what} (process {lock_holder(lock)}) did not exit within {timeout:g} s; "
+                "kill it with `iris cluster stop --force`"
             )
 
 

@@ -146,7 +146,7 @@ class WorkerKeeper:
         words = " ".join(self._words.decode(errors="replace").split())
         if not words and self._starting is not None:
             last = "".join(log_tail(self._paths.worker_log, self._starting.log_start, 1)).strip()
-            words = f"it ended before it joined{f': {last}' if last else ''}"
+            words = f"it exited before it joined{f': {last}' if last else ''}"
         return words
 
     def _ended(self, trouble: str = "") -> None:
@@ -156,7 +156,7 @@ class WorkerKeeper:
         if time.monotonic() - self._watched_since > self._steady_seconds:
             self._backoff = _fresh_backoff()
         delay = self._backoff.next_interval()
-        what = f"the worker does not start: {trouble}" if trouble else "the worker's process ended"
+        what = f"the worker does not start: {trouble}" if trouble else "the worker's process exited"
         logger.warning("%s; starting another in %.1f s (its log: %s)", what, delay, self._paths.worker_log)
         self._pending = self._loop.call_later(delay, self._start)
 

@@ -198,11 +198,13 @@ def load_or_create_secret(path: Path) -> bytes:
     except Denied:
         raise
     except OSError as error:
-        raise MarinError(f"cannot read or make the cluster's secret {path}: {error.strerror or error}") from error
+        raise MarinError(f"cannot read or create the cluster's secret {path}: {error.strerror or error}") from error
     try:
         secret = bytes.fromhex(text.decode())
     except ValueError:
         secret = b""
     if len(secret) != _SECRET_BYTES:
-        raise MarinError(f"the cluster's secret {path} is damaged: expected 64 hex digits; remove it to make a new one")
+        raise MarinError(
+            f"the cluster's secret {path} is damaged: expected 64 hex digits; remove it to create a new one"
+        )
     return secret

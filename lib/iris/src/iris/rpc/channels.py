@@ -72,7 +72,7 @@ def _credentials(place: ControllerAddress, ca_dir: Path | None) -> grpc.ChannelC
         )
     if place.insecure and not is_loopback(place.address):
         logger.warning(
-            "the connection to the controller at %s is not encrypted: who listens to it can act as you",
+            "the connection to the controller at %s is not encrypted: anyone who listens to it can act as you",
             place.address,
         )
     return None

@@ -26,7 +26,7 @@ def load_or_create_key(work_dir: Path) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed.decode()))
     except ValueError:
         raise InvalidRequest(
-            f"{work_dir / KEY_FILE} is damaged: bring it back, or `iris worker revoke` this worker, remove "
+            f"{work_dir / KEY_FILE} is damaged: restore it, or `iris worker revoke` this worker, remove "
             "this file and credential.json, and give it a new join token"
         ) from None
 

@@ -76,7 +76,7 @@ class LineChoice:
         try:
             re.compile(self.grep.encode())
         except (re.error, UnicodeEncodeError, OverflowError, RecursionError) as error:
-            raise InvalidRequest(f"pattern {self.grep!r} is no regular expression: {error}") from None
+            raise InvalidRequest(f"pattern {self.grep!r} is not a regular expression: {error}") from None
         if self.level and self.level.lower() not in LEVELS:
             raise InvalidRequest(f"level {self.level!r} is not one of {', '.join(LEVELS)}")
         if self.until_ms < 0 or self.attempt < ANY_ATTEMPT:

@@ -26,8 +26,8 @@ MAX_PATH_BYTES: Final = 2048
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SHOWN: Final = 80
 _LINK: Final = "goes through a symbolic link"
-_FILE: Final = "lies below a file"
-_EMPTY: Final = "lies in a directory that is said to be empty"
+_FILE: Final = "is below a file"
+_EMPTY: Final = "is in a directory that should be empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def check_entries(entries: Sequence[BundleEntry]) -> None:
     for entry in entries:
         _check_path(entry.path)
         if entry.path in kinds:
-            raise InvalidRequest(f"path {_shown(entry.path)} is there twice")
+            raise InvalidRequest(f"path {_shown(entry.path)} occurs twice")
         kinds[entry.path] = _LINK if entry.symlink_target else _EMPTY if entry.is_directory else _FILE
         _check_content(entry)
         total += entry.size_bytes
@@ -84,7 +84,7 @@ def check_sizes(entries: Iterable[BundleEntry], sizes: dict[str, int]) -> None:
         actual = sum(sizes[part] for part in entry.part_digests)
         if actual != entry.size_bytes:
             raise InvalidRequest(
-                f"file {_shown(entry.path)} is said to have {entry.size_bytes} bytes, but its parts have {actual}"
+                f"file {_shown(entry.path)} should have {entry.size_bytes} bytes, but its parts have {actual}"
             )
 
 

@@ -80,7 +80,7 @@ def from_rpc_error(error: grpc.RpcError) -> MarinError:
 def error_of_status(code: grpc.StatusCode, details: str) -> MarinError:
     """Return the error for a gRPC status; a plain MarinError for codes without a mapping."""
     if (code, details) == _BROKEN_OFF:
-        return Unavailable("the connection to the controller broke off")
+        return Unavailable("the connection to the controller broke")
     error_class = _CLASS_OF_CODE.get(code)
     if error_class is None:
         return MarinError(f"the controller failed ({code.name}): {details}")

@@ -136,7 +136,7 @@ def _explain_absence(
 
 def _would_do(need: Resources, constraints: tuple[Constraint, ...], view: ClusterView, where: str = "") -> str:
     """Return the suitable workers that take no work, as the end of a sentence."""
-    label = f"out of use {where}" if where else "out of use, but would do"
+    label = f"out of use {where}" if where else "suitable, but out of use"
     return out_of_use_text(
         label, view, lambda worker: evaluate(constraints, worker.attributes) and need.fits(worker.capacity)
     )

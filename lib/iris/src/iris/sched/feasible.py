@@ -139,6 +139,6 @@ def _too_large(need: Resources, workers: Sequence[WorkerCapacity]) -> str | None
     worst = min((found[0] for found in lacking), key=lambda shortfall: shortfall.severity)
     name, most, _ = max(workers, key=lambda worker: amount_of(worst.dimension, worker[1]))
     if any(all(item.dimension != worst.dimension for item in found) for found in lacking):
-        return f"needs {worst.need} with all else it asks for on one worker; no worker has all of that together"
+        return f"needs {worst.need} together with its other needs on one worker; no worker has all of them"
     reason = f"needs {worst.need}; the largest worker ({name}) has {amount_text(worst.dimension, most)}"
     return reason + (DISK_HINT if worst.dimension == "disk" else "")

@@ -132,7 +132,7 @@ class _Round:
         elif why := self._running.why_held(job):
             self.plan.reasons.put(turn.job_id, why)
         elif turn.job_id in self._moved:
-            self.plan.reasons.put(turn.job_id, "waits for attempts of its own to end: they make room for other work")
+            self.plan.reasons.put(turn.job_id, "waits for its own stopping attempts, which make room for other work")
         elif is_gang(job.spec):
             self._place_gang(job, turn)
         else:

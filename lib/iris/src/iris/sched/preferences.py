@@ -36,4 +36,4 @@ def preference_text(constraints: Iterable[Constraint]) -> str:
     """Return a note about this preference for a pending task's reason; empty without it."""
     if OFF_PREEMPTIBLE not in constraints:
         return ""
-    return "; hosts that are not preemptible are preferred, as it is a small job that others may hang on"
+    return "; hosts that are not preemptible are preferred, because child jobs may depend on this small job"

@@ -66,11 +66,11 @@ def file_damage(database: Path) -> str:
     if not size:
         return "the file is empty (0 bytes)"
     if not header.startswith(_MAGIC):
-        return "its beginning is not that of a database"
+        return "it does not start like a database"
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
     if page_size < 512 or size % page_size:
-        return f"it was cut: {size} bytes are no whole number of its pages"
+        return f"it is truncated: {size} bytes are not a whole number of pages"
     return wal_damage(database)
 
 
@@ -93,7 +93,7 @@ def content_damage(connection: sqlite3.Connection, database: Path, most_bytes: i
         lines = [line.strip() for text in found for line in text.splitlines() if not line.startswith("***")]
         more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
         return "; ".join(lines[:_SHOWN]) + more
-    return "" if "schema_version" in tables else "it has none of the tables of a controller"
+    return "" if "schema_version" in tables else "it has no tables of a controller"
 
 
 def _lost(database: Path) -> str:

@@ -99,7 +99,7 @@ def _make(path: Path) -> None:
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
             migrate_to(connection, migrations()[-1][0])
     except sqlite3.Error as error:
-        raise MarinError(f"cannot make the database {path}: {error}") from error
+        raise MarinError(f"cannot create the database {path}: {error}") from error
     os.replace(fresh, path)
     sync_names(path)
 

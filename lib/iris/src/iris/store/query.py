@@ -97,7 +97,7 @@ def run_query(
 def too_slow(time_limit_s: float) -> BudgetExceeded:
     """Return the error of a query that exceeded its time limit."""
     return BudgetExceeded(
-        f"the query took longer than {time_limit_s:g} s and was ended; ask for less, e.g. for one user or job"
+        f"the query took longer than {time_limit_s:g} s and was stopped; ask for less, e.g. for one user or job"
     )
 
 

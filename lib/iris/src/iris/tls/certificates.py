@@ -84,7 +84,7 @@ def ensure_certificates(
         if renew or not (place / "server.pem").exists() or _is_outside_its_time(place / "server.pem", now):
             _make_server(place, now)
     except OSError as error:
-        raise MarinError(f"cannot make the certificates in {place}: {error.strerror}") from None
+        raise MarinError(f"cannot create the certificates in {place}: {error.strerror}") from None
     return read_certificates(state_dir)
 
 
@@ -147,7 +147,9 @@ def _load(path: Path) -> "x509.Certificate":
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:
-        raise InvalidRequest(f"{path} is no certificate: restore it, or remove {path.parent} to begin anew") from None
+        raise InvalidRequest(
+            f"{path} is not a certificate: restore it, or remove {path.parent} to create new ones"
+        ) from None
 
 
 def _check_fit(place: Path, server: "x509.Certificate", authority: "x509.Certificate", key: bytes) -> None:
@@ -159,13 +161,13 @@ def _check_fit(place: Path, server: "x509.Certificate", authority: "x509.Certifi
     try:
         own = load_pem_private_key(key, password=None).public_key()
     except ValueError:
-        raise InvalidRequest(f"{place / 'server-key.pem'} is no key: {mend}") from None
+        raise InvalidRequest(f"{place / 'server-key.pem'} is not a key: {mend}") from None
     if own != server.public_key():
         raise InvalidRequest(f"{place / 'server-key.pem'} is not the key of {place / 'server.pem'}: {mend}")
     try:
         server.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
-        raise InvalidRequest(f"{place / 'server.pem'} was not made by the CA in {place / 'ca.pem'}: {mend}") from None
+        raise InvalidRequest(f"{place / 'server.pem'} was not signed by the CA in {place / 'ca.pem'}: {mend}") from None
 
 
 def _is_outside_its_time(path: Path, now: datetime.datetime) -> bool:

@@ -63,7 +63,7 @@ def parse_join_token(text: str) -> JoinTokenText:
     match = _JOIN.fullmatch(text.strip())
     if match is None:
         raise InvalidRequest(
-            "this is no join token: expected iris-join-v1.<id>.<secret>.<sha256 of the CA>; "
+            "this is not a join token: expected iris-join-v1.<id>.<secret>.<sha256 of the CA>; "
             "`iris cluster token create` makes one"
         )
     return JoinTokenText(match[1], match[2], "" if match[3] == _NO_CA else match[3])

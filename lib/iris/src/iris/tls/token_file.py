@@ -40,11 +40,15 @@ def token_in(content: bytes, path: str) -> str:
     try:
         words = content.removeprefix(codecs.BOM_UTF8).decode().split()
     except UnicodeDecodeError:
-        raise InvalidRequest(f"the token file {path!r} is no text: it must hold a token and nothing else") from None
+        raise InvalidRequest(
+            f"the token file {path!r} is not text: it must contain one token and nothing else"
+        ) from None
     if not words:
         raise InvalidRequest(f"the token file {path!r} is empty: write the token into it, or name another file")
     if len(words) > 1:
-        raise InvalidRequest(f"the token file {path!r} holds {len(words)} words: it must hold a token and nothing else")
+        raise InvalidRequest(
+            f"the token file {path!r} holds {len(words)} words: it must contain one token and nothing else"
+        )
     return words[0]
 
 

@@ -95,7 +95,7 @@ def fetch_ca(address: str, ca_sha256: str, timeout: float = HANDSHAKE_S) -> byte
         raise Unavailable(f"the controller at {address} cannot be reached: {_words(error)}") from None
     authority = authority_in(server)
     if authority is None:
-        raise Denied(f"{address} speaks TLS, but is no iris controller: its certificate names no authority")
+        raise Denied(f"{address} speaks TLS, but is not an iris controller: its certificate names no authority")
     found = hashlib.sha256(authority).hexdigest()
     if found != ca_sha256:
         raise Denied(
@@ -147,7 +147,7 @@ def certificate_trouble(reason: str, now: float) -> str:
         if known in text:
             clock = time.strftime("%Y-%m-%d %H:%M", time.gmtime(now))
             return f"{known} by this host's clock, which says {clock} UTC: set it right; nothing was sent to it"
-    return "was not made by the CA that the token pins; nothing was sent to it"
+    return "was not signed by the CA that the token pins; nothing was sent to it"
 
 
 def _words(error: Exception) -> str:

@@ -197,7 +197,7 @@ async def test_what_may_have_begun_in_an_earlier_life_fails_unless_it_may_be_mad
     once, twice, always = bench.call("once"), bench.call("twice", 1), bench.call("always", -1)
     (await bench.connected()).broken.set_exception(BROKEN)
     second = await bench.connected(2)
-    why = "the actor was started again before it answered; whether the method ran is not known"
+    why = "the actor restarted before it answered; the method may have run"
     assert await error_of(once) == f"ActorDied: 'once' of actor counter: {why}"
     assert second.sent == ["twice", "always"]
     second.broken.set_exception(BROKEN)
@@ -235,7 +235,7 @@ async def test_an_actor_without_a_place_is_waited_for_until_it_has_ended(bench: 
     link = await bench.connected()
     bench.where.move(None)
     link.broken.set_exception(BROKEN)
-    why = "the actor died before it answered; whether the method ran is not known"
+    why = "the actor died before it answered; the method may have run"
     assert await error_of(began) == f"ActorDied: 'began' of actor counter: {why}"
     waits = bench.call("waits")
     await turns()
@@ -295,7 +295,7 @@ async def test_a_life_that_ended_while_it_could_not_be_reached_loses_what_it_may
     second = await bench.link(2)
     bench.where.move(SECOND)
     second.answer.set_exception(REFUSED)
-    why = "the actor died and was started again before it answered"
+    why = "the actor died and restarted before it answered"
     assert (await error_of(call)).startswith(f"ActorDied: 'call' of actor counter: {why}")
 
 
@@ -327,7 +327,7 @@ async def test_one_that_was_closed_fails_its_calls_and_those_that_come(bench: Be
 async def test_a_fault_of_ours_fails_the_calls_and_the_next_one_begins_anew(bench: Bench) -> None:
     call = bench.call("call")
     (await bench.link()).answer.set_exception(ValueError("a defect"))
-    why = "its client failed; whether the method ran is not known: ValueError: a defect"
+    why = "its client failed; the method may have run: ValueError: a defect"
     assert await error_of(call) == f"MarinError: 'call' of actor counter: {why}"
     await turns()
     assert bench.where.closed == 1

@@ -32,7 +32,7 @@ def test_what_cannot_be_sent_is_refused_before_it_harms_other_calls(client: Acto
     running = client.wait.remote()
     with pytest.raises(InvalidRequest, match="timeout of a call of 'echo' must be a number of seconds, not nan"):
         client.call("echo", (1,), timeout=float("nan"))
-    with pytest.raises(InvalidRequest, match=r"no method can have that name"):
+    with pytest.raises(InvalidRequest, match=r"invalid method name"):
         client.method("caf\udce9").remote()
     with pytest.raises(InvalidRequest, match=r"the key of actor 'bench' at .* must be bytes, not str"):
         ActorClient.at(server.address, "bench", key="k" * 32)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def test_a_fork_is_told_that_the_result_does_not_come(client: ActorClient, monke
     monkeypatch.setattr("iris.actor.client.call.in_fork", lambda: True)
     assert ended.result() == 5
     for ask in (pending.result, lambda: pending.add_done_callback(print)):
-        with pytest.raises(Conflict, match=r"'wait' of actor 'bench' at .* this is a fork of it"):
+        with pytest.raises(Conflict, match=r"'wait' of actor 'bench' at .* not to this fork"):
             ask()
 
 

@@ -206,7 +206,7 @@ def test_what_is_said_of_the_state_is_kept_and_only_that_is_changed(iris: Iris, 
 def test_settings_cannot_change_under_a_running_cluster_and_a_mistake_does_not_stay(iris: Iris, local: Local) -> None:
     local.running = True
     code, _, said = iris("start", "--local", "--durability", "local")
-    assert (code, "end it first with `iris cluster stop`" in said) == (2, True)
+    assert (code, "stop it first with `iris cluster stop`" in said) == (2, True)
     assert not (local.paths.root / "settings.json").exists()
     local.running = False
     assert iris("start", "--local", "--durability", "remote")[0] == 3
@@ -222,7 +222,7 @@ def test_in_the_foreground_it_takes_the_place_of_the_command(iris: Iris, local: 
     assert local.paths.root.is_dir()
     local.running, context.executed = True, []
     code, _, said = iris("start", "--local", "--foreground")
-    assert (code, "runs already" in said, context.executed) == (2, True, [])
+    assert (code, "is already running" in said, context.executed) == (2, True, [])
 
 
 def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) -> None:
@@ -230,7 +230,7 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
     code, out, _ = iris("status")
     assert code == 0
     assert out.splitlines() == [
-        "controller: 127.0.0.1:7 (iris 1.2, process 77, up 2 min 5 s, leaves after 15 min 0 s idle)",
+        "controller: 127.0.0.1:7 (iris 1.2, process 77, up 2 min 5 s, exits after 15 min 0 s idle)",
         "state:      /state",
         "tasks:      6 running, 5 pending",
         "",
@@ -243,7 +243,7 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
     client.cluster = ClusterStatus("1", 2, 1, "/s", NOW_MS, 0, 0, 0, (away,))
     lines = iris("status")[1].splitlines()
     assert "worker:     w takes no tasks: its guardian sleeps" in lines
-    assert lines[0].endswith("up 0.0 s, stays when idle)")
+    assert lines[0].endswith("up 0.0 s, never exits when idle)")
     assert (lines[-1].startswith("w       away"), lines[-1].split()[-8:]) == (
         True, ["0/1", "0", "B", "0", "B/1", "B", "-", "0"],
     )  # fmt: skip
@@ -273,7 +273,7 @@ def test_stopping_says_what_was_stopped(
     local.running, client.stopped, processes.wake.return_value = True, stopped, ["worker"]
     assert iris("stop") == (0, "", f"cluster local{said} stopped\n")
     assert (client.forced, ended(processes)) == ([False], ["wait_stopped"])
-    assert iris("stop", "--force")[2].startswith("the local cluster's worker was suspended and goes on")
+    assert iris("stop", "--force")[2].startswith("the local cluster's worker was suspended; resuming it")
     assert client.forced == [False, True]
 
 
@@ -297,7 +297,7 @@ def test_one_that_is_deaf_is_ended_by_force(iris: Iris, local: Local, client: St
     client.error = Unavailable("the controller is gone")
     processes.reset_mock()
     assert (iris("stop")[0], ended(processes)) == (5, [])
-    said = "the local cluster's controller does not answer; ending it by signal\niris: cluster local stopped\n"
+    said = "the local cluster's controller does not answer; killing it\niris: cluster local stopped\n"
     assert iris("stop", "--force") == (0, "", said)
     assert ended(processes) == ["kill"]
 

@@ -71,10 +71,10 @@ def test_restoring_to_a_time(iris: Iris, controller: Any) -> None:
     controller.restore_state.side_effect = [replace(aside, moved_to=None), aside]
     said = "/s has the state of gs://b/s as of commit 17\n"
     assert restore("--at", str(NOW_MS / 1000)) == (0, "", said)
-    moved = f"the database that was there is in /s/aside\niris: {said}"
+    moved = f"the previous database is in /s/aside\niris: {said}"
     assert restore("--remote-state-dir", "there", "--state-dir", "/s") == (0, "", moved)
     code, _, said = restore("--at", str(NOW_MS / 1000 + 0.01))
-    assert (code, "that time has not come yet" in said) == (2, True)
+    assert (code, "the time is in the future" in said) == (2, True)
     assert controller.restore_state.mock_calls == [
         call(None, state_dir=None, remote_state_dir=None, at_ms=NOW_MS),
         call(None, state_dir=Path("/s"), remote_state_dir="there", at_ms=None),

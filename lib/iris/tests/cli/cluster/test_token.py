@@ -44,8 +44,8 @@ def test_a_token_is_made_listed_and_revoked(iris: Iris, client: Client, tmp_path
         NotFound("no token of a user"),
     ]
     revoke = ("cluster", "token", "revoke")
-    assert iris(*revoke, "abcd")[2] == "the join token abcd is revoked; w1 joined with it, and stay\n"
-    assert iris(*revoke, "ab12")[2] == "the token ab12 of user ann is revoked; jobs of ann go on\n"
+    assert iris(*revoke, "abcd")[2] == "the join token abcd is revoked; w1 joined with it and remain\n"
+    assert iris(*revoke, "ab12")[2] == "the token ab12 of user ann is revoked; jobs of ann continue\n"
     assert iris(*revoke, "x") == (4, "", "no join token 'x'\n")
 
 
@@ -136,7 +136,7 @@ def test_clocks_that_are_far_off_and_names_that_two_hosts_use_are_told() -> None
     assert host_cells(worker(None))[2] == "-"
     assert clock_lines([worker(None), worker(5000), worker(-4000), worker(6000, 2000)]) == []
     behind, ahead = clock_lines([worker(-600_000), worker(600_000)])
-    assert behind.startswith("clock:      w1 is 10 min 0 s behind the controller; nothing waits for clocks")
+    assert behind.startswith("clock:      w1 is 10 min 0 s behind the controller; times of its log lines")
     assert "10 min 0 s ahead of the controller" in ahead
     embedded = [replace(worker(None), address=address) for address in ("", "unix")]
     assert shared_identity_lines([*embedded, replace(worker(None), connected=False)]) == []

@@ -138,21 +138,21 @@ def test_a_task_that_starts_again_is_told_and_several_are_told_apart(followed: F
 
 
 TERM = Interrupted(signal.SIGTERM)
-GOES_ON = "job /ann/a goes on; `iris job logs -f /ann/a` follows it, `iris job stop /ann/a` stops it"
+GOES_ON = "job /ann/a continues; `iris job logs -f /ann/a` follows it, `iris job stop /ann/a` stops it"
 
 
 @pytest.mark.parametrize(
     ("answer", "stopped", "code", "last", "ended"),
     [
         (job(JobState.SUCCEEDED), None, 0, "job /ann/a succeeded", 15.0),
-        (GONE, None, 6, "it is gone; job /ann/a may go on: `iris job logs -f /ann/a` follows it", "stopped"),
+        (GONE, None, 6, "it is gone; job /ann/a may continue: `iris job logs -f /ann/a` follows it", "stopped"),
         (TERM, None, 143, GOES_ON, "stopped"),
         (TERM, Stopped((JOB,)), 143, "job /ann/a stopped", 15.0),
         (TERM, Stopped(()), 143, "job /ann/a had succeeded", 15.0),
         (TERM, Stopped((JOB,), (SILENT,)), 143, f"job /ann/a ended, but {SILENT}", 0.0),
         (TERM, Unavailable("no route"), 143,
-            "could not see job /ann/a stop: no route; `iris job stop /ann/a` stops it", "stopped"),
-        (TERM, Interrupted(2), 143, "left; job /ann/a may still run: `iris job stop /ann/a` stops it", "stopped"),
+            "could not confirm that job /ann/a stopped: no route; `iris job stop /ann/a` stops it", "stopped"),
+        (TERM, Interrupted(2), 143, "exited; job /ann/a may still run: `iris job stop /ann/a` stops it", "stopped"),
     ],
 )  # fmt: skip
 def test_what_ends_it_and_whether_the_rest_of_the_output_is_waited_for(
@@ -160,7 +160,7 @@ def test_what_ends_it_and_whether_the_rest_of_the_output_is_waited_for(
 ) -> None:
     client = Client(answer)
     client.stopped = stopped
-    said = [last] if stopped is None else ["stopping job /ann/a (Ctrl-C again: leave at once)", last]
+    said = [last] if stopped is None else ["stopping job /ann/a (Ctrl-C again: exit at once)", last]
     assert followed(client, stops=stopped is not None) == (code, said)
     assert client.reasons == ([] if stopped is None else ["stopped by SIGTERM to `iris job run`"])
     assert Output.ended == [ended]
@@ -282,7 +282,7 @@ def test_on_a_terminal_phases_are_one_line_until_the_job_writes(followed: Follow
     code, lines = followed(client, status=StatusLine(screen, is_live=True))
     shown = screen.getvalue().split("\r\x1b[K")
     assert [re.sub(r"[\d.]+ s", "N s", line) for line in shown] == [
-        "", "iris: waiting for N s: the scheduler has not looked at it yet", "iris: waiting for N s: no cpu",
+        "", "iris: waiting for N s: waiting for the next scheduling round", "iris: waiting for N s: no cpu",
         "iris: building the environment for N s", "",
     ]  # fmt: skip
     assert code == 0

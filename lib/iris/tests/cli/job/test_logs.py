@@ -104,7 +104,7 @@ def test_lines_of_several_tasks_and_attempts_say_which(
         (0, "a --attempt 9 --no-children", "/ann/a has no attempt 9; its only attempt is 0"),
         (2, "/ann/a/1 --attempt 3", "/ann/a/1 has no attempt 3; its attempts are 0 to 2"),
         (2, "a --attempt 2", ""),
-        (-1, "a --attempt 0", "/ann/a has no attempt 0; none has begun"),
+        (-1, "a --attempt 0", "/ann/a has no attempt 0; no attempt has started"),
         (-1, "-f a --attempt 0", ""),  # it may come yet
         (None, "a --attempt 4", ""),  # of a child job
         (None, "a --attempt 4 --no-children", "/ann/a has no attempt 4; its only attempt is 0"),

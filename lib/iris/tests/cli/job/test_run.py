@@ -166,11 +166,14 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"health_interval"}, "--health-interval says nothing without --health-cmd CMD: give both, or neither"),
-        ({"health_timeout", "memory"}, "--health-timeout says nothing without --health-cmd CMD: give both, or neither"),
-        ({"health_retries"}, "--health-retries says nothing without --health-cmd CMD: give both, or neither"),
-        ({"retry_window"}, "--retry-window says nothing without --max-retries N: give both, or neither"),
-        ({"gang"}, "--gang says nothing without --replicas N: give both, or neither"),
+        ({"health_interval"}, "--health-interval has no effect without --health-cmd CMD: give both, or neither"),
+        (
+            {"health_timeout", "memory"},
+            "--health-timeout has no effect without --health-cmd CMD: give both, or neither",
+        ),
+        ({"health_retries"}, "--health-retries has no effect without --health-cmd CMD: give both, or neither"),
+        ({"retry_window"}, "--retry-window has no effect without --max-retries N: give both, or neither"),
+        ({"gang"}, "--gang has no effect without --replicas N: give both, or neither"),
         ({"gang", "tpu"}, ""),
         ({"health_interval", "health_cmd"}, ""),
         ({"retry_window", "max_retries"}, ""),
@@ -184,7 +187,7 @@ def test_an_option_without_the_one_that_it_is_of(given: set[str], said: str) -> 
 def test_no_memory_at_all_is_refused(iris: Iris, cluster: Cluster) -> None:
     code, _, said = iris("--memory", "0MB", "--", "true")
     assert code == 2
-    assert "'0MB' is no memory; give at least 1MB" in said
+    assert "'0MB' is not an amount of memory; use at least 1MB" in said
 
 
 @pytest.mark.parametrize(
@@ -294,7 +297,7 @@ def test_which_files_go_along(iris: Iris, cluster: Cluster, tmp_path: Path) -> N
     iris("--no-workspace", "--", "true")
     assert (cluster.opened["workspace"], cluster.opened["inherit_workspace"]) == (None, False)
     for words, complaint in (
-        (("--no-workspace", "--workspace", "x"), "--workspace and --no-workspace: give one of them"),
+        (("--no-workspace", "--workspace", "x"), "--workspace and --no-workspace: give only one"),
         (("--workspace", ""), "it is empty; name a folder, or use --no-workspace"),
     ):
         code, _, said = iris(*words, "--", "true")

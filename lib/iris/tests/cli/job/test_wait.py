@@ -96,7 +96,7 @@ def test_a_report_has_everything_and_no_secrets(iris: Iris, tmp_path: Path, monk
     assert json.loads(found["events.json"])[0]["kind"] == "placed"
     assert found["logs/0.txt"] == "cannot be read: the logs cannot be read now\n"
     assert "8 attempt 0 stderr: � plain" in found["logs/1.txt"]
-    assert "only operators" in found["cluster.json"], "what cannot be had is said"
+    assert "only operators" in found["cluster.json"], "what not available is said"
     assert "login with [REDACTED], [REDACTED] and [REDACTED] failed" in found["logs/1.txt"]
     secrets = ("abcdefghijklmnop", "MIIEv", "horse-battery", "my-shells-value")
     assert not any(secret in text for text in found.values() for secret in secrets)

@@ -56,12 +56,12 @@ def test_a_token_is_good_for_so_many_workers_until_it_expires(house: House) -> N
     house.credentials.join(token, W1, ONE)
     house.now += 999
     house.credentials.join(token, W2, TWO)
-    with pytest.raises(Denied, match=f"the join token {token} is no longer good: it was used 2 times"):
+    with pytest.raises(Denied, match=f"the join token {token} is no longer valid: it was used 2 times"):
         house.credentials.join(token, WorkerId("w3"), "3" * 64)
     assert house.credentials.joined_with(token) == [W1, W2]
     late = house.token(lifetime_ms=1000)
     house.now += 4000
-    with pytest.raises(Denied, match="is no longer good: it expired 3 s ago"):
+    with pytest.raises(Denied, match="is no longer valid: it expired 3 s ago"):
         house.credentials.join(late, WorkerId("w3"), "3" * 64)
 
 
@@ -72,7 +72,7 @@ def test_a_revoked_token_lets_nobody_in_and_nobody_out(house: House) -> None:
     house = house.again()
     revoked = house.credentials.revoke_token(token, "admin bob")
     assert (revoked.revoked_by, revoked.revoked_at_ms) == ("admin ann", 1_000_000)
-    with pytest.raises(Denied, match="is no longer good: it was revoked by admin ann"):
+    with pytest.raises(Denied, match="is no longer valid: it was revoked by admin ann"):
         house.credentials.join(token, W2, TWO)
     assert house.credentials.has_joined(W1)
     with pytest.raises(NotFound, match="no join token 'abcd'"):
@@ -94,7 +94,7 @@ def test_a_name_is_one_hosts(house: House) -> None:
     with pytest.raises(Conflict, match=r"a worker 'w1' has joined already.*`iris worker revoke w1` first"):
         house.credentials.join(token, W1, TWO)
     house.credentials.revoke_worker(W1, "admin root")
-    with pytest.raises(Denied, match="this credential was used before"):
+    with pytest.raises(Denied, match="this credential was already used"):
         house.credentials.join(token, W1, ONE)
     house.credentials.join(token, W1, TWO)
     assert house.again().credentials.has_joined(W1)

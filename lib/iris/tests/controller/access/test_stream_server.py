@@ -68,7 +68,7 @@ def test_only_its_user_may_use_it(path: Path) -> None:
         (None, "", CLIENTS, grpc.StatusCode.UNAUTHENTICATED, "no token"),
         (PrincipalKind.USER, "1", CLIENTS, grpc.StatusCode.FAILED_PRECONDITION, "protocol version 1"),
         (PrincipalKind.USER, "", WORKERS, grpc.StatusCode.PERMISSION_DENIED, "may not open sessions"),
-        (PrincipalKind.USER, "", SUBMIT, grpc.StatusCode.INVALID_ARGUMENT, "is no stream of a socket"),
+        (PrincipalKind.USER, "", SUBMIT, grpc.StatusCode.INVALID_ARGUMENT, "is not a stream of this socket"),
     ],
 )
 def test_a_stream_is_judged_before_a_message_is_read(

@@ -49,7 +49,7 @@ def test_what_nothing_changes_is_the_same_job() -> None:
 def test_a_forced_cluster_refuses_the_other_choice_and_names_it() -> None:
     with pytest.raises(InvalidRequest, match=r"it asks for soft limits \(--soft-limits\), but .* limits.force"):
         LimitsPolicy("enforced", force=True).applied(job("", "soft"))
-    with pytest.raises(InvalidRequest, match=r"asks to be held to its limits \(--no-soft-limits\), but this cluster"):
+    with pytest.raises(InvalidRequest, match=r"asks for enforced limits \(--no-soft-limits\), but this cluster"):
         LimitsPolicy("soft", force=True).applied(job(mode="enforced"))
     with pytest.raises(InvalidRequest, match="limits_mode is 'hard'; it must be 'enforced' or 'soft', or empty"):
         LimitsPolicy().applied(job(mode="hard"))

@@ -36,7 +36,7 @@ def upload(user: Any, *blobs: bytes) -> str:
         (manifest(format=7), "its manifest has format 7"),
         (manifest(part_file("../evil")), r"path '../evil' is not a plain relative path"),
         (manifest(part_file(part_digests=["ab" * 32])), "part abababababab of file 'a.py' is not uploaded"),
-        (manifest(part_file(size_bytes=99)), "file 'a.py' is said to have 99 bytes, but its parts have 14"),
+        (manifest(part_file(size_bytes=99)), "file 'a.py' should have 99 bytes, but its parts have 14"),
     ],
 )
 def test_a_bundle_that_is_unusable_is_refused(user: Any, worker: ScriptedWorker, bundle: bytes, reason: str) -> None:

@@ -248,7 +248,7 @@ async def test_at_the_end_a_refused_batch_is_tried_once_more_and_then_told_lost(
     waiting = asyncio.ensure_future(rig.engine.submit(submitted("/ann/a")))
     await stalled(rig)
     rig.engine.close()
-    with pytest.raises(Unavailable, match="it could not be stored: database or disk is full"):
+    with pytest.raises(Unavailable, match="the change could not be stored: database or disk is full"):
         await waiting
 
 

@@ -27,7 +27,7 @@ async def test_who_waited_for_it_is_told_that_it_was_not_stored() -> None:
     cancelled: list[bool] = []
     found = stall(waits, gone)
     found.give_up()
-    with pytest.raises(Unavailable, match="it could not be stored: disk full"):
+    with pytest.raises(Unavailable, match="the change could not be stored: disk full"):
         await waits
     found = stall()
     found.timer = cast(asyncio.TimerHandle, SimpleNamespace(cancel=lambda: cancelled.append(True)))

@@ -84,7 +84,7 @@ def test_one_attempt_of_several(user: Any, worker: ScriptedWorker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "reason"), [({"grep": "("}, "no regular expression"), ({"level": "loud"}, "not one of debug, info")]
+    ("query", "reason"), [({"grep": "("}, "not a regular expression"), ({"level": "loud"}, "not one of debug, info")]
 )
 def test_what_is_no_choice_is_refused(user: Any, worker: ScriptedWorker, query: dict[str, str], reason: str) -> None:
     user.submit("/ann/a")

@@ -83,7 +83,7 @@ async def test_there_are_only_so_many_and_their_processes_end_with_them(tmp_path
     searchers = Searchers(str(tmp_path), most=1)
     async with searchers.begin(task(searchers)) as searcher:
         assert await round_of(searcher) == []
-        with pytest.raises(Unavailable, match="1 readers of chosen log lines are at work already; try again"):
+        with pytest.raises(Unavailable, match="1 readers of filtered logs are already running; try again"):
             async with searchers.begin(task(searchers)):
                 pass
     began = time.monotonic()

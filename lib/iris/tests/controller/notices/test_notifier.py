@@ -112,7 +112,7 @@ def test_the_webhook_of_the_cluster_is_told_of_root_jobs(tmp_path: Path, connect
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("http://169.254.169.254/latest/key", "no public address; the operator can allow it"),
+        ("http://169.254.169.254/latest/key", "not a public address; the operator can allow it"),
         ("http://localhost:9/key", "is at "),
         ("gopher://x/key", "begins with 'gopher'"),
     ],
@@ -136,7 +136,7 @@ def test_a_name_of_an_inner_address_is_refused(tmp_path: Path, connect: Any, cap
         with running_controller(tmp_path / "state", notices=NoticeRules()):
             eventually(lambda: not owed(tmp_path / "state"), "it is given up")
     assert server.told == []
-    assert "no public address" in caplog.text
+    assert "not a public address" in caplog.text
 
 
 def test_the_address_is_shown_without_what_may_be_a_key(tmp_path: Path, connect: Any) -> None:

@@ -99,7 +99,7 @@ def test_a_worker_that_has_no_credential_keeps_its_name(secured: RunningControll
     assert secured.config.tls is not None
     with (
         ScriptedWorker(secured.address, secured.worker_token("w1"), ca_pem=secured.config.tls.ca_certificate),
-        pytest.raises(Conflict, match="a worker 'w1' is connected already"),
+        pytest.raises(Conflict, match="a worker 'w1' is already connected"),
     ):
         joined(secured, admin, "w1")
 

@@ -129,5 +129,5 @@ def test_endpoints_are_asked_for_by_name_or_by_prefix(given: dict[str, str], met
         else:
             await service.Resolve(endpoints_pb2.ResolveEndpointRequest(), None)
 
-    with pytest.raises(InvalidRequest, match="by name or by prefix, one of the two"):
+    with pytest.raises(InvalidRequest, match="by name or by prefix, not both"):
         asyncio.run(ask())

@@ -241,7 +241,7 @@ def test_limits_that_are_soft_by_default_and_chosen_otherwise(tmp_path: Path, co
         with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
             user.submit("/ann/a", enforced="memory,cpu")
             assert worker.wait_for_start("/ann/a/0:0").launch.enforced == "cpu"
-            with pytest.raises(grpc.RpcError, match="/ann/b: it asks to be held to its limits"):
+            with pytest.raises(grpc.RpcError, match="/ann/b: it asks for enforced limits"):
                 user.submit("/ann/b", enforced="memory", limits_mode="enforced")
 
 
@@ -451,7 +451,7 @@ def test_reserved_accelerators_are_held_but_not_attached(controller: RunningCont
         )
     code, text = refused(lambda: user.submit("/ann/nothing", reserve=True))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "no accelerator is asked for" in text
+    assert "no accelerator is requested" in text
 
 
 def send_blob(user: Any, data: bytes) -> str:
@@ -512,7 +512,7 @@ def test_it_is_for_its_user_and_for_the_job_that_is_meant(user: Any, admin: Any,
     at = user.get("/ann/a").submitted_at_ms
     assert refused(lambda: result_of(admin, "/ann/a", at))[0] is grpc.StatusCode.PERMISSION_DENIED
     code, text = refused(lambda: result_of(user, "/ann/a", 17))
-    assert (code, "another one has its name" in text) == (grpc.StatusCode.NOT_FOUND, True)
+    assert (code, "another job has its name" in text) == (grpc.StatusCode.NOT_FOUND, True)
     code, text = refused(lambda: result_of(user, "/ann/a", at, 1))
     assert (code, "has tasks 0 to 0, not 1" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 

@@ -68,11 +68,11 @@ def test_a_worker_has_an_id_that_a_header_can_carry(controller: RunningControlle
     for good in ("rack 4/host_1 $(x)", "w" * 256):
         check_worker_id(good)
     for name in ("", "höst", "a\nb", "\u200b", "w" * 257):
-        with pytest.raises(InvalidRequest, match="is no id of a worker: no control characters, and 1 to 256"):
+        with pytest.raises(InvalidRequest, match="is not a worker id: no control characters, and 1 to 256"):
             check_worker_id(name)
     with ScriptedWorker(controller.address, controller.worker_token("w" * 257), "w" * 257) as worker:
         worker.wait_for_end()
-    assert "is no id of a worker" in str(worker.error)
+    assert "is not a worker id" in str(worker.error)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_why_it_is_refused_is_said_with_figures(disk: Disk, caplog: pytest.LogCa
     assert sum(said in record.message for record in caplog.records) == 1, "told once, not at every look"
     disk.used = 0
     assert space.low == ""
-    assert "there is room again" in caplog.records[-1].message
+    assert "has room again" in caplog.records[-1].message
     assert "9 MiB free" in caplog.records[-1].message
 
 

@@ -149,7 +149,7 @@ def test_what_is_never_prefilled(spec: dict[str, object]) -> None:
     cluster = InMemoryCluster()
     cluster.connect("q", resources(1, 4))
     cluster.launch(replicas=2, **spec)
-    with pytest.raises(Conflict, match="no job of plain tasks"):
+    with pytest.raises(Conflict, match="not a job of plain tasks"):
         cluster.do(Assigned(TaskId("/u/job/1"), W, prefilled=True))
 
 

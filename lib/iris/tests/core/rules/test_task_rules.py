@@ -71,13 +71,13 @@ def test_reports_out_of_order_and_repeated_change_nothing(cluster):
         (TaskState.FAILED, {"failure_kind": FailureKind.START, "error": "no x"}, "no x", True),
         (TaskState.FAILED, {"failure_kind": FailureKind.ENVIRONMENT}, "the environment could not be built", True),
         (TaskState.FAILED, {"failure_kind": FailureKind.DEVICE}, "device error", False),
-        (TaskState.FAILED, {"failure_kind": FailureKind.PREEMPTED}, "the platform took the host away", False),
+        (TaskState.FAILED, {"failure_kind": FailureKind.PREEMPTED}, "the platform preempted the host", False),
         (TaskState.FAILED, {"failure_kind": FailureKind.WORKER, "error": "disk full"}, "disk full", False),
         (TaskState.WORKER_FAILED, {"error": "bundle unreachable"}, "bundle unreachable", False),
         (TaskState.WORKER_FAILED, {"failure_kind": FailureKind.WORKER}, "worker_failed by its worker", False),
         (TaskState.KILLED, {}, "killed by its worker", False),
         (TaskState.PREEMPTED, {}, "preempted by its worker", False),
-        (TaskState.PREEMPTED, {"failure_kind": FailureKind.PREEMPTED}, "the platform took the host away", False),
+        (TaskState.PREEMPTED, {"failure_kind": FailureKind.PREEMPTED}, "the platform preempted the host", False),
     ],
 )
 def test_each_end_is_charged_to_its_budget_and_the_last_one_ends_the_job(cluster, state, fields, reason, is_users):

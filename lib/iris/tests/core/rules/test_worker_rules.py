@@ -59,7 +59,7 @@ class TestReconcile:
         assert (result.to_start, result.to_stop, result.to_forget) == (["/u/job/1:0"], [], [])
         assert cluster.task("/u/job/0").state is TaskState.RUNNING
         assert cluster.reconnect("w", "a", []).to_start == ["/u/job/1:0"]
-        assert cluster.task().causes == ("attempt 0 on w: its worker does not have it any more",)
+        assert cluster.task().causes == ("attempt 0 on w: its worker lost it",)
 
     def test_a_new_process_lost_all_that_it_does_not_report(self, cluster):
         cluster.launch(replicas=2)

@@ -111,7 +111,7 @@ def test_a_refusal_gives_the_lease_back_at_once(url: str, state: Path, tmp_path:
     assert not needs_snapshot(url, state)
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / DATABASE_NAME).write_bytes(b"no database" * 1000)
-    with pytest.raises(DatabaseDamaged, match="is damaged: its beginning is not that of a database") as refused:
+    with pytest.raises(DatabaseDamaged, match="is damaged: it does not start like a database") as refused:
         acquire(url, tmp_path / "damaged", 100.0)
     assert url in str(refused.value), "the command that gets it back"
     assert not needs_snapshot(url, state)
@@ -149,7 +149,7 @@ def test_going_back_twice_does_not_overwrite_what_was_moved_away(url: str, state
     assert (done.sequence, done.moved_to) == (3, state / "superseded-1-5")
     commit(state, 2)
     assert position(state / DATABASE_NAME) == (1, 5)
-    with pytest.raises(Conflict, match=r"is there already; move it away, then restore again"):
+    with pytest.raises(Conflict, match=r"already exists; move it away, then restore again"):
         rewind(url, state, None)
     assert position(state / DATABASE_NAME) == (1, 5), "nothing was moved"
 

@@ -203,7 +203,7 @@ async def test_who_waits_as_it_ends_is_let_go(kept: Kept, replicating: Any, capl
         kept.fail = True
         kept.commit()
         kept.commit()
-    assert "2 commits are not off the machine; they are in the database" in caplog.text
+    assert "2 commits are not replicated; they are in the database" in caplog.text
     assert kept.released == 1
 
 
@@ -214,7 +214,7 @@ async def test_a_failed_snapshot_is_made_later(kept: Kept, replicating: Any, cap
         await until(lambda: kept.snapshots)
         assert kept.snapshots == [6]
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == ["no snapshot could be made (no storage); trying again later"] * 2
+    assert told == ["cannot create a snapshot (no storage); trying again later"] * 2
 
 
 async def test_tries_are_soon_and_then_rarer(kept: Kept, replicating: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ class ActorCall:
 
     def _refuse_in_fork(self) -> None:
         if not self._call.future.done() and in_fork():
-            raise Conflict(f"{self._what}: its result goes to the process that made the call, and this is a fork of it")
+            raise Conflict(f"{self._what}: its result goes to the process that made the call, not to this fork")
 
     @property
     def _what(self) -> str:

@@ -230,7 +230,7 @@ class Caller:
     def _break_down(self, fault: Exception) -> None:
         """Fail all calls. The next call starts a new session."""
         logger.error("the connection to actor %s failed", self._target.label, exc_info=fault)
-        why = f"its client failed; whether the method ran is not known: {type(fault).__name__}: {fault}"
+        why = f"its client failed; the method may have run: {type(fault).__name__}: {fault}"
         self._fail_all(lambda call: MarinError(f"{self._what(call)}: {why}"))
 
     async def _wait(self) -> bool:
@@ -263,7 +263,7 @@ class Caller:
                 call.sent, call.tried, call.end, call.assembly = False, True, None, None
                 continue
             del self._calls[call.number]
-            call.fail(ActorDied(f"{self._what(call)}: {why} before it answered; whether the method ran is not known"))
+            call.fail(ActorDied(f"{self._what(call)}: {why} before it answered; the method may have run"))
 
     def _judge(self, place: Place, problem: MarinError, since: float) -> None:
         """Handle a failed or broken connection."""
@@ -272,7 +272,7 @@ class Caller:
             return
         now = self._target.now
         if now.place is not None and now.place.life != place.life:
-            self._lose("the actor died and was started again")
+            self._lose("the actor died and restarted")
         elif now.place is not None and self._clock() - since > self._reconnect_timeout:
             limit = f"for {self._reconnect_timeout:g} s"
             self._fail_all(
@@ -288,7 +288,7 @@ class Caller:
             welcome = await link.open(self._whoami, outstanding)
             made = True
             if not welcome.resumed:
-                self._lose("the actor was started again")
+                self._lose("the actor restarted")
             known = set(welcome.known)
             self._link, self._unreached = link, ""
             for call in list(self._calls.values()):

@@ -295,13 +295,13 @@ def _check_name(method: str, caller: AnyCaller) -> None:
     try:
         method.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{method!r} of actor {caller.label}: no method can have that name: {error}") from None
+        raise InvalidRequest(f"{method!r} of actor {caller.label}: invalid method name: {error}") from None
 
 
 def _own_cluster(name: str) -> IrisClient:
     context = get_iris_ctx()
     if context is None:
-        raise InvalidRequest(f"ActorClient({name!r}): outside of an Iris job say which cluster: client=...")
+        raise InvalidRequest(f"ActorClient({name!r}): outside of an Iris job, name the cluster: client=...")
     return context.client
 
 

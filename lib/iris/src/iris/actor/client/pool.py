@@ -72,7 +72,7 @@ class ActorPool(Closing):
         context = get_iris_ctx() if client is None else None
         cluster = client or (context.client if context else None)
         if cluster is None:
-            raise InvalidRequest(f"ActorPool({name!r}): outside of an Iris job say which cluster: client=...")
+            raise InvalidRequest(f"ActorPool({name!r}): outside of an Iris job, name the cluster: client=...")
         self._cluster = cluster
         self._follower = EndpointFollower(cluster, name, on_change=self._found)
 

@@ -84,13 +84,13 @@ def start(
         )  # fmt: skip
         return
     if context.cluster not in (None, "local"):
-        raise click.UsageError(f"{file} has no scale_groups: there is nothing of {context.cluster} to run here")
+        raise click.UsageError(f"{file} has no scale_groups: {context.cluster} has nothing to run here")
     local_cluster = context.local_cluster(idle_exit_seconds=idle, on_event=say)
     if remote_state_dir is not None or durability is not None or file is not None:
         _keep_settings(file, local_cluster, remote_state_dir, durability)
     if foreground:
         if local_cluster.find() is not None:
-            raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
+            raise click.UsageError("the local cluster is already running; stop it first with `iris cluster stop`")
         local_cluster.paths.make()
         command = foreground_command(local_cluster.paths, idle)
         context.execute(command, controller_environment(os.environ, local_cluster.paths))
@@ -109,7 +109,7 @@ def _keep_settings(
     from iris.local.settings import LocalSettings, read_settings, write_settings
 
     if local.find() is not None:
-        raise click.UsageError("the local cluster runs already; end it first with `iris cluster stop`")
+        raise click.UsageError("the local cluster is already running; stop it first with `iris cluster stop`")
     local.paths.make()
     before = read_settings(local.paths)
     settings = LocalSettings(
@@ -144,7 +144,8 @@ def status(context: CliContext, as_json: bool) -> int:
             text = (
                 (none if target.paths is None else not_running(target.name, target.file))
                 if holder is None
-                else f"the local cluster's controller (process {holder}) does not answer: it starts, leaves or hangs; "
+                else f"the local cluster's controller (process {holder}) does not answer: it is starting, exiting or "
+                "hanging; "
                 "`iris cluster stop --force` ends it"
             )
             if as_json:
@@ -164,7 +165,9 @@ def status(context: CliContext, as_json: bool) -> int:
 
 
 def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str]:
-    idle = f"leaves after {duration(found.idle_exit_seconds)} idle" if found.idle_exit_seconds else "stays when idle"
+    idle = (
+        f"exits after {duration(found.idle_exit_seconds)} idle" if found.idle_exit_seconds else "never exits when idle"
+    )
     lines = [
         f"controller: {address} (iris {found.version}, process {found.pid}, up "
         f"{duration((now_ms - found.started_at_ms) / 1000)}, {idle})",
@@ -215,7 +218,7 @@ def stop(context: CliContext, force: bool) -> None:
     processes = context.processes(local.paths)
     if target.is_local:
         for suspended in processes.wake() if force else ():
-            say(f"the local cluster's {suspended} was suspended and goes on, to end in order")
+            say(f"the local cluster's {suspended} was suspended; resuming it for a graceful stop")
         record = _running(local, force)
         if record is None:
             # At most remains of a cluster are left, or one of another release, with which nothing can be agreed.
@@ -224,14 +227,14 @@ def stop(context: CliContext, force: bool) -> None:
         target = running_cluster(record, target.name)
     with context.connect(target) as client:
         try:
-            with told_if_slow("waiting for the controller to stop what runs"):
+            with told_if_slow("waiting for the controller to stop running tasks"):
                 stopped = client.stop_cluster(stop_jobs=force)
         except Conflict as error:
             raise Conflict(_refusal(client, str(error))) from None
         except Unavailable:
             if not (force and target.is_local):
                 raise
-            say("the local cluster's controller does not answer; ending it by signal")
+            say("the local cluster's controller does not answer; killing it")
             processes.kill()
             stopped = []
         else:

@@ -180,10 +180,10 @@ def restore(context: CliContext, at: str | None, state_dir: Path | None, remote_
 
     at_ms = None if at is None else parse_time(at)
     if at_ms is not None and at_ms > context.now_ms():
-        raise click.UsageError(f"--at {at}: that time has not come yet")
+        raise click.UsageError(f"--at {at}: the time is in the future")
     done = restore_state(context.config_path(), state_dir=state_dir, remote_state_dir=remote_state_dir, at_ms=at_ms)
     if done.moved_to is not None:
-        say(f"the database that was there is in {done.moved_to}")
+        say(f"the previous database is in {done.moved_to}")
     say(f"{done.state_dir} has the state of {done.remote_state_dir} as of commit {done.sequence}")
 
 

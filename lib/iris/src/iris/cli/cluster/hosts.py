@@ -21,8 +21,8 @@ def host_cells(worker: "WorkerStatus") -> tuple[str, str, str]:
 def clock_lines(workers: Iterable["WorkerStatus"]) -> list[str]:
     """Return a warning for each worker whose clock differs much from the controller's."""
     return [
-        f"clock:      {worker.worker_id} is {_distance(worker.clock_skew_ms or 0)} the controller; nothing waits for "
-        "clocks, but times of its log lines are as wrong"
+        f"clock:      {worker.worker_id} is {_distance(worker.clock_skew_ms or 0)} the controller; times of its log "
+        "lines are off by as much"
         for worker in workers
         if worker.has_far_clock
     ]

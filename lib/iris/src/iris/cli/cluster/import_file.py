@@ -22,7 +22,9 @@ def import_command(file: Path, output: Path | None, force: bool) -> None:
     if output is not None and output.exists() and output.samefile(file):
         raise click.BadParameter(f"{output} is the file itself; name another", param_hint="'--output'")
     if output is not None and output.exists() and not force:
-        raise click.BadParameter(f"{output} is there already; name another, or give --force", param_hint="'--output'")
+        raise click.BadParameter(
+            f"{output} already exists; name another file, or give --force", param_hint="'--output'"
+        )
     imported = import_file(file)
     for line in imported.left_out:
         say(f"left out: {line}")
@@ -30,4 +32,4 @@ def import_command(file: Path, output: Path | None, force: bool) -> None:
         echo(imported.text.rstrip("\n"))
     else:
         write_bytes_atomic(str(output), imported.text.encode())
-        say(f"wrote {output}; {len(imported.left_out)} keys of {file} have no meaning here")
+        say(f"wrote {output}; {len(imported.left_out)} keys of {file} have no effect here")

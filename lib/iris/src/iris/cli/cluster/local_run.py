@@ -76,7 +76,7 @@ def _tell(cluster: "LocalCluster", file: Path) -> None:
 def config_of(context: CliContext, given: Path | None) -> Path | None:
     """Return the cluster file to start, from the option or the global options. Raise UsageError or NotFound."""
     if given is not None and (context.config or context.cluster):
-        raise click.UsageError("--config is given twice, or besides --cluster; give one of them")
+        raise click.UsageError("--config is given twice, or besides --cluster; give only one")
     return given.absolute() if given is not None else context.config_path()
 
 

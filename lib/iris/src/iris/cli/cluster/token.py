@@ -72,7 +72,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
         for item in found
     ]
     if not rows and not as_json:
-        say("no join token was made; `iris cluster token create` makes one")
+        say("there are no join tokens; `iris cluster token create` creates one")
     output(as_json).rows(
         ("token", "state", "used", "expires", "made by", "note, or workers"), rows, [item.to_json() for item in found]
     )
@@ -94,9 +94,9 @@ def revoke(context: CliContext, token_id: str) -> None:
                 user = client.operator.revoke_user_token(token_id).user
             except NotFound:
                 raise error from None
-            say(f"the token {token_id} of user {user} is revoked; jobs of {user} go on")
+            say(f"the token {token_id} of user {user} is revoked; jobs of {user} continue")
             return
-    joined = f"; {', '.join(done.workers)} joined with it, and stay" if done.workers else ""
+    joined = f"; {', '.join(done.workers)} joined with it and remain" if done.workers else ""
     say(f"the join token {token_id} is revoked{joined}")
 
 

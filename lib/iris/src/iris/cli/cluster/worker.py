@@ -78,12 +78,12 @@ def drain(context: CliContext, /, reason: str, waits: bool, deadline: float | No
     from iris.cli.cluster.emptying import await_empty
 
     if deadline is not None and not waits:
-        raise click.UsageError("--deadline says nothing without --wait: give both, or neither")
+        raise click.UsageError("--deadline has no effect without --wait: give both, or neither")
     with context.client() as client:
         names = WorkerChoice(**chosen).find(context, client, "drain")
         for name in names:
             moved = client.operator.cordon(name, reason, drain=True)
-            where = f"sent elsewhere: {listed(moved)}" if moved else "nothing ran there"
+            where = f"sent elsewhere: {listed(moved)}" if moved else "it had no attempts"
             say(f"worker {name} is drained: {reason}; {where}")
         return await_empty(context, client, names, deadline) if waits else OK
 
@@ -114,7 +114,10 @@ def remove(context: CliContext, name: str, reason: str) -> None:
     with context.client() as client:
         find_worker(client.cluster_status(all_workers=True).workers, name)
         lost = client.operator.remove_worker(name, reason)
-    say(f"worker {name} is removed; " + (f"no longer waited for: {listed(lost)}" if lost else "nothing waited for it"))
+    say(
+        f"worker {name} is removed; "
+        + (f"no longer waited for: {listed(lost)}" if lost else "no attempt waited for it")
+    )
 
 
 def _copy(item: "WorkerStatus") -> str:

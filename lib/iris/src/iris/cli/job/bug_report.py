@@ -161,7 +161,7 @@ def _try(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except MarinError as error:
-        return {"cannot be had": str(error)}
+        return {"not available": str(error)}
 
 
 def _json(value: object) -> str:

@@ -125,7 +125,7 @@ class Follower:
             self._on_interrupt(job_id, interrupted.number, output)
         except ControllerUnreachable as error:
             output.stop()
-            self._status.say(f"{error}; job {job_id} may go on: `iris job logs -f {job_id}` follows it")
+            self._status.say(f"{error}; job {job_id} may continue: `iris job logs -f {job_id}` follows it")
             self._leave(exit_codes.GONE_WHILE_WAITING)
         if output.error is not None:
             self._status.say(f"the output ended early: {output.error}; all of it: `iris job logs {job_id}`")
@@ -173,11 +173,11 @@ class Follower:
         if not self._terminate_on_exit:
             output.stop()
             self._status.say(
-                f"job {job_id} goes on; `iris job logs -f {job_id}` follows it, `iris job stop {job_id}` stops it"
+                f"job {job_id} continues; `iris job logs -f {job_id}` follows it, `iris job stop {job_id}` stops it"
             )
             self._leave(code)
         try:
-            self._status.say(f"stopping job {job_id} (Ctrl-C again: leave at once)")
+            self._status.say(f"stopping job {job_id} (Ctrl-C again: exit at once)")
             stopped = self._client.stop(job_id, f"stopped by {signal.Signals(number).name} to `iris job run`")
             how = await_stop(self._client, stopped)
             if not stopped.job_ids:
@@ -186,10 +186,10 @@ class Follower:
             self._status.say(f"job {job_id} {how}")
         except Interrupted:
             output.stop()
-            self._status.say(f"left; job {job_id} may still run: `iris job stop {job_id}` stops it")
+            self._status.say(f"exited; job {job_id} may still run: `iris job stop {job_id}` stops it")
         except MarinError as error:
             output.stop()
-            self._status.say(f"could not see job {job_id} stop: {error}; `iris job stop {job_id}` stops it")
+            self._status.say(f"could not confirm that job {job_id} stopped: {error}; `iris job stop {job_id}` stops it")
         self._leave(code)
 
 

@@ -86,7 +86,11 @@ def _check_attempt(client: "IrisClient", status: "JobStatus", found: str, attemp
     last = max((task.attempt for task in tasks), default=-1)
     if attempt > last:
         there = (
-            f"its attempts are 0 to {last}" if last > 0 else "its only attempt is 0" if last == 0 else "none has begun"
+            f"its attempts are 0 to {last}"
+            if last > 0
+            else "its only attempt is 0"
+            if last == 0
+            else "no attempt has started"
         )
         raise NotFound(f"{found} has no attempt {attempt}; {there}")
 

@@ -19,7 +19,7 @@ def present_phase(status: "JobStatus", waited_seconds: float) -> str:
         waited_seconds: How long it has been in this phase.
     """
     if status.pending_reason or status.state is JobState.PENDING:
-        reason = status.pending_reason or "the scheduler has not looked at it yet"
+        reason = status.pending_reason or "waiting for the next scheduling round"
         return f"waiting for {duration(waited_seconds)}: {reason}"
     if status.state is JobState.BUILDING:
         return f"building the environment for {duration(waited_seconds)}"

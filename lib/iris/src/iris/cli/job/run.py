@@ -242,7 +242,7 @@ def _refuse_without_worker(local: "LocalCluster") -> None:
     """
     record = local.find()
     if record is not None and record.worker_trouble and not record.ready:
-        raise Unavailable(f"the local cluster's worker does not start, and is tried again: {record.worker_trouble}")
+        raise Unavailable(f"the local cluster's worker does not start; trying again:  {record.worker_trouble}")
 
 
 def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
@@ -250,7 +250,7 @@ def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
     from iris.client.submission.workspace_choice import find_workspace
 
     if options.workspace is not None and options.no_workspace:
-        raise click.UsageError("--workspace and --no-workspace: give one of them")
+        raise click.UsageError("--workspace and --no-workspace: give only one")
     if options.workspace is not None:
         if not options.workspace:
             raise click.BadParameter("it is empty; name a folder, or use --no-workspace", param_hint="'--workspace'")
@@ -295,5 +295,5 @@ def unused_option(given: Collection[str]) -> str:
     """
     for name, needed in _NEEDS.items():
         if name in given and not any(option in given for option in needed):
-            return f"--{name.replace('_', '-')} says nothing without {_GIVE[needed[0]]}: give both, or neither"
+            return f"--{name.replace('_', '-')} has no effect without {_GIVE[needed[0]]}: give both, or neither"
     return ""

@@ -257,7 +257,7 @@ def check_live(principal: Principal, view: ClusterView) -> None:
     job = view.jobs.get(JobId(principal.name))
     if job is None or job.state.is_terminal:
         how = "is not known" if job is None else f"has ended ({job.state.word})"
-        raise Denied(f"{principal} {how}, so its token is no longer good for anything")
+        raise Denied(f"{principal} {how}, so its token is no longer valid")
     if principal.attempt_id:
         task, number = view.find_attempt(principal.attempt_id)
         if task is None or task.attempt != number or not task.state.is_live:
@@ -267,7 +267,7 @@ def check_live(principal: Principal, view: ClusterView) -> None:
                     f"attempt {principal.attempt_id} was given up while its host was out of reach; whether it goes on "
                     "is decided once its worker is heard"
                 )
-            raise Denied(f"attempt {principal.attempt_id} is over, so its token is no longer good for anything")
+            raise Denied(f"attempt {principal.attempt_id} is over, so its token is no longer valid")
 
 
 def owner_of(entity: str) -> str:

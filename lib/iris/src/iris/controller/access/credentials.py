@@ -162,10 +162,10 @@ class Credentials:
                 f"another --name, or, if that host is gone for good, `iris worker revoke {worker_id}` first"
             )
         if secret_sha256 in self._credentials:
-            raise Denied("this credential was used before: make a new one")
+            raise Denied("this credential was already used: create a new one")
         refusal = token.refusal(self._clock_ms())
         if refusal:
-            raise Denied(f"the join token {token_id} is no longer good: {refusal}; make a new one on the controller")
+            raise Denied(f"the join token {token_id} is no longer valid: {refusal}; create a new one on the controller")
         spent = replace(token, uses=token.uses + 1)
         credential = WorkerCredential(secret_sha256, worker_id, token_id, self._clock_ms())
         self._store.save_access([spent], [credential])

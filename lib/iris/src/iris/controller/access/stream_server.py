@@ -50,7 +50,7 @@ def admit_stream(
     """
     known = methods.get(opening.method)
     if known is None:
-        raise InvalidRequest(f"{opening.method!r} is no stream of a socket; there are {', '.join(methods)}")
+        raise InvalidRequest(f"{opening.method!r} is not a stream of this socket; use one of {', '.join(methods)}")
     return interceptor.admit_stream(opening.method, opening.metadata, *known)
 
 

@@ -59,6 +59,6 @@ AS_SAID: Final = LimitsPolicy()
 """The default policy."""
 
 _REFUSALS: Final = {
-    SOFT: "it asks for soft limits (--soft-limits), but this cluster ends tasks that exceed what they asked for",
-    ENFORCED: "it asks to be held to its limits (--no-soft-limits), but this cluster ends no task for what it uses",
+    SOFT: "it asks for soft limits (--soft-limits), but this cluster kills tasks that exceed their request",
+    ENFORCED: "it asks for enforced limits (--no-soft-limits), but this cluster kills no task for its usage",
 }

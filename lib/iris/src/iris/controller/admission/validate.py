@@ -53,7 +53,7 @@ def validate_spec(spec: JobSpec) -> None:
             size = len(getattr(spec, name))
             raise InvalidRequest(f"{job}: {name} has {size} characters; at most {MAX_PLAIN_TEXT_LENGTH} are allowed")
     if spec.reserve and spec.resources.accelerator is None:
-        raise InvalidRequest(f"{job}: reserve is set, but no accelerator is asked for; name one to hold")
+        raise InvalidRequest(f"{job}: reserve is set, but no accelerator is requested; name one to reserve")
     if unknown := {*spec.enforced.split(",")} - {"", *LIMIT_WORDS}:
         raise InvalidRequest(f"{job}: enforced has {min(unknown)!r}; allowed are {', '.join(LIMIT_WORDS)}")
     if spec.notify_url:

@@ -145,7 +145,7 @@ class DashboardProcess:
             except Unavailable as error:
                 if not served:
                     raise
-                logger.warning("%s: another takes its place", error)
+                logger.warning("%s: starting another", error)
                 await self._start(self._port())
                 answer = await self._ask({"link": asked}, self._settings.answer_s)
             return LoginLink(self._url + str(answer["path"]), note)
@@ -201,7 +201,7 @@ class DashboardProcess:
             async with self._lock:
                 if self._serves:
                     return  # for somebody who asked for a link
-                logger.warning("the dashboard has ended with code %s; it is started again", process.returncode)
+                logger.warning("the dashboard has ended with code %s; starting it again", process.returncode)
                 try:
                     await self._start(self._port())
                 except (InvalidRequest, Unavailable, OSError) as error:

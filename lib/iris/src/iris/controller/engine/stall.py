@@ -51,4 +51,4 @@ class Stall:
             self.timer.cancel()
         for future, _ in self.answers:
             if not future.done():
-                future.set_exception(Unavailable(f"it could not be stored: {self.error}"))
+                future.set_exception(Unavailable(f"the change could not be stored: {self.error}"))

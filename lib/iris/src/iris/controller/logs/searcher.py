@@ -36,7 +36,7 @@ class Searchers:
     async def begin(self, task: Task) -> "AsyncGenerator[Searcher]":
         """Context manager: a process for one caller, killed at the end. Raises Unavailable if too many are running."""
         if self._running >= self.most:
-            raise Unavailable(f"{self.most} readers of chosen log lines are at work already; try again")
+            raise Unavailable(f"{self.most} readers of filtered logs are already running; try again")
         self._running += 1
         process = None
         try:
@@ -105,4 +105,4 @@ class Searcher:
                 "or its storage is too slow; give a simpler pattern, or fewer lines with --since and --until"
             ) from None
         except asyncio.IncompleteReadError:
-            raise Unavailable("the process that read the logs has ended; try again") from None
+            raise Unavailable("the process that read the logs has exited; try again") from None

@@ -27,7 +27,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         check_worker_id(worker_id)
         if controller.sessions.present(worker_id) and not controller.credentials.is_known(worker_id):
             # One that shows a token made with the cluster's secret, as the worker of a local cluster does.
-            raise Conflict(f"a worker {worker_id!r} is connected already; take another --name")
+            raise Conflict(f"a worker {worker_id!r} is already connected; use another --name")
         controller.credentials.join(current_principal().name, worker_id, request.credential_sha256)
         await controller.confirm()
         return pb.JoinResponse(version=controller.version())

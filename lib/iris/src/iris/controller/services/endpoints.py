@@ -87,7 +87,7 @@ def _own_name(attempt: AttemptId, name: str) -> str:
 
 def _query(namespace: str, name: str, prefix: str, task_id: str = "") -> EndpointQuery:
     if bool(name) == bool(prefix):
-        raise InvalidRequest("ask for endpoints by name or by prefix, one of the two")
+        raise InvalidRequest("select endpoints by name or by prefix, not both")
     if prefix:
         return EndpointQuery.below(prefix)
     return EndpointQuery.named(

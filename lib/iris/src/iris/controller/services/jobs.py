@@ -93,7 +93,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         job = self._view.job(JobId(request.job_id))
         if job.submitted_at_ms != request.submitted_at_ms:
-            raise NotFound(f"job {job.job_id} that is meant is gone; another one has its name")
+            raise NotFound(f"job {job.job_id} no longer exists; another job has its name")
         if isinstance(job.spec.entrypoint, CommandEntrypoint):
             command = job.spec.entrypoint.argv[0]
             raise InvalidRequest(
@@ -112,7 +112,9 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             self._controller.hub.result, task.task_id, request.offset, MAX_BLOB_CHUNK_BYTES
         )
         if not size and task.finished_at_ms < self._controller.hub.store.results_since_ms:
-            raise NotFound(f"what {task.task_id} returned is not here: it ended before results were kept here")
+            raise NotFound(
+                f"what {task.task_id} returned is not available: it ended before the controller stored results"
+            )
         return pb.GetResultResponse(data=data, size=size)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:

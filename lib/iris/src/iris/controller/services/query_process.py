@@ -37,7 +37,7 @@ def answer(line: str) -> tuple[int, bytes]:
         return 0, query_response(found).SerializeToString()
     except MemoryError:
         error = BudgetExceeded(
-            f"the query needed more than {format_size(MEMORY_LIMIT)} of memory and was ended; ask for less, e.g. for "
+            f"the query needed more than {format_size(MEMORY_LIMIT)} of memory and was stopped; ask for less, e.g. for "
             "one user or job"
         )
     except MarinError as told:

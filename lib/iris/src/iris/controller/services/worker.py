@@ -53,7 +53,7 @@ def check_worker_id(worker_id: str) -> None:
     ascii_line = worker_id.isascii() and is_printable_line(worker_id)
     if not worker_id or not ascii_line or len(worker_id) > _LONGEST_WORKER_ID:
         raise InvalidRequest(
-            f"{worker_id[:_LONGEST_WORKER_ID]!r} is no id of a worker: no control characters, and "
+            f"{worker_id[:_LONGEST_WORKER_ID]!r} is not a worker id: no control characters, and "
             f"1 to {_LONGEST_WORKER_ID} characters of ASCII, are allowed"
         )
 

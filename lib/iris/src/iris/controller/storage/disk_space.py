@@ -111,7 +111,7 @@ class DiskSpace:
                 os.truncate(self._file, 0)
             with contextlib.suppress(OSError):
                 self._file.unlink()
-            logger.error("%s is full: the reserve for the database is given up", self._root)
+            logger.error("%s is full: releasing the database's reserve", self._root)
             self.tend()  # says at once that the disk is low
         return held
 
@@ -144,7 +144,7 @@ class DiskSpace:
         if self._is_low and not was_low:
             logger.error("%s", self._reason())
         elif was_low and not self._is_low:
-            logger.warning("there is room again in %s: %s free", self._root, format_size(self._free))
+            logger.warning("%s has room again: %s free", self._root, format_size(self._free))
 
     @property
     def low(self) -> str:
@@ -178,7 +178,7 @@ class DiskSpace:
     def _reason(self) -> str:
         free = f"{format_size(self._free)} free in {self._root}"
         kept = f"{format_size(self._margin)} are kept for the database"
-        return f"the controller's disk is nearly full ({free}, {kept}); remove something there, what runs goes on"
+        return f"the controller's disk is nearly full ({free}, {kept}); free some space; running tasks continue"
 
     def _size(self) -> int:
         try:

@@ -18,7 +18,7 @@ def register(draft: Draft, event: EndpointRegistered) -> None:
     validate_endpoint(endpoint)
     task, number = draft.view.find_attempt(endpoint.attempt_id)
     if task is None or task.attempt != number or not task.state.is_live:
-        state = "is not known" if task is None else f"is over; {task.task_id} is {task.state.word}"
+        state = "is not known" if task is None else f"has ended; {task.task_id} is {task.state.word}"
         raise Conflict(f"endpoint {endpoint.name}: attempt {endpoint.attempt_id} {state}, so nothing can answer there")
     namespace = namespace_of(endpoint.name)
     if namespace != task.job_id and not is_below(task.job_id, namespace):

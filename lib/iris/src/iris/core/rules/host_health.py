@@ -34,7 +34,7 @@ def judge_host(draft: Draft, event: AttemptObserved, was_running: bool) -> None:
         reason, since_ms = worker.cordon_reason, worker.cordoned_at_ms
         if strikes >= MAX_STRIKES and not reason:
             error = event.error or event.failure_kind.name.lower()
-            reason = f"{strikes} attempts in a row failed by the host: {event.attempt_id}: {error}"
+            reason = f"{strikes} attempts in a row failed because of the host: {event.attempt_id}: {error}"
             since_ms = draft.now_ms
         draft.changes.workers[event.worker_id] = replace(
             worker, strikes=strikes, cordon_reason=reason, cordoned_at_ms=since_ms

@@ -49,11 +49,11 @@ def reconcile(
         if never_started and not new_instance and not _has_original(view, booking.job_id):
             result.to_start.append(name)
             continue
-        reason = "its worker restarted" if new_instance else "its worker does not have it any more"
+        reason = "its worker restarted" if new_instance else "its worker lost it"
         result.events.append(AttemptMissing(name, reason))
     for name in view.lost_on(worker_id):
         if name not in there:
-            result.events.append(AttemptMissing(name, "its worker does not have it any more"))
+            result.events.append(AttemptMissing(name, "its worker lost it"))
     for observation in inventory:
         _compare(view, worker_id, observation, result)
         if not new_instance and _need_not_wait(view, observation):

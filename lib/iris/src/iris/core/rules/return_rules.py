@@ -121,7 +121,7 @@ def follow(draft: Draft, task: Task) -> None:
     index = None if is_gang(draft.job(task.job_id).spec) else task.index
     if task.state not in _NOT_BEGUN:
         if task.state is not TaskState.PENDING:
-            let_go(draft, task.job_id, f"its successor {task.attempt_id} has begun", index)
+            let_go(draft, task.job_id, f"its successor {task.attempt_id} has started", index)
     elif task.worker_id is not None and _claims(draft, task.job_id, index):
         draft.effects.append(WithdrawAttempt(task.attempt_id, task.worker_id))
 

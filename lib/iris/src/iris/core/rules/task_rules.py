@@ -146,10 +146,10 @@ def take_in(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ver
         return task, Verdict.NOTHING  # it waits there for its turn
     if state is TaskState.PENDING:
         draft.effects.append(ForgetAttempt(event.attempt_id, event.worker_id))
-        return lose(draft, task, event.error or "handed back by its worker, not begun", is_charged=False)
+        return lose(draft, task, event.error or "handed back by its worker before its start", is_charged=False)
     if state not in TERMINAL_TASK_STATES or state is TaskState.UNSCHEDULABLE:
         raise InvalidRequest(
-            f"worker {event.worker_id} reports {event.attempt_id} as {state.word}, which it cannot see"
+            f"worker {event.worker_id} reports {event.attempt_id} as {state.word}, which a worker cannot observe"
         )
     draft.effects.append(ForgetAttempt(event.attempt_id, event.worker_id))
     judge_host(draft, event, task.state is TaskState.RUNNING)
@@ -182,7 +182,9 @@ def _observe_stale(draft: Draft, event: AttemptObserved, task: Task | None) -> N
             whole = draft.job(booking.job_id).spec.resources  # it had begun before it heard
             draft.changes.stopping[name] = Stopping(booking.job_id, worker_id, whole, booking.found)
         return
-    draft.effects.append(StopAttempt(name, worker_id, "this attempt is over: another took its place or its job ended"))
+    draft.effects.append(
+        StopAttempt(name, worker_id, "this attempt has ended: another one replaced it, or its job ended")
+    )
     worker = draft.view.workers.get(worker_id)
     if booking is None and worker is not None and worker.connected:
         known = draft.view.lost.get(name) or task
@@ -412,7 +414,7 @@ _WORDS = {
     FailureKind.ENVIRONMENT: "the environment could not be built",
     FailureKind.START: "the command could not be started",
     FailureKind.DEVICE: "device error",
-    FailureKind.PREEMPTED: "the platform took the host away",
+    FailureKind.PREEMPTED: "the platform preempted the host",
     FailureKind.DISK: "the host's disk was full",
 }
 

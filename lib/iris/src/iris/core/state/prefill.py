@@ -31,7 +31,7 @@ def check_prefill(event: Assigned, spec: JobSpec, load: WorkerLoad) -> None:
     """Raise Conflict if the task must not be prefilled on this worker."""
     why = ""
     if not may_be_prefilled(spec):
-        why = f"{spec.job_id} is no job of plain tasks"
+        why = f"{spec.job_id} is not a job of plain tasks"
     elif load.lenders:
         why = "an attempt there lends its cpu"
     if why:

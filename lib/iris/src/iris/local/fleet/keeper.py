@@ -27,7 +27,7 @@ CROWDED_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.02
 """Delay after an event, to handle bursts of events together."""
-_GOES: Final = "its slice is idle and goes"
+_GOES: Final = "its slice is idle and is released"
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ class FleetKeeper:
 
     def _release(self, controller: Controller, running: _Running) -> None:
         item = running.item
-        logger.info("slice %s is idle and goes", item.name)
+        logger.info("slice %s is idle and is released", item.name)
         del self._running[item.name]
         self._leaving[item.name] = item
         for name, keeper in running.keepers.items():
@@ -237,7 +237,7 @@ class FleetKeeper:
         for worker_id, worker in controller.view.workers.items():
             is_stray = SLICE_ATTRIBUTE in worker.attributes and worker_id not in wanted and not worker.connected
             if is_stray:
-                self._in_background(controller.remove_worker(worker_id, "its slice has gone"))
+                self._in_background(controller.remove_worker(worker_id, "its slice was released"))
 
     async def _end(self, controller: Controller, item: Slice) -> None:
         """End the hosts of a slice. Retries of tasks that were assigned meanwhile do not count."""

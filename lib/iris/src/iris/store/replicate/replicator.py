@@ -111,7 +111,7 @@ class Replicator:
             thread.join(max(deadline - time.monotonic(), 0.1))
         if self._uploaded < self._committed:
             waiting = self._committed - self._uploaded
-            logger.warning("%d commits are not off the machine; they are in the database", waiting)
+            logger.warning("%d commits are not replicated; they are in the database", waiting)
         self._leadership.lock.release()
 
     @property
@@ -239,7 +239,7 @@ class Replicator:
             try:
                 last = self.snapshot().sequence
             except Exception as error:  # as in _upload; the journal alone is enough until the next try
-                logger.warning("no snapshot could be made (%s); trying again later", error)
+                logger.warning("cannot create a snapshot (%s); trying again later", error)
 
     def _is_snapshot_due(self) -> bool:
         return self._closing or self._bytes_since_snapshot >= self._pace.snapshot_bytes

@@ -76,7 +76,7 @@ def _make_room(state_dir: Path) -> Path | None:
         kind, name = _place_for(database)
         place = state_dir / f"{kind}-{name}"
         if place.exists():
-            raise Conflict(f"{place} is there already; move it away, then restore again")
+            raise Conflict(f"{place} already exists; move it away, then restore again")
         return set_aside(state_dir, name, kind)
     finally:
         os.close(descriptor)
