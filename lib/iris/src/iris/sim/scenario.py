@@ -323,7 +323,7 @@ def _gang(source: random.Random, name: str) -> PlannedJob:
 
 
 def _cpu_gang(source: random.Random, name: str) -> PlannedJob:
-    """A gang of which two fit on the slices' hosts by size, but must not run there together."""
+    """A gang. Two of these fit on the slices' hosts by size, but must not run there together."""
     spec = _spec(source, name, 1, replicas=2, coscheduling_group_by="tpu-name")
     return PlannedJob(spec, _program(source, seconds=source.choice([3.0, 15.0])))
 

@@ -23,7 +23,8 @@ class HostedCall:
         number: The client's number of the call. data: The pickled arguments; None until they are complete.
         end: Its outcome, without the pickle in `end_data`; None until it ends.
         announced: The number of the connection that reported its end to the client; 0 for none.
-        timer: The timer of its deadline. begun, dropped: Whether it has started, or was dropped; guarded by the actor.
+        timer: The timer of its deadline.
+        begun, dropped: Whether it has started, or was dropped; guarded by the actor.
         At most one becomes true.
     """
 

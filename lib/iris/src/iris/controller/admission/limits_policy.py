@@ -18,8 +18,8 @@ class LimitsPolicy:
     Args:
         mode: One of LIMIT_MODES, for jobs without a choice.
         force: Whether jobs must use `mode`.
-        unstated: One of UNSTATED: the consequence if a task without a memory request exceeds the default memory; "" for
-            none. Does not apply to tasks on TPUs, which have whole hosts.
+        unstated: What happens if a task without a memory request exceeds the default memory (one of UNSTATED); "" for
+            nothing. Does not apply to tasks on TPUs, which have whole hosts.
     """
 
     mode: str = ENFORCED

@@ -1,4 +1,4 @@
-"""The gRPC services: decode, one decision of the controller, encode.
+"""The gRPC services: each RPC decodes a request, makes one decision of the controller, and encodes the answer.
 
-One file per service. There are no rules and no SQL here.
+One file per service. Rules and SQL do not belong here.
 """

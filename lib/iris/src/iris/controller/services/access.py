@@ -1,4 +1,4 @@
-"""AccessService: admit workers to the cluster, and revoke them."""
+"""AccessService: admits workers to the cluster, and revokes them."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
@@ -17,7 +17,7 @@ Context = Any  # grpc's own, which is untyped here
 
 
 class AccessService(access_pb2_grpc.AccessServiceServicer):
-    """Serves new workers, and the admins who admit them."""
+    """Serves new workers and admins."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller

@@ -1,4 +1,4 @@
-"""BlobService: chunks to and from the blob store."""
+"""BlobService: uploads and downloads blobs in chunks."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 

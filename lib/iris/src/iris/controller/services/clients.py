@@ -1,4 +1,4 @@
-"""ClientService: one session of one client, where calls and the ends of jobs share a stream."""
+"""ClientService: a client's session, in which calls and the ends of jobs share a stream."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
@@ -77,7 +77,7 @@ class ClientService(iris_pb2_grpc.ClientServiceServicer):
                 await self._watch(session, principal, message.watch)
 
     async def _begin(self, session: ConnectedClient, principal: Principal, call: pb.ClientCall) -> Started:
-        """Have a call decided in the next batch, which all calls of one message share."""
+        """Run a call in the next batch, which all calls of one message share."""
         try:
             kind = call.WhichOneof("kind")
             if kind == "submit":

@@ -1,4 +1,4 @@
-"""Wire ↔ domain for the worker session."""
+"""Converts messages of the worker session between wire and domain."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ OBSERVABLE_STATES = frozenset(
 
 
 def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms: int = 0) -> AttemptObserved:
-    """Return a worker's observation, with times by this host's clock.
+    """Return a worker's observation, with times on this host's clock.
 
     Args:
         message: The worker's report.
@@ -55,15 +55,13 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms
 
 
 def shifted_usage(message: pb.AttemptUsage, shift_ms: int) -> Usage:
-    """Return an attempt's resource use with times by this host's clock. Arguments are those of
-    `observation_from_wire`.
-    """
+    """Return an attempt's resource use, with times on this host's clock. Arguments as in `observation_from_wire`."""
     usage = usage_from_wire(message)
     return replace(usage, at_ms=_shifted(usage.at_ms, shift_ms))
 
 
 def clock_shift(sent_at_ms: int, now_ms: int) -> int:
-    """Return the ms by which this host's clock is ahead of a worker's, from its latest message; 0 if unknown."""
+    """Return this host's clock minus the worker's in ms, from the worker's latest message; 0 if unknown."""
     return now_ms - sent_at_ms if sent_at_ms > 0 else 0
 
 
@@ -97,12 +95,12 @@ def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
 
 
 def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
-    """Return the launch of a job that differs from another only in its name.
+    """Return the launch of a job that differs from another job only in its name.
 
     Args:
         launch: The launch of the other job.
         job_id: This job.
-        job_token: Its token.
+        job_token: The token of this job.
     """
     copy = pb.Launch()
     copy.CopyFrom(launch)
@@ -124,11 +122,11 @@ def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], b
 def outgoing_to_wire(
     outgoing: Outgoing, run: list[pb.RunAttempts], revision: int, grace_ms: int, now_ms: int = 0
 ) -> pb.ControllerMessage:
-    """Return one message with everything pending for a worker.
+    """Return one message with all pending orders for a worker.
 
     Args:
         outgoing: The pending orders.
-        run: What to start, with its launches.
+        run: The attempts to start, with their launches.
         revision: The number of the desired set.
         grace_ms: Time between SIGTERM and SIGKILL of a stop.
         now_ms: The controller's clock, for an acknowledged heartbeat.

@@ -1,4 +1,4 @@
-"""DashboardService: what browser pages need besides the other services."""
+"""DashboardService: the calls of browser pages that other services lack."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 

@@ -1,6 +1,4 @@
-"""EndpointService: addresses of live attempts, and the key with which one user's actors and callers authenticate each
-other.
-"""
+"""EndpointService: addresses of live attempts, and the key for authentication among one user's actors and callers."""
 
 # ruff: noqa: ARG002
 
@@ -74,7 +72,7 @@ class EndpointService(endpoints_pb2_grpc.EndpointServiceServicer):
 
 
 def actor_key(secret: bytes, user: str) -> bytes:
-    """Return the key of one user's processes, which requires the cluster's secret."""
+    """Derive the key of one user's processes from the cluster's secret."""
     return hmac.digest(secret, f"actor-key:{user}".encode(), hashlib.sha256)
 
 

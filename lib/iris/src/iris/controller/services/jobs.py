@@ -1,4 +1,4 @@
-"""JobService: decode, one decision of the controller, encode."""
+"""JobService: submits, reads, waits for and stops jobs."""
 
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
@@ -233,9 +233,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return job_status(job, self._controller.pending_reason(job.job_id), include_spec)
 
     def _listed(self, job: Job, readable: bool, places: Mapping[JobId, tuple[int, int]]) -> pb.JobStatus:
-        """Return a job of a list. For others' jobs, users see names, states and times, but not commands and
-        messages.
-        """
+        """Return a job for a list. Users see only names, states and times of other users' jobs."""
         status = self._status(job)
         status.queue_place, status.queue_length = places.get(job.job_id, _NO_PLACE)
         if not readable:

@@ -1,8 +1,8 @@
 """A process that answers queries for a controller: `python -m iris.controller.services.query_process`.
 
 Input is lines of JSON, each a query. Output is a frame for each: the number of a gRPC status and the length of the data
-(4 bytes each), then a `QueryResponse` or the error's text. The author of a query determines its cost, so the kernel
-enforces the limits: SIGALRM ends the process of a slow query, even if the controller is gone.
+(4 bytes each), then a `QueryResponse` or the error's text. A user's query may be slow, so the kernel enforces the
+limits: SIGALRM ends the process of a slow query, even without the controller.
 """
 
 import json

@@ -11,7 +11,7 @@ _JOBS_PER_MS: Final = 10
 
 
 class QueuePlaces:
-    """Each pending job's place, computed on request: of a long queue not for each request anew."""
+    """Each pending job's place, computed on request and cached for long queues."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -19,7 +19,8 @@ class QueuePlaces:
         self._good_until_ms = 0
 
     def at(self, now_ms: int) -> Mapping[JobId, tuple[int, int]]:
-        """Return the place of each pending job in its band, from 1, and the number of jobs there, in order of service.
+        """Return the place of each pending job in its band, from 1, and the number of jobs in the band, in scheduling
+        order.
 
         For 10,000 pending jobs the answer may be a second old.
         """

@@ -1,4 +1,4 @@
-"""Submissions and stops, decoded, decided and encoded, for every transport."""
+"""Submissions and stops, for every transport."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from iris.rpc.generated import iris_pb2 as pb
 async def begin_submission(
     controller: Controller, request: pb.SubmitJobRequest, caller: Caller
 ) -> "asyncio.Future[Answer]":
-    """Store the included blobs and have the job decided in the next batch. The future's result is a `Submitted`.
+    """Store the included blobs and submit the job in the next batch. The future's result is a `Submitted`.
 
     Raise MarinError like `Controller.begin_submit`, immediately or in the future.
     """
@@ -30,7 +30,9 @@ async def begin_submission(
 
 
 def stop_response(controller: Controller, stopped: StoppedJobs) -> pb.StopJobResponse:
-    """Return the response to a stop, with the attempts that may still run out of reach. The view must be committed."""
+    """Return the response to a stop, with the attempts that may still run on unreachable hosts. The view must be
+    committed.
+    """
     if stopped.already is not None:
         return pb.StopJobResponse(already=job_state_to_wire(stopped.already))
     view, sessions = controller.view, controller.sessions

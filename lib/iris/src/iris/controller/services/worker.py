@@ -48,7 +48,7 @@ _LONGEST_VERSION: Final = 64
 def check_worker_id(worker_id: str) -> None:
     """Raise InvalidRequest for an invalid worker id.
 
-    It is part of the worker's token, which is sent in ASCII headers.
+    The id is part of the worker's token, which is sent in ASCII headers.
     """
     ascii_line = worker_id.isascii() and is_printable_line(worker_id)
     if not worker_id or not ascii_line or len(worker_id) > _LONGEST_WORKER_ID:
@@ -103,7 +103,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             sessions.close(session)
 
     def _bind_key(self, worker_id: WorkerId, public_key: bytes, nonce: bytes, proof: bytes) -> None:
-        """Bind the worker's credential to a key that it has proved. Raise Denied."""
+        """Bind the worker's credential to its proved key. Raise Denied."""
         check_proof(public_key, worker_id, nonce, proof)
         # Once more: another session may have bound another key meanwhile, or the credential was revoked.
         if not self._controller.credentials.check_key(worker_id, public_key):
@@ -169,7 +169,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
         return Report(event, message.log_size)
 
     def _keep_result(self, message: pb.Observation, attempt_id: AttemptId, worker_id: WorkerId) -> None:
-        """Store a result before its attempt's end is decided. None is stored as nothing."""
+        """Store a result before the end of its attempt is processed. A None result stores nothing."""
         data: bytes | Path = message.result
         if message.result_digest:
             data = self._controller.blobs.path(message.result_digest)

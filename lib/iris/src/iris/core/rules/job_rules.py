@@ -136,7 +136,7 @@ def stop(draft: Draft, event: StopRequested) -> None:
 
 
 def hold(draft: Draft, event: JobHeld) -> None:
-    """Start no task of the job until its release. Prefilled attempts that are not known to have begun go back.
+    """Start no task of the job until its release. Prefilled attempts without a reported start are handed back.
 
     A held job is unchanged.
 

@@ -28,7 +28,7 @@ def may_succeed(holder: Life, newcomer: Life, silent_ms: int) -> bool:
 
     Args:
         holder: The worker with the open session.
-        newcomer: The worker that opens another.
+        newcomer: The worker that opens another session.
         silent_ms: How long the holder has been silent.
     """
     same_place = bool(newcomer.place) and newcomer.place == holder.place

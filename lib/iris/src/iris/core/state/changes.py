@@ -30,8 +30,9 @@ class Changes:
         endpoints: Endpoints to write (a record) or remove (None).
         usage: The usage of attempts; stored, but not in the view.
         budgets: Budgets by user. at_ms: The time of the event, for the usage accounts.
-        records: The events, in order, for the history. forgotten_jobs, forgotten_workers: Deleted from the store before
-            any write, because a name may have been reused. No event sets these fields; their caller updates the view.
+        records: The events, in order, for the history.
+        forgotten_jobs, forgotten_workers: Deleted from the store before any write, because a name may have been reused.
+            No event sets these fields; their caller updates the view.
     """
 
     jobs: dict[JobId, Job] = field(default_factory=dict)

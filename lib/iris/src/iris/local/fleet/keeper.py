@@ -48,8 +48,8 @@ class FleetKeeper:
         on_ready: Called once when the initial slices have joined.
         on_trouble: Called with the reason if a slice does not start, and with "" when all slices have started.
             idle_seconds, crowded_seconds: See `IDLE_SECONDS` and `CROWDED_SECONDS`.
-        look_seconds: Interval between checks while there are slices to release. start_host, end_host: Start and end the
-            process of a host; called in a thread.
+        look_seconds: Interval between checks while there are slices to release.
+        start_host, end_host: Start and end the process of a host; called in a thread.
     """
 
     def __init__(

@@ -164,7 +164,7 @@ class AttemptDirectories:
         return self._taken[attempt_id].path
 
     def places(self, attempt_id: str) -> tuple[str, ...]:
-        """Return all directories that the attempt's writes to its workspace and TMPDIR go to."""
+        """Return the directories that contain all the attempt's writes to its workspace and TMPDIR."""
         slot = self._taken[attempt_id].path
         return (slot,) if self._mode is IsolationMode.OVERLAY else (slot, self._paths.layer(attempt_id))
 

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _GREETING_S: Final = 30.0
 _BEAT_SHARE: Final = 0.5
-"""Heartbeats are sent twice as often as required, so that one late message makes none late."""
+"""Heartbeats are sent twice as often as required, so that one late message does no harm."""
 
 # Channels to one address share their back-off unless each has its own pool, and then a controller that has just come
 # up would be found late. gRPC waits at least `min_reconnect_backoff` for a listener that accepts and never answers:

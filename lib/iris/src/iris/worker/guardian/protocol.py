@@ -19,7 +19,7 @@ following frames, in any order and number:
     guardian:  {"news": [[verb, …], …]}
                "started", id, pid, at_ms · "refused", id, why, message, exit_code
                "grew", id, log_size     · "ended", id, {end}
-               "over", id, pid, code, signal, log_size, at_ms    an end of which there is no more to say
+               "over", id, pid, code, signal, log_size, at_ms an end without further details
 
 Unknown verbs and fields are ignored, so a release may add some without a new version number. The version changes only
 if ignoring them would be wrong. Reports describe a state, not a stream: when a worker reconnects, `held` contains all

@@ -10,7 +10,7 @@ _CURE: Final = {MEMORY: "--memory", DISK: "--disk"}
 
 
 def out_of_memory(limit_bytes: int, peak_bytes: int, kills: int) -> Breach:
-    """Return the message for an attempt of which the kernel killed processes for lack of memory.
+    """Return the message for an attempt whose processes the kernel killed for lack of memory.
 
     Args:
         limit_bytes: The attempt's limit; 0 if it had none and the host ran out of memory.
