@@ -104,7 +104,7 @@ def test_with_tpu_takes_overrides_of_its_defaults() -> None:
         (lambda: ResourceConfig.with_tpu("v5p-8", replicas=2), "sets replicas itself"),
         (lambda: ResourceConfig(cpu=0), "cpu must be above 0"),
         (lambda: ResourceConfig(ram="lots"), "ram: 'lots' is not a size"),
-        (lambda: ResourceConfig(ram="4"), r"ram '4' is 4 bytes, below the least of 1MB; write a unit.*'4GB'"),
+        (lambda: ResourceConfig(ram="4"), r"ram '4' is 4 bytes, below the minimum of 1MB; write a unit.*'4GB'"),
         (lambda: ResourceConfig(disk="4 apples"), "disk: '4 apples' is not a size"),
         (lambda: ResourceConfig(regions="us-east5"), r"regions must be a list.*\['us-east5'\]"),
         (lambda: GpuConfig("H100", count=0), "count must be at least 1, not 0"),

@@ -30,10 +30,10 @@ def test_what_is_no_size_is_refused_in_words(given: str | int, reason: str) -> N
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        ("2", "memory '2' is 2 bytes, below the least of 1MB; write a unit, e.g. '2GB'"),
-        (4, "memory '4' is 4 bytes, below the least of 1MB; write a unit, e.g. '4GB'"),
+        ("2", "memory '2' is 2 bytes, below the minimum of 1MB; write a unit, e.g. '2GB'"),
+        (4, "memory '4' is 4 bytes, below the minimum of 1MB; write a unit, e.g. '4GB'"),
         ("512", "e.g. '512MB'"),
-        ("4k", "memory '4k' is 4096 bytes, below the least of 1MB; write a unit, e.g. '64MB'"),
+        ("4k", "memory '4k' is 4096 bytes, below the minimum of 1MB; write a unit, e.g. '64MB'"),
         ("1048575", "e.g. '64MB'"),
     ],
 )

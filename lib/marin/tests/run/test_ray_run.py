@@ -180,7 +180,7 @@ def test_a_dry_run_shows_no_secrets(at: JobsServer, tmp_path: Path, capfd: pytes
         (["--no_wait", "--auto-stop", *COMMAND], "--auto-stop"),
         (["-e", *COMMAND], "needs a variable"),
         (["-e", "UNSET_HERE", *COMMAND], "not set in your environment"),
-        (["--entrypoint-memory", "4", *COMMAND], "below the least"),
+        (["--entrypoint-memory", "4", *COMMAND], "below the minimum"),
         (["--entrypoint-resources", "TPU=4", *COMMAND], "is not JSON"),
         (["--entrypoint-resources", '["TPU"]', *COMMAND], "write names and amounts"),
         (["--entrypoint-resources", '{"TPU": "4"}', *COMMAND], "write names and amounts"),

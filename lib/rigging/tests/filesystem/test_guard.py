@@ -127,7 +127,7 @@ def test_what_cannot_be_sized_fails_closed_and_what_is_missing_is_just_missing(
     for info, why in ((refused, r"asking for it failed: PermissionError"), (sizeless, "the store says None")):
         monkeypatch.setattr(fs.unguarded, "info", info)
         for read in reads:
-            with pytest.raises(Denied, match=rf"gs://{away}/a: not read: .* its size is not known \({why}"):
+            with pytest.raises(Denied, match=rf"gs://{away}/a: cannot read it: .* its size is unknown \({why}"):
                 read(f"{away}/a")
     assert budget.bytes_used == 0
     assert fs.cat_file(f"{away}/a", 0, 10) == CONTENT[:10], "a range says its own size"

@@ -168,14 +168,16 @@ def test_without_sizes_there_is_no_read(store: Store, paths: list[str], call: st
     assert store.asked == [call]
     if expected is Denied:
         label = "x://away/a and 1 more" if len(paths) == 2 else "x://away/a"
-        assert str(refused.value).startswith(f"{label}: not read: it is in another region and its size is not known")
+        assert str(refused.value).startswith(
+            f"{label}: cannot read it: it is in another region and its size is unknown"
+        )
         assert repr(error) in str(refused.value)
 
 
 @pytest.mark.parametrize("size", [None, -1, "100", 1.5])
 def test_a_size_that_is_none_is_refused_unless_it_is_a_directorys(store: Store, size: Any) -> None:
     store.size = size
-    with pytest.raises(Denied, match=r"its size is not known \(the store says"):
+    with pytest.raises(Denied, match=r"its size is unknown \(the store says"):
         cost(store, lambda reads: reads.get("x://away/a", "/t"))
     store.kind = "directory"
     assert cost(store, lambda reads: reads.get("x://away/a", "/t")) == 0

@@ -64,7 +64,7 @@ def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
     listener.close()
     kinds = {"link": "a symbolic link", "folder": "a directory", "fifo": "a FIFO", "socket": "a socket"}
     for name, kind in kinds.items():
-        with pytest.raises(Denied, match=rf"the key .*/{name} is no regular file but {kind}: remove it"):
+        with pytest.raises(Denied, match=rf"the key .*/{name} is not a regular file but {kind}: remove it"):
             read_private(tmp_path / name, "the key")
 
 
@@ -79,7 +79,7 @@ def test_another_users_file_is_refused(shared: Path, mode: str) -> None:
         load_or_create(shared / "key", lambda: b"new", "the key")
     assert (shared / "key").read_bytes() == b"planted"
     as_nobody(f"ln -s {written(shared / 'known')} link", shared)
-    with pytest.raises(Denied, match="is no regular file but a symbolic link"):
+    with pytest.raises(Denied, match="is not a regular file but a symbolic link"):
         read_private(shared / "link", "the key")
 
 
@@ -143,9 +143,9 @@ def test_an_own_folder_is_one_that_others_cannot_write_to(tmp_path: Path) -> Non
     check_own_folder(tmp_path, "the folder", "remove it")
     (tmp_path / "link").symlink_to(tmp_path)
     check_own_folder(tmp_path / "link", "the folder", "remove it")
-    with pytest.raises(Denied, match=r"the folder .*/link is no directory but a symbolic link: remove it"):
+    with pytest.raises(Denied, match=r"the folder .*/link is not a directory but a symbolic link: remove it"):
         check_own_folder(tmp_path / "link", "the folder", "remove it", follow_links=False)
-    with pytest.raises(Denied, match="is no directory but a file"):
+    with pytest.raises(Denied, match="is not a directory but a file"):
         check_own_folder(written(tmp_path / "file"), "the folder", "remove it")
     for mode in (0o770, 0o777):
         tmp_path.chmod(mode)

@@ -49,7 +49,7 @@ CURE = "; or set XDG_STATE_HOME to a directory of your own"
     ("spoil", "kind", "text"),
     [
         (lambda place: place.chmod(0o660), Denied, f"the key of actors PLACE has mode 660, .* can write it: .*{CURE}"),
-        (link_elsewhere, Denied, f"is no regular file but a symbolic link: remove it{CURE}"),
+        (link_elsewhere, Denied, f"is not a regular file but a symbolic link: remove it{CURE}"),
         pytest.param(
             give_away, Denied, f"PLACE belongs to uid {NOBODY}, not to you",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user"),

@@ -122,7 +122,7 @@ def test_runs_age_only_where_asked_and_added_files_are_shown(storage: RecordedSt
         "inner-000005": [],
     }, "neither what a run may still need, nor what a later run used"
     assert f"{storage.root}/old-000001: changed after its step ended: notes.md\n" in done.err
-    assert "none of 2 run file(s); 1 older one(s) do not count" in done.err
+    assert "any of 2 run file(s); 1 older one(s) do not count" in done.err
 
 
 def test_a_run_is_removed_with_what_only_it_names(storage: RecordedStorage, marin: Marin) -> None:

@@ -417,13 +417,13 @@ def test_values_and_code_that_differ() -> None:
     )
     assert words(there, info) == [
         "k: 10 -> 99",
-        'new: {"x": 1} (not there before)',
-        "gone: was 1 (not there any more)",
+        'new: {"x": 1} (new)',
+        "gone: was 1 (removed)",
         "source of f: 0a1b -> 2c3d",
-        "source of added: 5 (not there before)",
+        "source of added: 5 (new)",
         "N: 3 -> 4",
-        "M: 5 (not there before)",
-        "source of old: was 99 (not there any more)",
+        "M: 5 (new)",
+        "source of old: was 99 (removed)",
     ]
 
 

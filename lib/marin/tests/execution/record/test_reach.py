@@ -84,8 +84,8 @@ def test_differences_name_file_and_definition() -> None:
     new = {"mypkg/words.py": {"count": "ab", "LIMIT": "bb", "split": "dd"}}
     assert [str(item) for item in reach_differences(old, new)] == [
         "source of mypkg/words.py: count: aa -> ab",
-        "source of mypkg/words.py: split: dd (not there before)",
-        "source of gone.py: was cc (not there any more)",
+        "source of mypkg/words.py: split: dd (new)",
+        "source of gone.py: was cc (removed)",
     ]
     assert reach_differences(None, new) == reach_differences(old, {}) == reach_differences("x", new) == []
     # Of very many, a file has one digest, which is compared with names all the same.

@@ -159,10 +159,10 @@ def test_differences_of_values_and_their_paths() -> None:
     assert words(version({"a": [1, 2]}), version({"a": [1]})) == ["a: [1, 2] -> [1]"]
     assert words(version({"a": {"b": {"c": 1}}}), version({"a": {"b": {"c": "x"}}})) == ['a.b.c: 1 -> "x"']
     assert words(version({"a": {"b": 1}}), version({"a": 1})) == ['a: {"b": 1} -> 1']
-    assert words(version({"a": None}), version({})) == ["a: was null (not there any more)"]
+    assert words(version({"a": None}), version({})) == ["a: was null (removed)"]
     assert words(version(name="a"), version(name="b")) == ['name: "a" -> "b"']
     assert words(version({"a": (1,)}), version({"a": [1]})) == []
-    assert words({}, version({"a": 1}))[0] == 'name: "n" (not there before)'
+    assert words({}, version({"a": 1}))[0] == 'name: "n" (new)'
     for size, cut in ((118, False), (119, True)):
         [found] = differences(version({"a": ""}), version({"a": "x" * size}))
         assert len(found.after) == 120
@@ -176,14 +176,14 @@ def test_differences_of_dependencies() -> None:
     assert words(*top) == ["dependency mid: dependency a: k: 1 -> 2"]
     assert words(version(dependencies=[a, a]), version(dependencies=[b, b])) == ["dependency a: k: 1 -> 2"], "each once"
     assert words(version(dependencies=["a-111111"]), version(dependencies=["a-222222", "b-3"])) == [
-        "dependency [0]: a-111111 -> a-222222", "dependency [1]: b-3 (not there before)",
+        "dependency [0]: a-111111 -> a-222222", "dependency [1]: b-3 (new)",
     ]  # fmt: skip
-    assert words(version(dependencies=["b-3"]), version()) == ["dependency [0]: was b-3 (not there any more)"]
+    assert words(version(dependencies=["b-3"]), version()) == ["dependency [0]: was b-3 (removed)"]
     [found] = words(version(dependencies=[a]), version(dependencies=[version(name="z")]))
     assert found.startswith("dependency [0]: a-")
     assert " -> z-" in found
     [found] = words(version(pseudo_dependencies=["x-1"]), version())
-    assert found == "non-blocking dependency [0]: was x-1 (not there any more)"
+    assert found == "non-blocking dependency [0]: was x-1 (removed)"
     # One quoted by its hash (it stands deep in a chain), the same written out.
     digits = hashlib.md5(json.dumps(a, sort_keys=True).encode()).hexdigest()[:6]
     assert words(version(dependencies=[f"a-{digits}"]), version(dependencies=[a])) == []

@@ -151,7 +151,9 @@ def _program(name: str, told: str | None, uv_off_path: str) -> Finding:
 
 
 def _versions(versions: Mapping[str, str]) -> Finding:
-    text = ", ".join(f"{name} {version}" for name, version in versions.items()) or "none of our libraries is installed"
+    text = (
+        ", ".join(f"{name} {version}" for name, version in versions.items()) or "none of marin's libraries is installed"
+    )
     if len(set(versions.values())) == 1:
         return Finding("versions", State.OK, text)
     return Finding("versions", State.FAILURE, f"{text}: they must be equal", "uv sync, or install all of one release")

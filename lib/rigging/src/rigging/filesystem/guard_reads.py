@@ -362,6 +362,6 @@ def _has_magic(path: str) -> bool:
 
 def _unsized(url: str, why: str) -> str:
     return (
-        f"{url}: not read: it is in another region and its size is not known ({why}), so that it cannot be charged to "
+        f"{url}: cannot read it: it is in another region and its size is unknown ({why}), so it cannot be charged to "
         "the transfer budget. Try again, or read a range with a start and an end"
     )

@@ -134,7 +134,7 @@ def check_own_folder(path: LocalPath, what: str, cure: str, *, follow_links: boo
     """
     status = os.stat(path) if follow_links else os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
-        wrong = f"is no directory but {_kind(status.st_mode)}"
+        wrong = f"is not a directory but {_kind(status.st_mode)}"
     elif status.st_uid not in (os.geteuid(), 0):
         wrong = f"belongs to uid {status.st_uid}, not to you (uid {os.geteuid()})"
     elif status.st_mode & _WRITTEN_BY_OTHERS:
@@ -146,7 +146,7 @@ def check_own_folder(path: LocalPath, what: str, cure: str, *, follow_links: boo
 
 def _check_file(status: os.stat_result, path: LocalPath, what: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        wrong, cure = f"is no regular file but {_kind(status.st_mode)}", "remove it"
+        wrong, cure = f"is not a regular file but {_kind(status.st_mode)}", "remove it"
     elif status.st_uid != os.geteuid():
         wrong, cure = f"belongs to uid {status.st_uid}, not to you (uid {os.geteuid()})", "remove it"
     elif status.st_mode & _FOR_OTHERS:

@@ -162,7 +162,7 @@ class _Walk:
             near = difflib.get_close_matches(normalized(extra), known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InvalidRequest(
-                f"extra {extra!r} is not known in any pyproject.toml here{hint}; known: {', '.join(known) or 'none'}"
+                f"extra {extra!r} is not defined in any pyproject.toml here{hint}; known: {', '.join(known) or 'none'}"
             )
         for folder in known[normalized(extra)]:
             self.project(folder, [extra], core=False)

@@ -70,7 +70,9 @@ def check_unit(size: str | int, what: str) -> int:
     if 0 < found < MIN_ASKED_BYTES:
         text = str(size).strip()
         better = "64MB" if not text.isdigit() or found > 1024 else f"{text}GB" if found <= 64 else f"{text}MB"
-        raise InvalidRequest(f"{what} {text!r} is {found} bytes, below the least of 1MB; write a unit, e.g. '{better}'")
+        raise InvalidRequest(
+            f"{what} {text!r} is {found} bytes, below the minimum of 1MB; write a unit, e.g. '{better}'"
+        )
     return found
 
 

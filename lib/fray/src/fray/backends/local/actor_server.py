@@ -67,7 +67,7 @@ class ActorServer:
         try:
             Client(self._path).close()
         except OSError as error:
-            logger.debug("no thread accepts at %s any more: %s", self._path, error)
+            logger.debug("no thread accepts connections at %s any more: %s", self._path, error)
         for connection in connections:
             _shut(connection)
         # It ends with the last visitor. The path goes with it: at the process's end it would be missed in its folder.

@@ -78,7 +78,7 @@ def ask_dashboard(url: str, given_by: str, token: AuthToken, timeout: float = _P
         raise Unavailable(f"the server at {shown} ({given_by}) is not a Ray dashboard: {error}") from None
     except http.client.HTTPException as error:
         raise Unavailable(
-            f"what answers at {shown} ({given_by}) speaks no HTTP ({type(error).__name__}): is it the port of the "
+            f"the server at {shown} ({given_by}) does not speak HTTP ({type(error).__name__}): is it the port of the "
             "cluster itself? RAY_ADDRESS=host:port names that"
         ) from None
     except OSError as error:

@@ -81,7 +81,7 @@ def gc(
     total = sum(verdict.output.files.size for verdict in found.garbage)
     aged = f"; {found.aged} older one(s) do not count" if found.aged else ""
     counts = f"{len(found.garbage)} of {len(found.verdicts)} output(s), {format_size(total)}"
-    say(f"{counts}, are referred to by none of {found.runs - found.aged} run file(s){aged}")
+    say(f"{counts}, are not referenced by any of {found.runs - found.aged} run file(s){aged}")
     say_added(root, found.garbage)
     if not delete or not found.garbage:
         return exit_codes.OK

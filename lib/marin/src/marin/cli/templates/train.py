@@ -34,7 +34,7 @@ def train(config: TrainConfig) -> None:
     if fs.exists(path):
         with open_url(checkpoint, "r") as file:
             state = json.load(file)
-        print(f"goes on at step {state['step']}")
+        print(f"continues at step {state['step']}")
     for step in range(int(state["step"]), config.steps):
         error = state["slope"] * x + state["offset"] - y
         state["slope"] -= config.learning_rate * float(np.mean(error * x))

@@ -123,7 +123,7 @@ class ForcedOutputs:
         added = files_added(files)
         if added:
             raise Conflict(
-                f"--force: {path}: changed after its step ended, and would go with the old output: "
+                f"--force: {path}: changed after its step ended, and would be removed with the old output: "
                 f"{shown_names(added)}. Move these files elsewhere; if they may go, remove them or, on a disk, "
                 f"touch {status_path(path)}"
             )

@@ -158,7 +158,7 @@ class StepRun:
             return
         if taken is not attempt:
             logger.info(
-                "step %s: another run is at work on %s, waiting for it", attempt.task.name, attempt.task.output_path
+                "step %s: another run is computing %s, waiting for it", attempt.task.name, attempt.task.output_path
             )
         self._keeper.watch(attempt.lease, functools.partial(self._workers.add, [attempt]))
 

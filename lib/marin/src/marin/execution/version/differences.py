@@ -38,9 +38,9 @@ class Difference:
 
     def __str__(self) -> str:
         if self.before is None:
-            return f"{self.where}: {self.after} (not there before)"
+            return f"{self.where}: {self.after} (new)"
         if self.after is None:
-            return f"{self.where}: was {self.before} (not there any more)"
+            return f"{self.where}: was {self.before} (removed)"
         return f"{self.where}: {self.before} -> {self.after}"
 
 

@@ -56,7 +56,7 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_
         old = set() if runs_before is None else _written_before(runs_before, place, runs)
         for path, (info, problem) in zip(paths, each(read_json, paths, place), strict=True):
             if info is None or not isinstance(info.get("steps"), list):
-                damaged.append(problem or f"{path} is no info file of a run")
+                damaged.append(problem or f"{path} is not a run's info file")
                 continue
             named = references(info, root)
             if path in old and not named & being_made:
@@ -82,7 +82,7 @@ def find_outputs_of_run(root: str, runs_at: Sequence[str], info_path: str) -> Fo
     for path, (info, problem) in zip(paths, each(read_json, paths, root), strict=True):
         steps = (info or {}).get("steps")
         if not isinstance(steps, list):
-            damaged.append(problem or f"{path} is no info file of a run")
+            damaged.append(problem or f"{path} is not a run's info file")
         elif path == info_path:
             own = {relative(str(step["output_path"]), root) for step in steps if isinstance(step, dict)}
         else:

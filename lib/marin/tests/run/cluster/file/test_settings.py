@@ -51,7 +51,7 @@ def folder(path: Path, settings: str = SETTINGS, template: str = TEMPLATE) -> Pa
         ('"v4-8"', '"v4-9"', "unknown TPU type 'v4-9'; valid v4 types: v4-8, v4-16"),
         ('"v4-8", min = 1', "7", "tpu must be a text, not 7"),
         ("[clusters.one]", "[clusters.One_]", "cluster 'One_': a name has small letters"),
-        ('default = "one"', 'default = "two"', "default 'two' is none of the clusters one"),
+        ('default = "one"', 'default = "two"', "default 'two' is not one of the clusters one"),
         ('default = "one"', 'default = "one"\nclutsers = 1', "unknown key 'clutsers'; did you mean 'clusters'?"),
         ("workers = [", "workers = 3 # [", "workers 3 is not a list"),
         ("[clusters.one]", "[clusters]\none = 7\n[clusters.two]", "7 is not a table"),

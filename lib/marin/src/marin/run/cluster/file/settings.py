@@ -189,7 +189,7 @@ def parse_settings(found: Mapping[str, Any]) -> Settings:
         clusters[name] = _build(ClusterSettings, {**table, "name": name, "workers": made}, f"cluster {name}")
     default = found.get("default")
     if default not in clusters:
-        raise InvalidRequest(f"default {default!r} is none of the clusters {', '.join(clusters)}")
+        raise InvalidRequest(f"default {default!r} is not one of the clusters {', '.join(clusters)}")
     return Settings(default, clusters)
 
 
