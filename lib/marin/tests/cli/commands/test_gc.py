@@ -157,18 +157,25 @@ def test_a_run_is_removed_with_what_only_it_names(storage: RecordedStorage, mari
     assert [run["steps_id"] for run in marin("runs", "--json").json] == ["train-ffffff"]
 
 
-def facts(name: str, **info: Any) -> OutputFacts:
-    return OutputFacts(OutputFiles(name, 1, 1, 0.0, False), "SUCCESS", {"output_path": f"/p/{name}", **info})
+def facts(root: str, name: str, **info: Any) -> OutputFacts:
+    return OutputFacts(OutputFiles(name, 1, 1, 0.0, False), "SUCCESS", {"output_path": f"{root}/{name}", **info})
 
 
-NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
+NAMES = st.lists(st.sampled_from(["a", "b", "c d", "e'f"]), min_size=1, max_size=3).map("/".join)
 
 
-@given(st.sets(NAMES, max_size=8), st.sets(NAMES, max_size=3), st.dictionaries(NAMES, NAMES, max_size=5))
-def test_what_is_kept_loses_nothing_that_it_needs(outputs: set[str], refers: set[str], needs: dict[str, str]) -> None:
-    found = [facts(name, config=needs.get(name)) for name in sorted(outputs)]
-    run = {"steps": [{"config": [f"/p/{name}" for name in refers]}]}
-    verdicts = judge_outputs(found, references(run, "/p"), "/p", 1.0)
+@given(
+    st.sampled_from(["/p", "/p q/é", "gs://b"]),
+    st.sets(NAMES, max_size=8),
+    st.sets(NAMES, max_size=3),
+    st.dictionaries(NAMES, NAMES, max_size=5),
+)
+def test_what_is_kept_loses_nothing_that_it_needs(
+    root: str, outputs: set[str], refers: set[str], needs: dict[str, str]
+) -> None:
+    found = [facts(root, name, config=needs.get(name)) for name in sorted(outputs)]
+    run = {"steps": [{"config": [f"cat {root}/{name} x" for name in refers]}]}
+    verdicts = judge_outputs(found, references(run, root, found), root, 1.0)
     kept = {verdict.output.files.name for verdict in verdicts if verdict.kept}
     removed = outputs - kept
     assert not refers & removed

@@ -13,6 +13,7 @@ from marin.stored_files import StoredFile
 _BETWEEN: Final = re.compile(r"[\s'\"=,;|<>(){}]+")
 _STORED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _LONGEST: Final = 4096
+_ROOT: Final = "\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def with_asides(outputs: Sequence[OutputFacts], root: str) -> list[OutputFacts]:
     return [found[name] for name in sorted(found)]
 
 
-def references(value: Any, root: str) -> set[str]:
+def references(value: Any, root: str, outputs: Iterable[OutputFacts]) -> set[str]:
     """Return every path below a storage root that the texts of a JSON value may refer to, and its parents.
 
     It includes uncertain references: relative paths, paths in command lines, and paths in other buckets, which a mirror
@@ -176,13 +177,20 @@ def references(value: Any, root: str) -> set[str]:
     Args:
         value: The content of an info file.
         root: The storage root.
+        outputs: All outputs below it.
     """
     found: set[str] = set()
-    for text in _texts(value):
+    # A root or a name with a space is no word of a text.
+    texts = [text.replace(f"{root}/", f"{_ROOT}/") for text in _texts(value)]
+    for text in texts:
         if len(text) > _LONGEST and "/" not in text:
             continue
         for word in _BETWEEN.split(text):
-            found.update(_and_above(relative(word, root)))
+            found.update(_and_above(relative(word, _ROOT)))
+    joined = "\n".join(texts)
+    for output in outputs:
+        if _BETWEEN.search(output.files.name) and output.files.name in joined:
+            found.update(_and_above(output.files.name))
     return found
 
 
@@ -221,7 +229,7 @@ def judge_outputs(
             break
         kept.update({output.files.name: reason for output, reason in found if reason is not None})
         for output in new:
-            known |= references(output.info, root)
+            known |= references(output.info, root, outputs)
         pending = [output for output, reason in found if reason is None]
     above = {place for name in kept for place in _and_above(name)}
     verdicts = []

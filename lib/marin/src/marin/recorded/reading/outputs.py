@@ -58,7 +58,7 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_
             if info is None or not isinstance(info.get("steps"), list):
                 damaged.append(problem or f"{path} is not a run's info file")
                 continue
-            named = references(info, root)
+            named = references(info, root, facts)
             if path in old and not named & being_made:
                 aged += 1
             else:
@@ -86,7 +86,7 @@ def find_outputs_of_run(root: str, runs_at: Sequence[str], info_path: str) -> Fo
         elif path == info_path:
             own = {relative(str(step["output_path"]), root) for step in steps if isinstance(step, dict)}
         else:
-            referred |= references(info, root)
+            referred |= references(info, root, facts)
     referred.update(output.files.name for output in facts if output.files.name not in own)
     verdicts = [
         verdict for verdict in judge_outputs(facts, referred, root, math.inf) if verdict.output.files.name in own
