@@ -110,7 +110,9 @@ def test_a_step_that_prints_takes_at_most_eight_requests_with_all_that_a_run_rec
     assert [end["event"] for end in ends] == ["run_ended"] * 2
 
 
-def test_a_step_takes_six_requests_and_a_cached_one_none(server: Server, root: str, make_step: MakeStep) -> None:
+def test_a_step_takes_six_requests_and_one_for_each_input_and_a_cached_one_none(
+    server: Server, root: str, make_step: MakeStep
+) -> None:
     steps = [make_step(f"all/s{index}", versioned(index)) for index in range(30)]
     run(root, steps[:1])  # what is asked once in a process, such as for credentials
     server.reset_traffic()
@@ -121,6 +123,9 @@ def test_a_step_takes_six_requests_and_a_cached_one_none(server: Server, root: s
     executor = run(root, steps)
     assert {result.end for result in executor.results} == {StepEnd.CACHED}
     assert requests(server).total() <= per_run, requests(server)  # of a cached step the listing is all
+    server.reset_traffic()
+    run(root, [make_step("all/sum", steps[:3])])
+    assert requests(server).total() <= 6 + 3 + per_run, requests(server)
 
 
 def test_a_thousand_statuses_take_few_requests(server: Server, root: str) -> None:

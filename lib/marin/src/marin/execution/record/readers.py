@@ -30,6 +30,7 @@ from rigging.process.parallel import map_in_threads
 
 logger = logging.getLogger(__name__)
 
+_FEW: Final = 16
 _LOOK_SECONDS: Final = 0.25
 _LOOK_SECONDS_REMOTE: Final = 2.0
 # Between two attempts of the run that makes the output nobody holds its lease.
@@ -150,9 +151,14 @@ def await_inputs(
 
 def _made_again(paths: Collection[str]) -> list[str]:
     stored = [path for path in paths if "://" in path and local_path(path) is None]
-    statuses = read_statuses(stored) if stored else {}
+    # A listing may miss few outputs among many files; each is then asked for anyway.
+    statuses = read_statuses(stored) if len(stored) > _FEW else _statuses(stored)
     return [
         path
         for path in paths
         if statuses.get(path) != STATUS_SUCCESS and is_aside(path) and StatusFile(path).status != STATUS_SUCCESS
     ]
+
+
+def _statuses(paths: Collection[str]) -> dict[str, str | None]:
+    return dict(zip(paths, map_in_threads(lambda path: read_statuses([path])[path], paths), strict=True))
