@@ -87,8 +87,9 @@ class LimitedCall(Generic[T]):
                     # Its log has ended with the timeout.
                     self._exit_leases.add([AtWork(self._lease, None, self.thread, in_process=True)])
                     error = StepTimedOut(
-                        f"{text}, and its function continues, because a function in the run's own process cannot be stopped: "
-                        f"no other run gets {self._lease.output_path} before the function or this process has ended",
+                        f"{text}, and its function continues, because a function in the run's own process cannot be "
+                        f"stopped: no other run gets {self._lease.output_path} before the function or this process has "
+                        "ended",
                         still_runs=True,
                     )
                 if where is not None:
