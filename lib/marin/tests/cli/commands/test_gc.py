@@ -165,17 +165,18 @@ NAMES = st.lists(st.sampled_from(["a", "b", "c d", "e'f"]), min_size=1, max_size
 
 
 @given(
-    st.sampled_from(["/p", "/p q/é", "gs://b"]),
+    st.sampled_from([("/p", "/p"), ("/p q/é", "/p q/é"), ("gs://b", "gs://b"), ("file:///p", "/p"), ("/p", "/moved")]),
     st.sets(NAMES, max_size=8),
     st.sets(NAMES, max_size=3),
     st.dictionaries(NAMES, NAMES, max_size=5),
 )
 def test_what_is_kept_loses_nothing_that_it_needs(
-    root: str, outputs: set[str], refers: set[str], needs: dict[str, str]
+    roots: tuple[str, str], outputs: set[str], refers: set[str], needs: dict[str, str]
 ) -> None:
+    root, written = roots
     found = [facts(root, name, config=needs.get(name)) for name in sorted(outputs)]
-    run = {"steps": [{"config": [f"cat {root}/{name} x" for name in refers]}]}
-    verdicts = judge_outputs(found, references(run, root, found), root, 1.0)
+    run = {"steps": [{"config": [f"cat {written}/{name} x" for name in refers]}]}
+    verdicts = judge_outputs(found, references(run, roots, found), root, 1.0)
     kept = {verdict.output.files.name for verdict in verdicts if verdict.kept}
     removed = outputs - kept
     assert not refers & removed

@@ -168,7 +168,7 @@ def with_asides(outputs: Sequence[OutputFacts], root: str) -> list[OutputFacts]:
     return [found[name] for name in sorted(found)]
 
 
-def references(value: Any, root: str, outputs: Iterable[OutputFacts]) -> set[str]:
+def references(value: Any, roots: Iterable[str], outputs: Iterable[OutputFacts]) -> set[str]:
     """Return every path below a storage root that the texts of a JSON value may refer to, and its parents.
 
     It includes uncertain references: relative paths, paths in command lines, and paths in other buckets, which a mirror
@@ -176,26 +176,28 @@ def references(value: Any, root: str, outputs: Iterable[OutputFacts]) -> set[str
 
     Args:
         value: The content of an info file.
-        root: The storage root.
+        roots: The storage root, and its path when the file was written: the root may have moved.
         outputs: All outputs below it.
     """
     found: set[str] = set()
-    # A root or a name with a space is no word of a text.
-    texts = [text.replace(f"{root}/", f"{_ROOT}/") for text in _texts(value)]
-    for text in texts:
-        if len(text) > _LONGEST and "/" not in text:
-            continue
-        for word in _BETWEEN.split(text):
-            found.update(_and_above(relative(word, _ROOT)))
-    joined = "\n".join(texts)
-    for output in outputs:
-        if _BETWEEN.search(output.files.name) and output.files.name in joined:
-            found.update(_and_above(output.files.name))
+    for root in {root.removeprefix("file://").rstrip("/") for root in roots}:
+        # A root or a name with a space is no word of a text.
+        texts = [text.replace(f"{root}/", f"{_ROOT}/") for text in _texts(value)]
+        for text in texts:
+            if len(text) > _LONGEST and "/" not in text:
+                continue
+            for word in _BETWEEN.split(text):
+                found.update(_and_above(relative(word, _ROOT)))
+        joined = "\n".join(texts)
+        for output in outputs:
+            if _BETWEEN.search(output.files.name) and output.files.name in joined:
+                found.update(_and_above(output.files.name))
     return found
 
 
 def relative(path: str, root: str) -> str:
     """Return a path relative to a storage root: without the root, or without its own bucket."""
+    root = root.removeprefix("file://")
     for start in (f"{root}/", f"file://{root}/"):
         if path.startswith(start):
             return path.removeprefix(start).strip("/")
@@ -229,7 +231,8 @@ def judge_outputs(
             break
         kept.update({output.files.name: reason for output, reason in found if reason is not None})
         for output in new:
-            known |= references(output.info, root, outputs)
+            made_at = str((output.info or {}).get("output_path", "")).removesuffix(f"/{output.files.name}")
+            known |= references(output.info, (root, made_at), outputs)
         pending = [output for output, reason in found if reason is None]
     above = {place for name in kept for place in _and_above(name)}
     verdicts = []

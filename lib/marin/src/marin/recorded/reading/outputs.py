@@ -58,7 +58,7 @@ def find_garbage(root: str, runs_at: Sequence[str], written_before: float, runs_
             if info is None or not isinstance(info.get("steps"), list):
                 damaged.append(problem or f"{path} is not a run's info file")
                 continue
-            named = references(info, root, facts)
+            named = references(info, (root, str(info.get("prefix", root))), facts)
             if path in old and not named & being_made:
                 aged += 1
             else:
@@ -80,13 +80,12 @@ def find_outputs_of_run(root: str, runs_at: Sequence[str], info_path: str) -> Fo
     damaged: list[str] = []
     paths = [below(place, name) for place in runs_at for name in {run.info for run in list_runs(place) if run.info}]
     for path, (info, problem) in zip(paths, each(read_json, paths, root), strict=True):
-        steps = (info or {}).get("steps")
-        if not isinstance(steps, list):
+        if info is None or not isinstance(steps := info.get("steps"), list):
             damaged.append(problem or f"{path} is not a run's info file")
         elif path == info_path:
             own = {relative(str(step["output_path"]), root) for step in steps if isinstance(step, dict)}
         else:
-            referred |= references(info, root, facts)
+            referred |= references(info, (root, str(info.get("prefix", root))), facts)
     referred.update(output.files.name for output in facts if output.files.name not in own)
     verdicts = [
         verdict for verdict in judge_outputs(facts, referred, root, math.inf) if verdict.output.files.name in own
