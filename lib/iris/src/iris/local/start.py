@@ -120,7 +120,7 @@ class LocalCluster:
 
     def _found(self, record: ClusterRecord) -> Found:
         if record.worker_trouble:
-            self._tell(f"the local cluster's worker does not start; trying again:  {record.worker_trouble}")
+            self._tell(f"the local cluster's worker does not start; trying again: {record.worker_trouble}")
         return Found(record, started=False)
 
     def _settled(self, record: ClusterRecord) -> ClusterRecord:

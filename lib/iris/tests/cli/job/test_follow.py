@@ -338,7 +338,7 @@ def play(*words: object, stdout: int = subprocess.DEVNULL) -> tuple[int, str]:
     [
         ((signal.SIGINT,), 130, "iris: job /a/b stopped"),
         ((signal.SIGTERM,), 143, "iris: job /a/b stopped"),
-        ((signal.SIGINT, signal.SIGINT), 130, "iris: left; job /a/b may still run: `iris job stop /a/b` stops it"),
+        ((signal.SIGINT, signal.SIGINT), 130, "iris: exited; job /a/b may still run: `iris job stop /a/b` stops it"),
     ],
 )
 def test_signals_end_the_process(numbers: tuple[signal.Signals, ...], code: int, last: str) -> None:

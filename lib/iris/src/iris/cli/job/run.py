@@ -242,7 +242,7 @@ def _refuse_without_worker(local: "LocalCluster") -> None:
     """
     record = local.find()
     if record is not None and record.worker_trouble and not record.ready:
-        raise Unavailable(f"the local cluster's worker does not start; trying again:  {record.worker_trouble}")
+        raise Unavailable(f"the local cluster's worker does not start; trying again: {record.worker_trouble}")
 
 
 def _workspace(options: RunOptions, *, inside: bool) -> Path | None:
