@@ -232,6 +232,18 @@ def test_jobs_are_held_and_released(iris: Iris, client: Client) -> None:
     assert iris("job", "requeue", "train/test") == (0, "", said)
 
 
+def test_a_job_is_updated_with_what_is_given(iris: Iris, client: Client) -> None:
+    words = "--priority batch --timeout 0 --scheduling-timeout 60 --max-retries 2 --cpu 0.5 --memory 2GB --disk 0"
+    code, _, said = iris("job", "update", "train", *words.split())
+    assert (code, said.startswith("job /ann/train is updated: priority batch, timeout 0")) == (0, True)
+    assert client.asked[-1] == {
+        "update": "/ann/train", "priority_band": "batch", "timeout": 0, "scheduling_timeout": 60,
+        "max_retries_failure": 2, "cpu": 0.5, "memory": "2GB", "disk": "0",
+    }  # fmt: skip
+    code, _, said = iris("job", "update", "train")
+    assert (code, "nothing to change; give e.g. --priority batch" in said) == (2, True)
+
+
 def test_budgets_are_shown_and_only_what_is_named_is_changed(iris: Iris, client: Client) -> None:
     client.operator.budgets.return_value = [UserBudgetStatus("ann", 12.5, PriorityBand.INTERACTIVE, 3.0)]
     assert iris("user", "budget", "get", "ann")[1].splitlines()[1].split() == ["ann", "12.5", "3", "interactive"]

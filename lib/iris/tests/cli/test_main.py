@@ -77,7 +77,7 @@ def test_the_nouns_and_their_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("job lgos", "no command 'lgos'; did you mean 'logs'?"),
         (
             "job xyz",
-            "bug-report, hold, kill, list, logs, release, requeue, run, status, stop, summary, wait",
+            "bug-report, hold, kill, list, logs, release, requeue, run, status, stop, summary, update, wait",
         ),
         ("job run python x.py", "put -- before the command"),
         ("job run --", "no command after --"),

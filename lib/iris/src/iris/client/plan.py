@@ -157,7 +157,7 @@ def spec_of(
         constraints=tuple(plan.constraints),
         coscheduling_group_by=plan.coscheduling.group_by if plan.coscheduling else "",
         ports=tuple(plan.ports),
-        band=_band(plan.priority_band) or PriorityBand.INTERACTIVE,
+        band=PriorityBand.INTERACTIVE if plan.priority_band is None else parse_band(plan.priority_band),
         reserve=plan.reserve,
         exclusive=plan.exclusive,
         fence_after_ms=_fence_ms(plan),
@@ -226,8 +226,9 @@ def _fence_ms(plan: JobPlan) -> int:
     return max(1, round(plan.fence_after * 1000))
 
 
-def _band(band: PriorityBand | str | None) -> PriorityBand | None:
-    if band is None or isinstance(band, PriorityBand):
+def parse_band(band: PriorityBand | str) -> PriorityBand:
+    """Return a band given by name. Raise InvalidRequest."""
+    if isinstance(band, PriorityBand):
         return band
     try:
         return PriorityBand[band.upper()]

@@ -1,20 +1,22 @@
-"""Stop and hold jobs."""
+"""Stop, hold, requeue and update jobs."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from iris.client.connection.wire import stopped
+from iris.client.plan import parse_band
 from iris.client.reading import ClusterReader
 from iris.client.types import Stopped
-from iris.cluster.types import JobName, JobState
+from iris.cluster.types import JobName, JobState, PriorityBand, ResourceSpec
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import MarinError
+from rigging.text.quantities import check_count, check_seconds
 
 _MOST_LISTED: Final = 1000
 
 
 class JobStopper(ClusterReader):
-    """Stop and hold jobs, and read like `ClusterReader`: the base of `IrisClient`. Thread-safe."""
+    """Stop, hold, requeue and update jobs, and read like `ClusterReader`: the base of `IrisClient`. Thread-safe."""
 
     def terminate(self, job_id: str | JobName, reason: str = "", *, include_children: bool = True) -> list[str]:
         """Stop a job and its live children. Return the ids of the stopped jobs (none if it had already ended).
@@ -86,6 +88,51 @@ class JobStopper(ClusterReader):
         request = pb.RequeueJobRequest(job_id=str(job_id))
         # Not repeated by itself: the second call would stop what the first one started.
         return JobState(self._connection.ask(lambda c: c.jobs.RequeueJob, request, retry=False).was)
+
+    def update(
+        self,
+        job_id: str | JobName,
+        *,
+        priority_band: PriorityBand | str | None = None,
+        timeout: float | None = None,
+        scheduling_timeout: float | None = None,
+        max_retries_failure: int | None = None,
+        cpu: float | None = None,
+        memory: str | int | None = None,
+        disk: str | int | None = None,
+    ) -> None:
+        """Change limits of a live job; None leaves one as it is.
+
+        Args:
+            job_id: The job.
+            priority_band: As in `IrisClient.submit`.
+            timeout: As in `IrisClient.submit`; 0 for no limit, like `scheduling_timeout`.
+            scheduling_timeout: As in `IrisClient.submit`.
+            max_retries_failure: As in `IrisClient.submit`.
+            cpu: Cores of each task; only before the job's first attempt, like `memory` and `disk`.
+            memory: Memory of each task.
+            disk: Disk of each task.
+
+        Raises:
+            NotFound: The job does not exist. Conflict: It has ended or started. Denied: The band is not allowed.
+            InvalidRequest: No worker could run the job.
+        """
+        asked = ResourceSpec(cpu or 0, memory or 0, disk or 0)
+        request = pb.UpdateJobRequest(
+            job_id=str(job_id),
+            band=0 if priority_band is None else int(parse_band(priority_band)),  # type: ignore[arg-type]
+            timeout_ms=None if timeout is None else round(check_seconds(timeout, "timeout", zero=True) * 1000),
+            scheduling_timeout_ms=None
+            if scheduling_timeout is None
+            else round(check_seconds(scheduling_timeout, "scheduling_timeout", zero=True) * 1000),
+            max_retries_failure=None
+            if max_retries_failure is None
+            else check_count(max_retries_failure, "max_retries_failure"),
+            cpu_millis=None if cpu is None else asked.cpu_millis,
+            memory_bytes=None if memory is None else asked.memory_bytes,
+            disk_bytes=None if disk is None else asked.disk_bytes,
+        )
+        self._connection.ask(lambda c: c.jobs.UpdateJob, request)
 
     def terminate_prefix(self, prefix: str | JobName, reason: str = "") -> list[JobName]:
         """Stop the live jobs whose names begin with `prefix`, and their children. Return the stopped jobs."""

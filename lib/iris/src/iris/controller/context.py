@@ -26,12 +26,13 @@ from iris.controller.storage.query_processes import QueryProcesses
 from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
-from iris.core.rules.job_rules import check_band, check_parent, check_pending_jobs, reserved_beside
+from iris.core.rules.job_rules import check_band, check_parent, check_pending_jobs, reserved_beside, updated_spec
 from iris.core.state.view import ClusterView
 from iris.domain.events import (
     JobHeld,
     JobReleased,
     JobSubmitted,
+    JobUpdated,
     StopRequested,
     WorkerCordoned,
     WorkerGone,
@@ -43,6 +44,7 @@ from iris.domain.records import NOBODY, Caller
 from iris.domain.scale_groups import offers as group_offers
 from iris.domain.states import ExistingJobPolicy, JobState, TaskState
 from iris.rpc.convert_job import SpecReader
+from iris.sched.feasible import WorkerCapacity
 from iris.sched.preferences import with_preferences
 from iris.store.history import History
 from iris.store.replicate.replicator import Replicator
@@ -222,6 +224,27 @@ class Controller:
 
         return await self.engine.decide(decide)
 
+    async def update(self, event: JobUpdated, caller: Caller = NOBODY) -> None:
+        """Change limits of a live job, and resources of one that has not started.
+
+        Raise like `updated_spec`, and InvalidRequest if no worker could run the job then.
+        """
+
+        def decide(transaction: Transaction) -> None:
+            spec = updated_spec(transaction.view, event)
+            if spec.resources != transaction.view.job(event.job_id).spec.resources:
+                self.admission.check_place(spec, self._offers(transaction))
+            transaction.apply(event, caller)
+
+        await self.engine.decide(decide)
+
+    def _offers(self, transaction: Transaction) -> list[WorkerCapacity]:
+        return [
+            (worker.worker_id, worker.capacity, worker.attributes)
+            for worker in transaction.view.workers.values()
+            if self.sessions.present(worker.worker_id) or transaction.now_ms - worker.last_seen_at_ms < _AWAY_MS
+        ]
+
     async def hold(self, job_id: JobId, release: bool, caller: Caller = NOBODY) -> str:
         """Start no task of a live job, or with `release` let them start. Return its hold before.
 
@@ -307,11 +330,7 @@ class Controller:
         check_parent(view, spec)
         check_band(view, spec)
         check_pending_jobs(view, spec)
-        offers = [
-            (worker.worker_id, worker.capacity, worker.attributes)
-            for worker in view.workers.values()
-            if self.sessions.present(worker.worker_id) or transaction.now_ms - worker.last_seen_at_ms < _AWAY_MS
-        ]
+        offers = self._offers(transaction)
         self.admission.check_place(spec, offers)
         if spec.reserve:
             self.admission.check_reservation(spec, reserved_beside(view, spec), offers)

@@ -45,6 +45,25 @@ class JobReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class JobUpdated:
+    """Change parts of a live job's request; -1 leaves one as it is. Resources only before the first attempt.
+
+    Args:
+        band: A PriorityBand.
+        timeout_ms: 0 for no limit, like `scheduling_timeout_ms`.
+    """
+
+    job_id: JobId
+    band: int = -1
+    timeout_ms: int = -1
+    scheduling_timeout_ms: int = -1
+    max_retries_failure: int = -1
+    cpu_millis: int = -1
+    memory_bytes: int = -1
+    disk_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptObserved:
     """A worker reports the state of an attempt. Reports may be repeated, late or out of order.
 
@@ -249,6 +268,7 @@ Event = (
     | StopRequested
     | JobHeld
     | JobReleased
+    | JobUpdated
     | AttemptObserved
     | Assigned
     | Begun

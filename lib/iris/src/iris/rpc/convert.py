@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from google.protobuf.message import DecodeError
 
 from iris.domain.entities import Job, SilentAttempt, Task, UserBudget
-from iris.domain.ids import AttemptId, parent_of, validate_name
+from iris.domain.events import JobUpdated
+from iris.domain.ids import AttemptId, JobId, parent_of, validate_name
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.domain.usage import USAGE_FIELDS, AttemptUse, Usage
 from iris.rpc.convert_job import spec_to_wire
@@ -147,6 +148,18 @@ def task_state_to_wire(state: TaskState) -> pb.TaskState.ValueType:
 def job_states_from_wire(values: Iterable[int]) -> frozenset[JobState]:
     """Return the states with these numbers. Raises InvalidRequest for unknown numbers."""
     return frozenset(number(JobState, value, "job state") for value in values)
+
+
+def update_from_wire(message: pb.UpdateJobRequest) -> JobUpdated:
+    """Return a job's update. Raise InvalidRequest for a negative number or an unknown band."""
+    told = {item.name: getattr(message, item.name) for item, _ in message.ListFields()}
+    for name, value in told.items():
+        if name != "job_id" and value < 0:
+            raise InvalidRequest(f"job {message.job_id}: {name} is {value}; it must be 0 or more")
+    if message.band not in (0, *PriorityBand):
+        bands = ", ".join(f"{int(band)} {band.word}" for band in PriorityBand)
+        raise InvalidRequest(f"job {message.job_id}: band is {message.band}; allowed are {bands}")
+    return JobUpdated(**{**told, "job_id": JobId(message.job_id)})
 
 
 def usage_to_wire(attempt_id: str, usage: Usage, worker_id: str = "") -> pb.AttemptUsage:

@@ -20,6 +20,7 @@ from iris.domain.events import (
     JobHeld,
     JobReleased,
     JobSubmitted,
+    JobUpdated,
     LendCpu,
     Preempted,
     RetryDue,
@@ -77,6 +78,7 @@ _KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
     24: (ControllerStarted, "controller started"),
     25: (JobHeld, "held"),
     26: (JobReleased, "released"),
+    27: (JobUpdated, "updated"),
 }
 """The stored number of each kind. Numbers never change their meaning."""
 

@@ -216,10 +216,10 @@ class Store:
             if number is None:
                 row = self._connection.execute("SELECT sequence FROM jobs WHERE job_id = ?", (job.job_id,)).fetchone()
                 number = None if row is None else row[0]
-            if number != job.sequence:
+            if number != job.sequence or job.job_id in changes.updated:
                 fresh.append(job)
-                if number is not None:
-                    replaced.append(job.job_id)
+            if number not in (None, job.sequence):
+                replaced.append(job.job_id)
         return fresh, replaced
 
     def save_usage(self, accounts: Sequence[UserUse]) -> None:

@@ -64,6 +64,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "JobService/GetTask": READ,
     "JobService/StopJob": ("yyyy", "yyy.", "....", "yy.."),
     "JobService/RequeueJob": ("yyyy", "yyy.", "....", "yy.."),
+    "JobService/UpdateJob": ("yyyy", "yyy.", "....", "yy.."),
     "JobService/HoldJob": ("yyyy", "yyy.", "....", "yy.."),
     "JobService/FetchLogs": READ,
     "ClientService/Session": ("yyyy", "yyyy", "....", "yyyy"),

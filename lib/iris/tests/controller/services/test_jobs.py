@@ -138,6 +138,31 @@ def test_a_held_job_says_who_holds_it(user: Any, worker: ScriptedWorker) -> None
     worker.wait_for_start("/ann/a/0:0")
 
 
+def test_an_update_is_checked_and_survives_a_restart(tmp_path: Path, connect: Any) -> None:
+    def update(user: Any, **changes: Any) -> None:
+        user.jobs.UpdateJob(pb.UpdateJobRequest(job_id="/ann/a", **changes))
+
+    with running_controller(tmp_path) as controller:
+        user = connect(controller)
+        with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
+            user.submit("/ann/first", cpu_millis=2000)
+            worker.wait_for_start("/ann/first/0:0")
+            user.submit("/ann/a", cpu_millis=2000, env_vars={"K": "v"})
+            update(user, cpu_millis=500, band=pb.PRIORITY_BAND_BATCH, timeout_ms=0)
+            with pytest.raises(grpc.RpcError, match=r"needs 9 cores; the largest worker \(w1\) has 2"):
+                update(user, cpu_millis=9000)
+            with pytest.raises(grpc.RpcError, match="job /ann/a: timeout_ms is -5; it must be 0 or more"):
+                update(user, timeout_ms=-5)
+            with pytest.raises(grpc.RpcError, match="job /ann/a: band is 7; allowed are 1 production, 2 interactive"):
+                update(user, band=7)
+            user.stop("/ann/first")
+    with running_controller(tmp_path) as controller:
+        spec = connect(controller).get("/ann/a", include_spec=True).spec
+        assert (spec.resources.cpu_millis, spec.band) == (500, pb.PRIORITY_BAND_BATCH)
+        with ScriptedWorker(controller.address, controller.worker_token("w1"), instance_id="new") as worker:
+            assert dict(worker.wait_for_start("/ann/a/0:0").launch.environment.env_vars) == {"K": "v"}
+
+
 def test_a_requeued_job_runs_as_it_was_submitted_also_after_a_restart(tmp_path: Path, connect: Any) -> None:
     with running_controller(tmp_path) as controller:
         user = connect(controller)

@@ -81,6 +81,9 @@ class Client:
 
     release = hold
 
+    def update(self, job_id: str, **changes: Any) -> None:
+        self.asked.append({"update": job_id, **changes})
+
     def requeue(self, job_id: str) -> JobState:
         return self.status(job_id).state
 

@@ -31,6 +31,7 @@ _PLACES: Final = {
     "hold": ("iris.cli.job.holding", "hold", "Start no task of jobs until they are released."),
     "release": ("iris.cli.job.holding", "release", "Let held jobs start."),
     "requeue": ("iris.cli.job.holding", "requeue", "Run jobs again as they were submitted."),
+    "update": ("iris.cli.job.update", "update", "Change limits of live jobs."),
     "stop": _STOP,
     "kill": _STOP,
 }

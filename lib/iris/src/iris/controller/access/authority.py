@@ -116,6 +116,7 @@ RULES: Final[dict[str, Rule]] = {
     "JobService/StopJob": Rule("stop jobs", user=Scope.OWN_USER, job=Scope.OWN_TREE, about=_field("job_id")),
     "JobService/HoldJob": Rule("hold jobs", user=Scope.OWN_USER, job=Scope.OWN_TREE, about=_field("job_id")),
     "JobService/RequeueJob": Rule("requeue jobs", user=Scope.OWN_USER, job=Scope.OWN_TREE, about=_field("job_id")),
+    "JobService/UpdateJob": Rule("update jobs", user=Scope.OWN_USER, job=Scope.OWN_TREE, about=_field("job_id")),
     "JobService/FetchLogs": Rule("read logs", **_OWN, about=_field("id")),
     # Each call in a session is subject to the rule of its own RPC, a watch to that of WaitJobs.
     "ClientService/Session": Rule("make many calls in a stream", user=Scope.ANY, job=Scope.ANY),

@@ -28,6 +28,7 @@ from iris.rpc.convert import (
     job_states_from_wire,
     job_status,
     task_status,
+    update_from_wire,
 )
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.generated import iris_pb2_grpc
@@ -175,6 +176,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         was = await self._controller.requeue(JobId(request.job_id), current_caller())
         await self._controller.confirm()
         return pb.RequeueJobResponse(was=job_state_to_wire(was))
+
+    async def UpdateJob(self, request: pb.UpdateJobRequest, context: Context) -> pb.UpdateJobResponse:
+        await self._controller.update(update_from_wire(request), current_caller())
+        return pb.UpdateJobResponse()
 
     async def FetchLogs(self, request: pb.FetchLogsRequest, context: Context) -> AsyncGenerator[pb.LogBatch, None]:
         await self._controller.engine.settled()

@@ -1,7 +1,8 @@
 """Rules for a job and its descendants when a user submits or stops it, or its tasks change."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from iris.core.rules import return_rules
 from iris.core.rules.draft import Draft, with_state
@@ -10,10 +11,10 @@ from iris.core.state.view import ClusterView
 from iris.domain.constraints import PLACE_KEYS
 from iris.domain.effects import JobChanged, JobEnded
 from iris.domain.entities import NO_TASKS, Job, Task
-from iris.domain.events import JobHeld, JobReleased, JobSubmitted, StopRequested, TimedOut
+from iris.domain.events import JobHeld, JobReleased, JobSubmitted, JobUpdated, StopRequested, TimedOut
 from iris.domain.ids import JobId, parent_of, task_id, user_of
 from iris.domain.job_spec import JobSpec, is_gang
-from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, JobState, TaskState, TimeoutKind
+from iris.domain.states import LIVE_TASK_STATES, TERMINAL_TASK_STATES, JobState, PriorityBand, TaskState, TimeoutKind
 from rigging.errors import AlreadyExists, BudgetExceeded, Conflict, Denied, NotFound
 
 
@@ -164,6 +165,38 @@ def release(draft: Draft, event: JobReleased) -> None:
     if job.hold:
         draft.put_job(replace(job, hold=""))
         draft.effects.append(JobChanged(job.job_id))
+
+
+def update(draft: Draft, event: JobUpdated) -> None:
+    """Change parts of a live job's request. Raise like `updated_spec`."""
+    job = draft.view.job(event.job_id)
+    draft.put_job(replace(job, spec=updated_spec(draft.view, event)))
+    draft.changes.updated.add(job.job_id)
+    draft.effects.append(JobChanged(job.job_id))
+
+
+def updated_spec(view: ClusterView, event: JobUpdated) -> JobSpec:
+    """Return the spec of a job after an update.
+
+    Raises:
+        NotFound: The job does not exist. Conflict: It has ended, or has started and its resources would change.
+        Denied: The user may not use that band.
+    """
+    job = view.job(event.job_id)
+    if job.state.is_terminal:
+        raise Conflict(f"job {job.job_id} has ended ({job.state.word}); only live jobs can be updated")
+    told: dict[str, Any] = {item.name: getattr(event, item.name) for item in fields(event)}
+    told = {name: value for name, value in told.items() if value != -1}
+    resources = {name: told.pop(name) for name in ("cpu_millis", "memory_bytes", "disk_bytes") if name in told}
+    if resources and any(task.attempt >= job.first_attempt for task in view.tasks[job.job_id]):
+        what = ", ".join(name.partition("_")[0] for name in resources)
+        raise Conflict(f"job {job.job_id} has started, so its {what} cannot change; submit another job")
+    if "band" in told:
+        told["band"] = PriorityBand(told["band"])
+    spec = replace(job.spec, **told, resources=replace(job.spec.resources, **resources))
+    if "band" in told:
+        check_band(view, spec)
+    return spec
 
 
 def time_out(draft: Draft, event: TimedOut) -> None:

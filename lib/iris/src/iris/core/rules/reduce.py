@@ -19,6 +19,7 @@ from iris.domain.events import (
     JobHeld,
     JobReleased,
     JobSubmitted,
+    JobUpdated,
     LendCpu,
     Preempted,
     RetryDue,
@@ -73,6 +74,8 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
             job_rules.hold(draft, event)
         case JobReleased():
             job_rules.release(draft, event)
+        case JobUpdated():
+            job_rules.update(draft, event)
         case TimedOut():
             job_rules.time_out(draft, event)
         case RetryDue():

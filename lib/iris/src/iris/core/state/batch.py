@@ -21,6 +21,8 @@ class Batch:
         new = outcome.changes
         if new.replaced:
             self._drop_tasks_of_replaced(new)
+        if new.updated:
+            self.changes.updated |= new.updated
         self.changes.jobs.update(new.jobs)
         self.changes.tasks.update(new.tasks)
         if new.workers:

@@ -19,6 +19,7 @@ class Changes:
     memory.
 
     Args:
+        updated: Jobs whose spec has changed, so that it must be stored again.
         replaced: Jobs with a reused name, whose stored tasks must be deleted before `tasks` is written.
         stopping: Attempts that start stopping (a record) or have stopped (None).
         lost: Lost attempts that may still run (a record), or no longer run (None).
@@ -38,6 +39,7 @@ class Changes:
     jobs: dict[JobId, Job] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
+    updated: set[JobId] = field(default_factory=set)
     replaced: set[JobId] = field(default_factory=set)
     stopping: dict[AttemptId, Stopping | None] = field(default_factory=dict)
     lost: dict[AttemptId, LostAttempt | None] = field(default_factory=dict)

@@ -333,8 +333,6 @@ class ClusterView:
         if waiting and not job.hold:
             self.pending[job_id] = waiting
             self._queue_job(job)
-            if is_gang(job.spec):
-                self.waiting_gangs[job_id] = None
         for task in tasks:
             if task.state in LIVE_TASK_STATES:
                 self._book(task, job, changes)
@@ -343,16 +341,29 @@ class ClusterView:
         job_id = job.spec.job_id
         known = self.jobs.get(job_id)
         self.jobs[job_id] = job
-        was_assigned = job_id in fresh and any(task.attempt >= job.first_attempt for task in fresh[job_id])
-        if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh:
-            self.deadlines.track(known, job, was_assigned)
+        is_updated = known is not None and known.spec is not job.spec and job_id not in fresh
+        tasks = self.tasks[job_id] if is_updated else fresh.get(job_id, ())
+        was_assigned = any(task.attempt >= job.first_attempt for task in tasks)
+        if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh or is_updated:
+            self.deadlines.track(None if is_updated else known, job, was_assigned)
         self.families.move(job_id, None if known is None else known.state, job.state)
+        if known is not None and is_updated:
+            self._move_spec(known, job)
         if known is not None and known.hold != job.hold and job_id not in fresh:
             self._move_hold(job)
         if job.state.is_terminal:
             self.live_jobs.pop(job_id, None)
         elif job_id in fresh:
             self.live_jobs[job_id] = None
+
+    def _move_spec(self, known: Job, job: Job) -> None:
+        """Queue an updated job under its new band and demand."""
+        is_queued = job.job_id in self.pending
+        if is_queued:
+            self._unqueue_job(known)
+        self.demands[job.job_id] = self._intern(job.spec)
+        if is_queued:
+            self._queue_job(job)
 
     def _move_hold(self, job: Job) -> None:
         """Take a held job out of the queue, or put a released one into it."""
@@ -408,6 +419,8 @@ class ClusterView:
         insort(self.queue, (job.spec.band, job.sequence, job_id))
         count(self.waiting_demands, self.demands[job_id], 1)
         count(self.waiting_users, user_of(job_id), 1)
+        if is_gang(job.spec):
+            self.waiting_gangs[job_id] = None
 
     def _unqueue_job(self, job: Job) -> None:
         job_id = job.spec.job_id
@@ -427,8 +440,6 @@ class ClusterView:
         if waiting is None:
             self.pending[task.job_id] = [-task.index]
             self._queue_job(job)
-            if is_gang(job.spec):
-                self.waiting_gangs[task.job_id] = None
         else:
             insort(waiting, -task.index)
 

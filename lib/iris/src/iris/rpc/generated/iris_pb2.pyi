@@ -1344,6 +1344,89 @@ class RequeueJobResponse(_message.Message):
 Global___RequeueJobResponse: _TypeAlias = RequeueJobResponse  # noqa: Y015
 
 @_typing.final
+class UpdateJobRequest(_message.Message):
+    """Fields that are not set stay as they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    BAND_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    SCHEDULING_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    MAX_RETRIES_FAILURE_FIELD_NUMBER: _builtins.int
+    CPU_MILLIS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    band: Global___PriorityBand.ValueType
+    timeout_ms: _builtins.int
+    """0 for no limit"""
+    scheduling_timeout_ms: _builtins.int
+    """0 for no limit"""
+    max_retries_failure: _builtins.int
+    cpu_millis: _builtins.int
+    """this and the next two: only before the job's first attempt"""
+    memory_bytes: _builtins.int
+    disk_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        band: Global___PriorityBand.ValueType = ...,
+        timeout_ms: _builtins.int | None = ...,
+        scheduling_timeout_ms: _builtins.int | None = ...,
+        max_retries_failure: _builtins.int | None = ...,
+        cpu_millis: _builtins.int | None = ...,
+        memory_bytes: _builtins.int | None = ...,
+        disk_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_disk_bytes", b"_disk_bytes", "_max_retries_failure", b"_max_retries_failure", "_memory_bytes", b"_memory_bytes", "_scheduling_timeout_ms", b"_scheduling_timeout_ms", "_timeout_ms", b"_timeout_ms", "cpu_millis", b"cpu_millis", "disk_bytes", b"disk_bytes", "max_retries_failure", b"max_retries_failure", "memory_bytes", b"memory_bytes", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_disk_bytes", b"_disk_bytes", "_max_retries_failure", b"_max_retries_failure", "_memory_bytes", b"_memory_bytes", "_scheduling_timeout_ms", b"_scheduling_timeout_ms", "_timeout_ms", b"_timeout_ms", "band", b"band", "cpu_millis", b"cpu_millis", "disk_bytes", b"disk_bytes", "job_id", b"job_id", "max_retries_failure", b"max_retries_failure", "memory_bytes", b"memory_bytes", "scheduling_timeout_ms", b"scheduling_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_millis: _TypeAlias = _typing.Literal["cpu_millis"]  # noqa: Y015
+    _WhichOneofArgType__cpu_millis: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis"]  # noqa: Y015
+    _WhichOneofReturnType__disk_bytes: _TypeAlias = _typing.Literal["disk_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_bytes: _TypeAlias = _typing.Literal["_disk_bytes", b"_disk_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__max_retries_failure: _TypeAlias = _typing.Literal["max_retries_failure"]  # noqa: Y015
+    _WhichOneofArgType__max_retries_failure: _TypeAlias = _typing.Literal["_max_retries_failure", b"_max_retries_failure"]  # noqa: Y015
+    _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__scheduling_timeout_ms: _TypeAlias = _typing.Literal["scheduling_timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__scheduling_timeout_ms: _TypeAlias = _typing.Literal["_scheduling_timeout_ms", b"_scheduling_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_millis) -> _WhichOneofReturnType__cpu_millis | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_bytes) -> _WhichOneofReturnType__disk_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_retries_failure) -> _WhichOneofReturnType__max_retries_failure | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scheduling_timeout_ms) -> _WhichOneofReturnType__scheduling_timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+
+Global___UpdateJobRequest: _TypeAlias = UpdateJobRequest  # noqa: Y015
+
+@_typing.final
+class UpdateJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateJobResponse: _TypeAlias = UpdateJobResponse  # noqa: Y015
+
+@_typing.final
 class SilentAttempt(_message.Message):
     """An attempt on an unreachable worker."""
 

@@ -89,6 +89,11 @@ class JobServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobResponse.FromString,
                 _registered_method=True)
+        self.UpdateJob = channel.unary_unary(
+                '/iris.v1.JobService/UpdateJob',
+                request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.UpdateJobRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.UpdateJobResponse.FromString,
+                _registered_method=True)
         self.FetchLogs = channel.unary_stream(
                 '/iris.v1.JobService/FetchLogs',
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.FetchLogsRequest.SerializeToString,
@@ -167,6 +172,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateJob(self, request, context):
+        """Change limits of a live job, and resources of one that has not started.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchLogs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -230,6 +242,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.RequeueJob,
                     request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobResponse.SerializeToString,
+            ),
+            'UpdateJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateJob,
+                    request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.UpdateJobRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.UpdateJobResponse.SerializeToString,
             ),
             'FetchLogs': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchLogs,
@@ -534,6 +551,33 @@ class JobService(object):
             '/iris.v1.JobService/RequeueJob',
             iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobRequest.SerializeToString,
             iris_dot_rpc_dot_generated_dot_iris__pb2.RequeueJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.JobService/UpdateJob',
+            iris_dot_rpc_dot_generated_dot_iris__pb2.UpdateJobRequest.SerializeToString,
+            iris_dot_rpc_dot_generated_dot_iris__pb2.UpdateJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

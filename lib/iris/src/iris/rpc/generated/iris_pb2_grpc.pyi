@@ -51,6 +51,8 @@ class JobServiceStub:
     """Start no task of a live job until it is released. Running tasks continue."""
     RequeueJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.RequeueJobRequest, _iris_pb2.RequeueJobResponse]
     """Submit a job again as it was, with its files, variables and limits. A live one is stopped first, with its children."""
+    UpdateJob: _grpc.UnaryUnaryMultiCallable[_iris_pb2.UpdateJobRequest, _iris_pb2.UpdateJobResponse]
+    """Change limits of a live job, and resources of one that has not started."""
     FetchLogs: _grpc.UnaryStreamMultiCallable[_iris_pb2.FetchLogsRequest, _iris_pb2.LogBatch]
 
 @_typing.type_check_only
@@ -69,6 +71,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """Start no task of a live job until it is released. Running tasks continue."""
     RequeueJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.RequeueJobRequest, _iris_pb2.RequeueJobResponse]  # type: ignore[assignment]
     """Submit a job again as it was, with its files, variables and limits. A live one is stopped first, with its children."""
+    UpdateJob: _aio.UnaryUnaryMultiCallable[_iris_pb2.UpdateJobRequest, _iris_pb2.UpdateJobResponse]  # type: ignore[assignment]
+    """Change limits of a live job, and resources of one that has not started."""
     FetchLogs: _aio.UnaryStreamMultiCallable[_iris_pb2.FetchLogsRequest, _iris_pb2.LogBatch]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -150,6 +154,14 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.RequeueJobResponse, _abc.Awaitable[_iris_pb2.RequeueJobResponse]]:
         """Submit a job again as it was, with its files, variables and limits. A live one is stopped first, with its children."""
+
+    @_abc_1.abstractmethod
+    def UpdateJob(
+        self,
+        request: _iris_pb2.UpdateJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.UpdateJobResponse, _abc.Awaitable[_iris_pb2.UpdateJobResponse]]:
+        """Change limits of a live job, and resources of one that has not started."""
 
     @_abc_1.abstractmethod
     def FetchLogs(
