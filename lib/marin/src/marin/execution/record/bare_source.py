@@ -7,7 +7,7 @@ import hashlib
 import io
 import textwrap
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 _DIGITS: Final = 16
@@ -25,7 +25,7 @@ def bare_source(source: str) -> str:
     return joined(bare_lines(text, ast.parse(text)))
 
 
-def joined(lines: list[str]) -> str:
+def joined(lines: Iterable[str]) -> str:
     """Return the non-blank lines as one text."""
     return "\n".join(line.rstrip() for line in lines if line.strip())
 

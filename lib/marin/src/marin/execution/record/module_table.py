@@ -54,12 +54,14 @@ class ModuleTable:
         imports: For each name bound by an import, at the top level or in a function: the module, and the name in it or
             None.
         stars: The modules of `from module import *`.
+        lines: Its bare lines; none in a kept table.
     """
 
     digest: str
     definitions: dict[str, Definition]
     imports: dict[str, list[tuple[str, str | None]]]
     stars: list[str]
+    lines: Sequence[str] = ()
 
     def definition(self, name: str) -> Definition:
         """Return the definition of a name."""
@@ -105,7 +107,7 @@ def table_of(source: str, tree: ast.Module, module: str, *, is_package: bool) ->
         for name in _names_defined(statement):
             if name not in imports:
                 found.setdefault(name, []).append(statement)
-    table = ModuleTable(source_digest(joined(lines)), {}, imports, stars)
+    table = ModuleTable(source_digest(joined(lines)), {}, imports, stars, lines)
     table.definitions.update({name: _definition(found[name], found.keys(), table, lines) for name in found})
     return table
 
@@ -117,7 +119,7 @@ def text_of_lines(lines: Sequence[str], parts: Iterable[tuple[int, int]]) -> str
         lines: The bare lines of the module.
         parts: First and last line of each statement.
     """
-    return "\n".join(joined(list(lines[first - 1 : last])) for first, last in parts)
+    return "\n".join(joined(lines[first - 1 : last]) for first, last in parts)
 
 
 def _definition(

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import PathFinder
 from typing import Any, Final
 
@@ -71,7 +71,8 @@ class OwnModules:
         found: dict[str, str] = {}
         for module, names in self._together(functions).items():
             with contextlib.suppress(OSError, SyntaxError, ValueError):
-                lines = bare_lines(*parsed(self.file_of(module) or ""))
+                table = self._tables[module]
+                lines = (table and table.lines) or bare_lines(*parsed(self.file_of(module) or ""))
                 found |= {self._digest(module, name): redact_code(self._text(module, name, lines)) for name in names}
         return found
 
@@ -151,7 +152,7 @@ class OwnModules:
         assert table is not None
         return (table.digest if name == WHOLE else table.definition(name).digest).removeprefix("source ")
 
-    def _text(self, module: str, name: str, lines: list[str]) -> str:
+    def _text(self, module: str, name: str, lines: Sequence[str]) -> str:
         table = self._tables[module]
         assert table is not None
         return joined(lines) if name == WHOLE else text_of_lines(lines, table.definition(name).lines)
