@@ -61,7 +61,7 @@ def test_a_submission(caplog):
     assert existing is ExistingJobPolicy.REPLACE
     assert plan.reserve
     assert plan.resources.device == tpu_device("v5p-8")
-    assert "task_image 'gcr.io/x/y' is not used" in caplog.text
+    assert "task_image 'gcr.io/x/y' has no effect" in caplog.text
 
 
 @pytest.mark.compatible("submit(reservation=[different devices]): held for the job and those below it", since="0.1.0")
@@ -84,7 +84,7 @@ def test_a_policy_that_is_not_kept_is_told(caplog):
     client.submit(program, "train")
     assert not caplog.records
     client.submit(program, "train", preemption_policy="terminate_children")
-    assert "'terminate_children' is not used" in caplog.text
+    assert "'terminate_children' has no effect" in caplog.text
     assert len(client.plans) == 3
 
 

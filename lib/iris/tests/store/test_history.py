@@ -11,6 +11,7 @@ from iris.domain.entities import Job
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.store.history import History
+from iris.store.log_shelf import LogShelf
 from iris.store.store import Store
 from support.iris.stored_jobs import FULL_SPEC, PLAIN_SPEC, make_job
 
@@ -81,7 +82,11 @@ def test_jobs_that_are_old_or_too_many_of_a_user_are_forgotten(
     assert history.forgettable(old, young, most) == gone
 
 
-def test_jobs_are_found_by_name_by_key_and_by_number(store: Store, history: History) -> None:
+def test_jobs_are_found_by_name_by_key_and_by_number(store: Store, history: History, tmp_path: Path) -> None:
+    shelf = LogShelf(tmp_path / "small.db")
+    assert history.unknown_in(shelf.path) == []
+    shelf.put({JobId(name): {"~0.0.log": b""} for name in ("/ann/a", "/ann/none")})
+    assert history.unknown_in(shelf.path) == ["/ann/none"]
     assert history.unknown(["/ann/a", "/ann/none", "/ann/b/x"]) == ["/ann/none"]
     assert [item.job_id for item in history.numbered([3, 99])] == ["/ann/b/x"]
     keyed = replace(job(0), idempotency_key="k")

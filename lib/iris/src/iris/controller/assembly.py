@@ -28,6 +28,7 @@ from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.usage import AttemptUse
 from iris.rpc.convert_job import SpecReader
 from iris.store.history import History
+from iris.store.log_shelf import LogShelf
 from iris.store.replicate.replicator import Replicator
 
 
@@ -118,7 +119,9 @@ def _room(space: DiskSpace | None) -> tuple[()] | tuple[Callable[[int], bool], C
 
 def _logs(config: ControllerConfig, engine: Engine, space: DiskSpace | None) -> LogHub:
     place = config.state_dir / "logs"
-    store = LogStore(place, config.log_limit_bytes, *_room(space))
+    shelf = LogShelf(config.state_dir / "small-logs.db")
+    has_room, spare = _room(space) or (lambda count: count >= 0, lambda: False)
+    store = LogStore(place, config.log_limit_bytes, has_room, spare, shelf=shelf)
     return LogHub(engine.view, store, Searchers(str(place), config.remote_state_dir))
 
 

@@ -90,6 +90,15 @@ class History:
             sql = "SELECT 1 FROM jobs WHERE job_id = ?"
             return [JobId(name) for name in names if connection.execute(sql, (name,)).fetchone() is None]
 
+    def unknown_in(self, shelf: Path) -> list[JobId]:
+        """Return the names of a `LogShelf` that are no job's."""
+        if not shelf.exists():
+            return []
+        with closing(sqlite3.connect(shelf, uri=True)) as connection:
+            connection.execute("ATTACH ? AS known", (self._uri,))
+            sql = "SELECT DISTINCT job_id FROM files WHERE job_id NOT IN (SELECT job_id FROM known.jobs)"
+            return [JobId(row[0]) for row in connection.execute(sql)]
+
     def digests(self) -> tuple[set[str], set[str]]:
         """Return the bundles and the callables that jobs name."""
         paths = ("$.bundle_digest", "$.entrypoint.payload_digest")

@@ -7,7 +7,9 @@ import pytest
 
 from iris.controller.logs.files import DROPPED, shed
 from iris.controller.logs.store import LogStore
+from iris.domain.ids import JobId
 from iris.rpc.logformat import encode, lost_log
+from iris.store.log_shelf import LogShelf
 from rigging.errors import InvalidRequest
 
 T = 1_790_000_000_000
@@ -188,3 +190,36 @@ def test_the_longest_logs_are_shed_first_and_only_as_needed(tmp_path: Path, capl
     assert shed(tmp_path, 0) == 0
     assert shed(tmp_path, 10**6) == size, "an empty file frees nothing"
     assert shed(tmp_path / "nothing", 5) == 0
+
+
+def test_small_logs_of_ended_jobs_are_on_a_shelf_and_come_back_when_they_are_read(tmp_path: Path) -> None:
+    root, shelf = tmp_path / "logs", LogShelf(tmp_path / "small.db")
+    store = LogStore(root, shelf=shelf)
+    for key in (KEY, ("/ann/a", 1, 0), ("/ann/a/child", 0, 0), ("/ann/long", 0, 0)):
+        store.append(key, 0, line(1) if key[0] != "/ann/long" else line(1, 9000))
+        store.release(key[0])
+    store.keep_result(KEY, b"result")
+    store.release("/ann/a")
+    shelved = {
+        JobId(name): files for name in ("/ann/a", "/ann/a/child", "/ann/long") if (files := store.small_files(name))
+    }
+    assert list(shelved) == ["/ann/a", "/ann/a/child"], "a long log stays a file"
+    shelf.put(shelved)
+    assert store.keys("/ann/a/child"), "somebody reads it now"
+    for name, content in shelved.items():
+        store.drop_shelved(name, content)
+    assert sorted(store.stored_jobs()) == ["/ann/a/child", "/ann/long"], "what is read stays"
+
+    again = LogStore(root, shelf=LogShelf(tmp_path / "small.db"))
+    assert sorted(again.stored_jobs("/ann/a")) == ["/ann/a", "/ann/a/child"]
+    assert again.keys("/ann/a") == [KEY, ("/ann/a", 1, 0)]
+    assert [record.data for record in again.read(KEY, 0)] == [b"1" * 10]
+    assert again.read_result(KEY, 0, 9) == (b"result", 6)
+    again.drop_shelved("/ann/a", shelved[JobId("/ann/a")])
+    again.remove_log(KEY)
+    again.release("/ann/a")
+    assert again.keys("/ann/a") == [("/ann/a", 1, 0)], "a removed log does not come back"
+    again.remove("/ann/a")
+    assert again.keys("/ann/a") == []
+    (tmp_path / "small.db").write_bytes(b"damaged" * 999)
+    assert LogStore(root, shelf=LogShelf(tmp_path / "small.db")).keys("/ann/gone") == []

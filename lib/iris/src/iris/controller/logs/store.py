@@ -9,7 +9,7 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from iris.controller.logs.names import (
 )
 from iris.controller.logs.pieces import Expect, Fetch, LogPlace
 from iris.rpc.logformat import Record
+from iris.store.log_shelf import LogShelf
 from rigging.errors import InvalidRequest
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,11 @@ _RESULTS_SINCE: Final = "results-since"
 result from before.
 """
 
+_SHELVED: Final = frozenset({".log", ".exception", ".result"})
+_SHELVED_FILES: Final = 8
+_SHELVED_BYTES: Final = 8192
+"""Kinds, number and bytes of the files of a job that goes on the shelf."""
+
 LogKey = tuple[str, int, int]
 """Job id, task index, attempt number."""
 
@@ -51,6 +57,7 @@ class LogStore:
         has_room: Returns whether the disk has room for more bytes. spare: Makes room for a note at any cost.
         fetch: Reads moved pieces from the remote state; None raises PieceMovedError instead.
         announce: Called with remote objects that will be read soon.
+        shelf: Has the small logs of ended jobs; None for no such place.
     """
 
     def __init__(
@@ -61,7 +68,9 @@ class LogStore:
         spare: Callable[[], bool] = lambda: False,
         fetch: Fetch | None = None,
         announce: Expect | None = None,
+        shelf: LogShelf | None = None,
     ) -> None:
+        self.shelf = shelf
         self.root = root
         self.trash = root.with_name(TRASH)
         self.on_ripe: Callable[[LogKey, int, int], None] | None = None
@@ -218,26 +227,60 @@ class LogStore:
     def remove_log(self, key: LogKey) -> None:
         """Remove one attempt's log."""
         self.log(key).remove()
+        if self.shelf is not None:
+            self.shelf.remove(key[0], f"{FILE_MARK}{key[1]}.{key[2]}.")
         self._logs.pop(key, None)
         self._found(key[0]).pop(key[1:], None)
 
     def remove(self, job_id: str) -> None:
         """Remove all logs of a removed job."""
-        directory = self.directory(job_id)
+        if self.shelf is not None:
+            self.shelf.remove(job_id)
         for index, attempt in self.attempts(job_id):
             self.log((job_id, index, attempt)).remove()
         self.release(job_id)
-        # The directories of the job, its parents and its user, as far as nothing else is in them.
+        self._remove_directory(job_id)
+
+    def _remove_directory(self, job_id: str) -> None:
+        """Remove the directories of the job, its parents and its user, as far as nothing else is in them."""
+        directory = self.directory(job_id)
         with contextlib.suppress(OSError):
             while directory != self.root:
                 directory.rmdir()
                 directory = directory.parent
 
+    def small_files(self, job_id: str) -> dict[str, bytes]:
+        """Return all files of an ended job if they are few and small, else none. Any thread may call it."""
+        found: dict[str, bytes] = {}
+        try:
+            for entry in os.scandir(self.directory(job_id)):
+                if entry.is_dir() or not entry.name.startswith(FILE_MARK):
+                    continue
+                if Path(entry.name).suffix not in _SHELVED or len(found) == _SHELVED_FILES:
+                    return {}
+                found[entry.name] = Path(entry.path).read_bytes()
+        except OSError:
+            return {}
+        return found if sum(map(len, found.values())) <= _SHELVED_BYTES else {}
+
+    def drop_shelved(self, job_id: str, names: Iterable[str]) -> None:
+        """Remove files of a job that are on the shelf, unless somebody reads them."""
+        if job_id in self._listed:
+            return
+        directory = self.directory(job_id)
+        for name in names:
+            (directory / name).unlink(missing_ok=True)
+        self._remove_directory(job_id)
+
     def stored_jobs(self, above: str = "") -> Iterator[str]:
-        """Return the ids of the jobs with a log: all, or `above` and its descendants. Reads the directory."""
+        """Return the ids of `above` and its descendants with a log, or of all jobs with files. Reads the directory."""
+        shelved = self.shelf.jobs(above) if above and self.shelf is not None else []
+        yield from shelved
         for directory, _, files in os.walk(self.directory(above) if above else self.root):
             if any(name.startswith(FILE_MARK) for name in files):
-                yield "/" + Path(directory).relative_to(self.root).as_posix()
+                name = "/" + Path(directory).relative_to(self.root).as_posix()
+                if name not in shelved:
+                    yield name
 
     def release(self, job_id: str) -> None:
         """Drop cached data about an ended job; a later request reads it again."""
@@ -296,10 +339,20 @@ class LogStore:
     def _found(self, job_id: str) -> dict[tuple[int, int], list[LogFileName]]:
         known = self._listed.get(job_id)
         if known is None:
-            known = self._listed[job_id] = {}
-            with contextlib.suppress(FileNotFoundError):
-                for name in os.listdir(self.directory(job_id)):
-                    parsed = parse_name(name)
-                    if parsed is not None:
-                        known.setdefault(parsed[:2], []).append(parsed)
+            known = self._listed[job_id] = self._names(job_id)
+            if not known and self.shelf is not None and (files := self.shelf.files(job_id)):
+                directory = self.directory(job_id)
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for name, data in files.items():
+                    (directory / name).write_bytes(data)
+                known = self._listed[job_id] = self._names(job_id)
         return known
+
+    def _names(self, job_id: str) -> dict[tuple[int, int], list[LogFileName]]:
+        found: dict[tuple[int, int], list[LogFileName]] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self.directory(job_id)):
+                parsed = parse_name(name)
+                if parsed is not None:
+                    found.setdefault(parsed[:2], []).append(parsed)
+        return found

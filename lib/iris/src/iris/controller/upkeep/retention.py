@@ -29,6 +29,8 @@ Item = TypeVar("Item")
 ROUND_EVERY_S: Final = 600.0
 BLOB_ROUND_EVERY_S: Final = 6 * 3600.0
 
+SHELVE_AFTER_S: Final = 600.0
+_SHELVED_AT_ONCE: Final = 50
 _STEP: Final = 200  # jobs, workers or blobs removed at a time
 
 
@@ -72,6 +74,7 @@ class Retention:
                 await self.forget_jobs()
                 await self.forget_workers()
                 await self.forget_events()
+                await self.shelve_logs()
                 if clock() >= blobs_due:
                     await self.remove_stray_logs()
                     await self.remove_blobs()
@@ -128,10 +131,30 @@ class Retention:
         ]
         return await self._engine.decide(lambda transaction: sum(map(transaction.forget_worker, gone))) if gone else 0
 
+    async def shelve_logs(self) -> int:
+        """Move small logs of jobs that ended a while ago from files to the shelf, and return the number of jobs."""
+        shelf, view, count = self._logs.shelf, self._engine.view, 0
+        if shelf is None:
+            return 0
+        before_ms = unix_ms() - round(SHELVE_AFTER_S * 1000)
+        for names in _parts(await asyncio.to_thread(lambda: list(self._logs.stored_jobs())), _SHELVED_AT_ONCE):
+            jobs = [job for name in names if (job := view.jobs.get(name)) is not None and view.is_settled(job.job_id)]
+            ended = [job.job_id for job in jobs if job.finished_at_ms < before_ms]
+            files = await asyncio.to_thread(_small_files, self._logs, ended)
+            if not files:
+                continue
+            await asyncio.to_thread(shelf.put, files)
+            for job_id, content in files.items():
+                self._logs.drop_shelved(job_id, content)
+            count += len(files)
+        return count
+
     async def remove_stray_logs(self) -> int:
         """Remove logs of unknown jobs, left after a crash, and return the number of jobs."""
         stored = await asyncio.to_thread(lambda: list(self._logs.stored_jobs()))
         strays = await asyncio.to_thread(self._history.unknown, stored)
+        if self._logs.shelf is not None:
+            strays += await asyncio.to_thread(self._history.unknown_in, self._logs.shelf.path)
         for job_id in strays:
             # Asked again: it may have come while the others were removed.
             if job_id not in self._engine.view.jobs:
@@ -168,6 +191,10 @@ def _forget_jobs(job_ids: Sequence[JobId], chosen_at_ms: int, transaction: Trans
     # A name may have been used again since it was chosen, for a job that has ended already.
     old = (name for name in job_ids if name in jobs and jobs[name].finished_at_ms < chosen_at_ms)
     return sum(map(transaction.forget_job, old))
+
+
+def _small_files(logs: LogStore, names: Sequence[JobId]) -> dict[JobId, dict[str, bytes]]:
+    return {name: files for name in names if (files := logs.small_files(name))}
 
 
 def _parts(items: list[Item], size: int) -> Iterator[list[Item]]:
