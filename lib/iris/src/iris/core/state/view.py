@@ -1,22 +1,19 @@
 """The in-memory state of the cluster, with the indexes for fast decisions."""
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Self
-from weakref import WeakValueDictionary
 
 from iris.core.state.archived_table import Archive, ArchivedTable
-from iris.core.state.booking import Booking, Demand
-from iris.core.state.bookings import BookingTable, count
+from iris.core.state.booking import Booking
+from iris.core.state.bookings import BookingTable
 from iris.core.state.changes import Changes
 from iris.core.state.deadlines import Deadlines
-from iris.core.state.delays import Delays
 from iris.core.state.endpoint_table import EndpointTable
 from iris.core.state.families import Families
 from iris.core.state.load import WorkerLoad
 from iris.core.state.prefill import RunTimes, may_be_prefilled
 from iris.core.state.usage import UsageLedger
-from iris.domain.constraints import Constraint
+from iris.core.state.waiting import WaitingTasks
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, JobsPerUser, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.events import AttemptObserved
@@ -30,7 +27,7 @@ from iris.domain.ids import (
     parse_task_id,
     user_of,
 )
-from iris.domain.job_spec import JobSpec, is_gang
+from iris.domain.job_spec import is_gang
 from iris.domain.resources import NOTHING, Resources, weight
 from iris.domain.states import LIVE_TASK_STATES, TaskState
 from rigging.errors import NotFound
@@ -76,14 +73,12 @@ class ClusterView:
         self.children = self.families.children
         self.job_of_key: ArchivedTable[str, JobId] = ArchivedTable(0)
         self._archive: Archive | None = None
-        self.queue: list[tuple[int, int, JobId]] = []
-        self.pending: dict[JobId, list[int]] = {}
-        self.waiting_gangs: dict[JobId, None] = {}
-        self.waiting_demands: dict[Demand, int] = {}
-        self.waiting_users: dict[str, int] = {}
-        self.demands: dict[JobId, Demand] = {}
+        self._waiting = WaitingTasks()
+        self.queue, self.pending = self._waiting.queue, self._waiting.pending
+        self.waiting_gangs, self.waiting_users = self._waiting.gangs, self._waiting.users
+        self.waiting_demands, self.demands = self._waiting.demand_counts, self._waiting.demands
+        self.delays = self._waiting.delays
         self.deadlines = Deadlines()
-        self.delays = Delays()
         self.next_sequence = 1
         self.usage = UsageLedger()
         self.bookings = BookingTable(self.usage)
@@ -98,7 +93,6 @@ class ClusterView:
         self.endpoints = EndpointTable()
         self.run_times = RunTimes()
         self._now_ms = 0
-        self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
 
     # ---- reading ----
 
@@ -249,7 +243,8 @@ class ClusterView:
                 self.returned[name] = heard
         for task_id in changes.due:
             if self.delays.remove(task_id):
-                self._add_pending(self.task(task_id))
+                task = self.task(task_id)
+                self._waiting.add(task, self.jobs[task.job_id], self._now_ms)
         for name, waits in changes.lending.items():
             booking = self.bookings.get(name)
             if booking is not None:
@@ -312,27 +307,13 @@ class ClusterView:
         if job.idempotency_key:
             self.job_of_key[job.idempotency_key] = job.spec.job_id
         self.next_sequence = max(self.next_sequence, job.sequence + 1)
-        self.demands[job.spec.job_id] = self._intern(job.spec)
+        self.demands[job.spec.job_id] = self._waiting.demand(job.spec)
         return []
-
-    def _intern(self, spec: JobSpec) -> Demand:
-        key = (spec.resources, spec.constraints)
-        demand = self._interned.get(key)
-        if demand is None:
-            demand = self._interned[key] = Demand(spec.resources, spec.constraints)
-        return demand
 
     def _fill_job(self, job: Job, tasks: list[Task], changes: Changes) -> None:
         job_id = job.spec.job_id
         self.tasks[job_id] = tasks
-        pending = [task for task in reversed(tasks) if task.state is TaskState.PENDING]
-        waiting = [-task.index for task in pending if task.retry_at_ms <= self._now_ms]
-        for task in pending if len(waiting) < len(pending) else ():
-            if task.retry_at_ms > self._now_ms:
-                self.delays.add(task.task_id, task.retry_at_ms)
-        if waiting and not job.hold:
-            self.pending[job_id] = waiting
-            self._queue_job(job)
+        self._waiting.fill(job, tasks, self._now_ms)
         for task in tasks:
             if task.state in LIVE_TASK_STATES:
                 self._book(task, job, changes)
@@ -348,31 +329,13 @@ class ClusterView:
             self.deadlines.track(None if is_updated else known, job, was_assigned)
         self.families.move(job_id, None if known is None else known.state, job.state)
         if known is not None and is_updated:
-            self._move_spec(known, job)
-        if known is not None and known.hold != job.hold and job_id not in fresh:
-            self._move_hold(job)
+            self._waiting.move_spec(known, job)
+        if known is not None and known.hold != job.hold and job_id not in fresh and not job.state.is_terminal:
+            self._waiting.move_hold(job, self.tasks[job_id], self._now_ms)
         if job.state.is_terminal:
             self.live_jobs.pop(job_id, None)
         elif job_id in fresh:
             self.live_jobs[job_id] = None
-
-    def _move_spec(self, known: Job, job: Job) -> None:
-        """Queue an updated job under its new band and demand."""
-        is_queued = job.job_id in self.pending
-        if is_queued:
-            self._unqueue_job(known)
-        self.demands[job.job_id] = self._intern(job.spec)
-        if is_queued:
-            self._queue_job(job)
-
-    def _move_hold(self, job: Job) -> None:
-        """Take a held job out of the queue, or put a released one into it."""
-        if not job.hold:
-            for task in self.tasks[job.job_id] if not job.state.is_terminal else ():
-                if task.state is TaskState.PENDING and task.task_id not in self.delays:
-                    self._add_pending(task)
-        elif self.pending.pop(job.job_id, None) is not None:
-            self._unqueue_job(job)
 
     def _move_task(self, new: Task, changes: Changes) -> None:
         tasks = self.tasks[new.job_id]
@@ -381,7 +344,7 @@ class ClusterView:
         was, now = old.state, new.state
         if was is TaskState.PENDING:
             if now is not TaskState.PENDING:
-                self._remove_pending(new)
+                self._waiting.remove(new, self.jobs[new.job_id])
         elif was in LIVE_TASK_STATES and (now not in LIVE_TASK_STATES or old.attempt != new.attempt):
             name = attempt_id(old.task_id, old.attempt)
             self.run_times.note(new, self.bookings[name])
@@ -389,7 +352,7 @@ class ClusterView:
                 self.bookings.release(name, self._now_ms)
         if now is TaskState.PENDING:
             if was is not TaskState.PENDING:
-                self._add_pending(new)
+                self._waiting.add(new, self.jobs[new.job_id], self._now_ms)
         elif now in LIVE_TASK_STATES and (was not in LIVE_TASK_STATES or old.attempt != new.attempt):
             self._book(new, self.jobs[new.job_id], changes)
         elif was is TaskState.ASSIGNED and now in LIVE_TASK_STATES:
@@ -409,53 +372,10 @@ class ClusterView:
         self, name: AttemptId, job: Job, worker_id: WorkerId, held: Resources, prefilled: bool = False
     ) -> Booking:
         job_id = job.spec.job_id
-        demand = self.demands.get(job_id) or self._intern(job.spec)
+        demand = self.demands.get(job_id) or self._waiting.demand(job.spec)
         held_weight = demand.weight if held == demand.resources else weight(held)
         kind = (user_of(job_id), demand)
         return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, prefilled, job.spec.reserve)
-
-    def _queue_job(self, job: Job) -> None:
-        job_id = job.spec.job_id
-        insort(self.queue, (job.spec.band, job.sequence, job_id))
-        count(self.waiting_demands, self.demands[job_id], 1)
-        count(self.waiting_users, user_of(job_id), 1)
-        if is_gang(job.spec):
-            self.waiting_gangs[job_id] = None
-
-    def _unqueue_job(self, job: Job) -> None:
-        job_id = job.spec.job_id
-        self.waiting_gangs.pop(job_id, None)
-        del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, job_id))]
-        count(self.waiting_demands, self.demands[job_id], -1)
-        count(self.waiting_users, user_of(job_id), -1)
-
-    def _add_pending(self, task: Task) -> None:
-        if task.retry_at_ms > self._now_ms:
-            self.delays.add(task.task_id, task.retry_at_ms)
-            return
-        job = self.jobs[task.job_id]
-        if job.hold:
-            return
-        waiting = self.pending.get(task.job_id)
-        if waiting is None:
-            self.pending[task.job_id] = [-task.index]
-            self._queue_job(job)
-        else:
-            insort(waiting, -task.index)
-
-    def _remove_pending(self, task: Task) -> None:
-        if self.delays.remove(task.task_id):
-            return
-        waiting = self.pending.get(task.job_id)
-        if waiting is None:
-            return  # the job is held
-        if waiting[-1] == -task.index:
-            waiting.pop()
-        else:
-            del waiting[bisect_left(waiting, -task.index)]
-        if not waiting:
-            del self.pending[task.job_id]
-            self._unqueue_job(self.jobs[task.job_id])
 
     def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
         bookings, now_ms = self.bookings, self._now_ms
