@@ -14,6 +14,7 @@ from iris.domain.entities import Job, Task, UserBudget, Worker
 from iris.domain.events import Assigned, JobSubmitted, WorkerCordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId, attempt_id, task_id
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.ledger import LedgerRow, Owner
 from iris.domain.records import NOBODY, Caller, Record, Requested
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
@@ -63,6 +64,7 @@ def state_dir(tmp_path: Path, store: Store) -> Path:
     ):
         changes.records.append(Record(1, 20, what, caller))
     store.commit(changes)
+    store.save_ledger([LedgerRow(3_600_000, Owner("ann", "/ann/train", "cpu"), (1,) * 8, (0,) * 8, 4_000_000)])
     return tmp_path
 
 
@@ -164,7 +166,7 @@ def test_rows_beyond_the_limit_are_cut_off_and_that_is_told(state_dir: Path) -> 
         (
             "SELECT * FROM job",
             "no such table: job; there are the tables jobs, tasks, attempt_usage, workers, budgets, endpoints, "
-            "states, events and audit",
+            "states, events, ledger and audit",
         ),
         ("SELECT nme FROM jobs", "no such column: nme"),
         ("SELECT zeroblob(1000000000)", "too big"),

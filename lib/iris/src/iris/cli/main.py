@@ -18,6 +18,7 @@ _NOUNS: Final = {
     "task": ("iris.cli.task.commands", "task", "Watch the resource use of tasks."),
     "doctor": ("iris.cli.doctor", "doctor", "Check this machine and the cluster, with remedies."),
     "completion": ("iris.cli.completion", "completion", "Print a shell's completion script."),
+    "usage": ("iris.cli.ledger", "usage", "Show what cores and chips were used for, by user, job or group."),
     "query": ("iris.cli.query", "query", "Query the controller's database in SQL."),
     "worker": ("iris.cli.worker.commands", "worker", "Run a worker; admit and revoke hosts."),
     "job": ("iris.cli.job.commands", "job", "Run commands as jobs; list, follow and stop them."),

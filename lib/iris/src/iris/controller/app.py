@@ -27,6 +27,7 @@ from iris.controller.notices.notifier import Notifier
 from iris.controller.services.servers import make_servers
 from iris.controller.storage.disk_space import DiskSpace
 from iris.controller.upkeep.idle import IdleWatch
+from iris.controller.upkeep.ledger_keeper import LedgerKeeper
 from iris.controller.upkeep.retention import Retention
 from iris.controller.upkeep.usage_keeper import UsageKeeper
 from iris.core.state.view import ClusterView
@@ -167,6 +168,7 @@ class _Run:
             history=store.history,
         )
         self._usage = UsageKeeper(view.usage, store, unix_ms)
+        self._ledger = LedgerKeeper(self._engine, store, unix_ms, prices=dict(config.prices))
         logs = self.controller.hub.store
         self._moved_logs = RemotePieces(config.remote_state_dir) if config.remote_state_dir else None
         self._log_keeper = LogKeeper(logs, self._moved_logs, asyncio.get_running_loop().call_soon_threadsafe)
@@ -203,7 +205,7 @@ class _Run:
             self._notifier.restore(self._store.history.numbered)
             self._engine.record(ControllerStarted(self.controller.version()))
             self._engine.wake()
-            keepers = (self._retention.run(), self._usage.run(), self.controller.live_usage.run())
+            keepers = (self._retention.run(), self._usage.run(), self._ledger.run(), self.controller.live_usage.run())
             chores += map(asyncio.create_task, keepers)
             chores.append(asyncio.create_task(self.controller.dashboard.begin(address)))
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
@@ -230,6 +232,7 @@ class _Run:
             self.controller.end_waits()
             self._engine.close()
             self._usage.save_or_tell()
+            self._ledger.save_or_tell()
             await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
 
     def _bind(self) -> tuple[grpc.aio.Server, StreamServer, Address]:

@@ -38,6 +38,7 @@ class RoundPlan:
         preemptions: Attempts to preempt; reduce these before the assignments.
         prefilled: Tasks to assign to full workers, in scheduling order (see `iris.sched.prefill`).
         begun: Prefilled attempts that now have room to start.
+        kept: Workers whose free capacity is kept for a job.
     """
 
     assignments: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
@@ -45,6 +46,7 @@ class RoundPlan:
     preemptions: list[Preempted] = field(default_factory=list)
     prefilled: list[tuple[TaskId, WorkerId]] = field(default_factory=list)
     begun: list[AttemptId] = field(default_factory=list)
+    kept: dict[WorkerId, JobId] = field(default_factory=dict)
 
     def events(self) -> Iterator[Event]:
         """Return all decisions as events, in the order to reduce them."""
@@ -74,6 +76,7 @@ def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> Round
             if round_.is_over():
                 break
     round_.begin_prefilled()
+    round_.plan.kept.update((host.worker.worker_id, host.held_by) for host in round_.hosts if host.held_by is not None)
     return round_.plan
 
 
@@ -103,12 +106,12 @@ class _Round:
         self.plan = RoundPlan()
         self._view = view
         # When no task waits, only what was prefilled is looked at.
-        self._hosts = hosts_of(view, None if view.queue else view.prefilled_on)
-        self._pools = Pools(self._hosts)
+        self.hosts = hosts_of(view, None if view.queue else view.prefilled_on)
+        self._pools = Pools(self.hosts)
         self._groups: dict[tuple[Demand, str], Groups] = {}
         self._reservations = Reservations(now_ms)
         self._prefill = PrefillShares(view)
-        self._held = HeldRoom(view, self._hosts)
+        self._held = HeldRoom(view, self.hosts)
         self._running = RunningLimit(view)
         self._victims: Victims | None = None
         self._placed: dict[JobId, int] = {}
@@ -119,7 +122,7 @@ class _Round:
         self._gang_searches = 0
         self._is_uniform = not every_job and _is_uniform(view, now_ms)
         # Hosts of which something is on its way out; each demand looks at them in this order, and back never.
-        self._coming = [host for host in self._hosts if host.coming is not None]
+        self._coming = [host for host in self.hosts if host.coming is not None]
         self._coming_seen: dict[Demand, int] = {}
 
     def place(self, turn: JobTurn) -> None:
@@ -151,7 +154,7 @@ class _Round:
         """Start prefilled attempts on workers with remaining capacity."""
         prefilled_on = self._view.prefilled_on
         if prefilled_on:
-            self.plan.begun.extend(with_room(host for host in self._hosts if host.worker.worker_id in prefilled_on))
+            self.plan.begun.extend(with_room(host for host in self.hosts if host.worker.worker_id in prefilled_on))
 
     # ---- tasks by themselves ----
 
@@ -240,10 +243,10 @@ class _Round:
         if self._reservations.is_due(job, turn.band):
             host = self._reservations.keep_host(job.spec.job_id, turn.band, demand, self._pools.of(demand).hosts)
             if host is not None:
-                text = explain_task(demand, self._hosts, self._view, job.spec.job_id)
+                text = explain_task(demand, self.hosts, self._view, job.spec.job_id)
                 self.plan.reasons.put(turn.job_id, f"{text}; worker {host.worker.worker_id} is kept free for it")
                 return
-        self._put_reason((demand,), turn.job_id, lambda: explain_task(demand, self._hosts, self._view))
+        self._put_reason((demand,), turn.job_id, lambda: explain_task(demand, self.hosts, self._view))
         if left:
             self._settled[(demand, turn.band)] = self._reasons[(demand,)]
 
@@ -271,7 +274,7 @@ class _Round:
         if band is PriorityBand.BATCH:
             return None
         if self._victims is None:
-            self._victims = Victims(self._view, self._hosts)
+            self._victims = Victims(self._view, self.hosts)
         return self._victims if self._victims.may_help(band) else None
 
     def _preempt(self, victims: Victims, room: Room, job: Job) -> None:
@@ -283,7 +286,7 @@ class _Round:
             self.plan.preemptions.extend(Preempted(booking.attempt_id, why) for booking in single)
         self._moved.update(booking.job_id for unit in room.victims for booking in unit.bookings)
         names = {booking.worker_id for unit in room.victims for booking in unit.bookings}
-        self._coming.extend(host for host in self._hosts if host.worker.worker_id in names)
+        self._coming.extend(host for host in self.hosts if host.worker.worker_id in names)
 
     # ---- gangs ----
 
@@ -337,7 +340,7 @@ class _Round:
             return []
         self._gang_searches += 1
         job_id = job.spec.job_id
-        victims = victims or Victims(self._view, self._hosts)
+        victims = victims or Victims(self._view, self.hosts)
         rooms = victims.for_gang(job_id, groups.need, band, groups.members.values(), size, count)
         if rooms is None:
             self._hopeless.add(key)

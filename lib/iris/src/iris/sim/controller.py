@@ -1,7 +1,7 @@
 """One run of the real controller in a simulated process: engine, sessions, services and store, without sockets."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,12 +15,14 @@ from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
 from iris.controller.services.jobs import JobService
 from iris.controller.services.worker import WorkerService
+from iris.controller.upkeep.ledger_keeper import LedgerKeeper
 from iris.core.state import invariants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
 from iris.domain.events import Event, WorkerLate, WorkerLost
 from iris.domain.records import ControllerStarted
 from iris.rpc.generated import iris_pb2_grpc
+from iris.sim.capacity import Capacity, read_all
 from iris.sim.ledger import CommitFault, Ledger, WatchedStore
 from iris.sim.network import Network
 from iris.sim.physics import Physics
@@ -105,6 +107,7 @@ class ControllerLife:
         self._ledger = ledger
         self._physics = physics
         self._commits = 0
+        self.capacity = Capacity()
         self._store = Store.open(config.state_dir)
         self.node.on_death.append(self._bury)
         self.node.run(self._build)
@@ -121,6 +124,12 @@ class ControllerLife:
         """Return all stored events, in order."""
         with closing(sqlite3.connect(self._config.state_dir / DATABASE_NAME)) as database:
             return database.execute(f"SELECT {', '.join(EVENT_COLUMNS)} FROM events ORDER BY sequence").fetchall()
+
+    def judge_ledger(self) -> Iterator[str]:
+        """Save the ledger, and yield what this life did not count, or counted twice."""
+        self.capacity.look(self.view, self._clock_ms())
+        self.ledger.save_or_tell()
+        yield from self.capacity.violations(self._before, read_all(self._config.state_dir))
 
     def stop_in_order(self) -> None:
         """Say goodbye to the workers, then end, like the process at SIGTERM."""
@@ -146,6 +155,12 @@ class ControllerLife:
             credentials=Credentials(self._store, self._clock_ms),
             history=self._store.history,
         )
+        # Its own group for each worker: so the law holds for each of them.
+        self.ledger = LedgerKeeper(self.engine, self._store, self._clock_ms, lambda worker: worker.worker_id)
+        self._before = read_all(self._config.state_dir)
+        self.capacity.look(view, self._store.load_ledger()[1] or self._clock_ms())
+        self.engine.listen_to_changes(lambda _: self.capacity.look(view, self._clock_ms()))
+        self.node.create_task(self.ledger.run())
         interceptor = ServerInterceptor(self._secret, _ignore, lambda principal: check_live(principal, view))
         server = Server(self.node, interceptor, self._ledger.inspect)
         registry: Any = server
@@ -161,6 +176,7 @@ class ControllerLife:
         await self.controller.sessions.say_goodbye("the controller was told to stop", False, _FAREWELL_S)
         self.controller.sessions.stop_timers()
         self.engine.close()
+        self.ledger.save_or_tell()
         self.node.call_soon(self.node.kill, "stopped in order")
 
     def _bury(self) -> None:

@@ -331,9 +331,10 @@ class Simulation:
         for name in self.book.acknowledged:
             if name not in self.ledger.jobs:
                 yield f"{name} was acknowledged and is gone"
-        view = self.life.view if self.life is not None else None
-        assert view is not None
+        assert self.life is not None
+        view = self.life.view
         yield from self._judge_history()
+        yield from self.life.judge_ledger()
         for worker_id, load in view.loads.items():
             if load.bookings or load.cpu_millis or load.memory_bytes or load.disk_bytes or load.device_count:
                 yield f"{worker_id}: resources are still taken when nothing is left: {load.bookings}"

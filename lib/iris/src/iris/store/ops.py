@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from iris.store.access_rows import CREDENTIAL_COLUMNS, JOIN_TOKEN_COLUMNS, USER_TOKEN_COLUMNS
 from iris.store.event_rows import EVENT_COLUMNS
+from iris.store.ledger_rows import LEDGER_COLUMNS, LEDGER_KEY
 from iris.store.rows import (
     ATTEMPT_USAGE_COLUMNS,
     BUDGET_COLUMNS,
@@ -33,6 +34,7 @@ TABLES: Final = {
     "workers": (("worker_id",), WORKER_COLUMNS),
     "budgets": (("user",), BUDGET_COLUMNS),
     "usage": (("user",), USAGE_COLUMNS),
+    "ledger": (LEDGER_KEY, LEDGER_COLUMNS),
     "endpoints": (("endpoint_id",), ENDPOINT_COLUMNS),
     "attempt_usage": (("job_id", "task_index", "attempt"), ATTEMPT_USAGE_COLUMNS),
     "stopping": (("attempt_id",), STOPPING_COLUMNS),

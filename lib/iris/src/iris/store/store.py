@@ -15,6 +15,7 @@ from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId
+from iris.domain.ledger import LedgerRow
 from iris.domain.states import JobState
 from iris.domain.usage import AttemptUse
 from iris.store.access_rows import (
@@ -33,6 +34,7 @@ from iris.store.db import DATABASE_NAME, connect, lock
 from iris.store.event_rows import event_row
 from iris.store.history import History
 from iris.store.journal import Entry, Journal
+from iris.store.ledger_rows import ledger_row, older_day, read_ledger
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.rows import (
     ATTEMPT_USAGE_COLUMNS,
@@ -301,6 +303,23 @@ class Store:
     def load_usage(self) -> list[UserUse]:
         """Return the users' accounts."""
         return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
+
+    def save_ledger(self, rows: Sequence[LedgerRow]) -> None:
+        """Write these rows of the ledger, like `save_access`."""
+        if rows:
+            self._run([upsert("ledger", list(map(ledger_row, rows)))])
+
+    def load_ledger(self) -> tuple[list[LedgerRow], int]:
+        """Return the rows of the ledger that may still change, and until when all time is counted (Unix ms)."""
+        with self._reading("the ledger"):
+            return read_ledger(self._connection)
+
+    def fold_ledger(self, before_ms: int) -> bool:
+        """Fold the hours of one day of the ledger into a day. Return False if there is none before `before_ms`."""
+        hours, days = older_day(self._connection, before_ms)
+        if hours:
+            self._run([Delete("ledger", hours), upsert("ledger", days)])
+        return bool(hours)
 
     @contextmanager
     def _committing(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
+from iris.domain.ledger import Use
 from iris.domain.states import JobState, PriorityBand, TaskState
 from iris.store.event_rows import REQUESTED, WORDS
 
@@ -34,6 +35,15 @@ _STATES: Final = " UNION ALL ".join(
 )
 
 _KINDS: Final = " ".join(f"WHEN {number} THEN '{word}'" for number, word in WORDS.items())
+
+_LEDGER: Final = " UNION ALL ".join(
+    f"""SELECT start_ms, nullif(user, '') AS user, nullif(job_id, '') AS job_id,
+        CASE WHEN job_id != '' THEN coalesce({_PARENT}, job_id) END AS root_id, worker_group, '{use}' AS class,
+        {use}_core_ms / 1000.0 AS core_seconds, {use}_chip_ms / 1000.0 AS chip_seconds,
+        nullif({use}_core_ms * core_hour_price + {use}_chip_ms * chip_hour_price, 0) / 3600000.0 AS cost
+        FROM main.ledger WHERE {use}_core_ms OR {use}_chip_ms"""
+    for use in (member.name.lower() for member in Use)
+)
 
 VIEWS: Final = {
     "jobs": f"""
@@ -89,6 +99,7 @@ VIEWS: Final = {
                 AS user,
             worker_id, caller, address, detail
         FROM main.events""",
+    "ledger": _LEDGER,
     "audit": f"""
         SELECT sequence, at_ms, caller, address,
             CASE kind WHEN {REQUESTED} THEN json_extract(detail, '$.action') ELSE CASE kind {_KINDS} END END AS action,
@@ -105,6 +116,7 @@ HIDDEN: Final = {
 
 OWN_ROWS: Final = {
     "budgets": "user = {user}",
+    "ledger": "user = {user}",
     "events": "user = {user} OR user IS NULL AND kind != 'requested'",
     "audit": "caller = {user}",
     "endpoints": "substr(name, 1, length({user}) + 2) = '/' || {user} || '/'",

@@ -8,6 +8,7 @@ from iris.controller.config.controller_config import Address, ControllerConfig, 
 from iris.controller.config.options import Given, controller_config
 from iris.core.rules.contact import ContactRules
 from iris.domain.entities import JobsPerUser
+from iris.domain.ledger import Price
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from rigging.errors import InvalidRequest
@@ -207,10 +208,12 @@ def test_a_worker_is_late_after_two_heartbeats_and_lost_after_its_time(tmp_path:
 
 def test_name_limits_and_who_is_told_of_ends_are_read(tmp_path: Path) -> None:
     text = "name: big\njobs_per_user: {max_running: 5}\n"
+    text += "prices: {H100: {chip_hour: 2.5}}\n"
     text += 'notify: {url: https://hooks.example.com/key, allow: ["*.example.com", 10.0.0.0/8]}\n'
     path = written(tmp_path, text)
     config = controller_config(path, Given(state_dir=tmp_path))
     assert (config.cluster_name, config.jobs_per_user) == ("big", JobsPerUser(0, 5))
+    assert config.prices == (("H100", Price(chip_hour=2.5)),)
     assert (config.notices.url, config.notices.is_private) == ("https://hooks.example.com/key", True)
     assert config.notices.allow == ("*.example.com", "10.0.0.0/8")
     assert not controller_config(path, Given(state_dir=tmp_path, host="10.0.0.1")).notices.is_private

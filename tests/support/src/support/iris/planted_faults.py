@@ -14,6 +14,7 @@ from iris.controller.engine import load, transaction
 from iris.controller.workers import sessions
 from iris.controller.workers.connected import ConnectedWorker, Report
 from iris.controller.workers.sessions import Sessions
+from iris.core.ledger.meter import WorkerMeter
 from iris.core.rules import draft, job_rules, return_rules, silence_rules, task_rules
 from iris.core.rules.contact import ContactRules
 from iris.core.rules.draft import Draft
@@ -236,6 +237,12 @@ def _use_burnt_numbers_again(patch: Patch) -> None:
     patch.setattr(Task, "next_attempt", property(lambda self: self.attempt + 1))
 
 
+def _count_silent_workers(patch: Patch) -> None:
+    """The uses of a worker's time exceed its capacity."""
+    real = WorkerMeter.set_capacity
+    patch.setattr(WorkerMeter, "set_capacity", lambda self, cpu, chips, _, now: real(self, cpu, chips, True, now))
+
+
 def _leave_lent_cpu_out_of_the_history(patch: Patch) -> None:
     """Completeness: replaying the stored events leads to other decisions."""
     patch.setattr(transaction, "_UNRECORDED", (*transaction._UNRECORDED, LendCpu))
@@ -265,6 +272,7 @@ PLANTED: dict[str, Planted] = {
         (_stop_what_returns, (27, 28, 1)),
         (_use_burnt_numbers_again, (42,)),
         (_leave_lent_cpu_out_of_the_history, (0, 3, 4)),
+        (_count_silent_workers, (1, 2, 3)),
     )
 }
 

@@ -8,6 +8,7 @@ scale_groups:
 user_budgets: {ann: {max_weight: 500, max_band: interactive}}
 jobs_per_user: {max_pending: 1000, max_running: 50}
 limits: {mode: enforced, force: true, unstated: warn}
+prices: {v5p-64-b: {chip_hour: 4.2}, H100: {chip_hour: 2.5}, cpu: {core_hour: 0.04}}   # by scale group or device
 notify: {url: https://hooks.example.com/iris, allow: ["*.example.com", 10.0.0.0/8]}
 
 Older files are first translated into this form (`older_file`).
@@ -29,6 +30,7 @@ from iris.controller.config.sections import (
     JOBS_PER_USER_KEYS,
     LIMITS_KEYS,
     NOTIFY_KEYS,
+    PRICE_KEYS,
     SECTIONS,
     STORAGE_KEYS,
     Document,
@@ -40,6 +42,7 @@ from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
 from iris.domain.entities import JobsPerUser, UserBudget
 from iris.domain.ids import validate_name
 from iris.domain.job_spec import LIMIT_MODES
+from iris.domain.ledger import Price
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.domain.states import PriorityBand
@@ -74,6 +77,7 @@ class ClusterConfig:
     limits: LimitsPolicy = field(default_factory=LimitsPolicy)
     user_budgets: tuple[UserBudget, ...] = ()
     jobs_per_user: JobsPerUser = field(default_factory=JobsPerUser)
+    prices: tuple[tuple[str, Price], ...] = ()
     log_limit_bytes: int = DEFAULT_LIMIT_BYTES
     disk_reserve_bytes: int = DEFAULT_RESERVE_BYTES
     notify_url: str = ""
@@ -124,6 +128,7 @@ def _parse(file: Document) -> ClusterConfig:
         limits=_limits(root.section("limits", LIMITS_KEYS)),
         user_budgets=tuple(_budget(item) for item in root.sections("user_budgets", BUDGET_KEYS)),
         jobs_per_user=_jobs_per_user(root.section("jobs_per_user", JOBS_PER_USER_KEYS)),
+        prices=tuple(_price(item) for item in root.sections("prices", PRICE_KEYS)),
         log_limit_bytes=_log_limit(controller),
         disk_reserve_bytes=storage.size("disk_reserve") if storage.has("disk_reserve") else DEFAULT_RESERVE_BYTES,
     )
@@ -136,6 +141,10 @@ def _limits(section: Section) -> LimitsPolicy:
 
 def _jobs_per_user(section: Section) -> JobsPerUser:
     return JobsPerUser(*(section.whole(key, 0, 0, _MANY) for key in JOBS_PER_USER_KEYS))
+
+
+def _price(section: Section) -> tuple[str, Price]:
+    return section.text("name"), Price(section.number("core_hour", "unknown"), section.number("chip_hour", "unknown"))
 
 
 def _notify_url(section: Section) -> str:

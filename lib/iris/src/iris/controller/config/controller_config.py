@@ -11,6 +11,7 @@ from iris.controller.notices.notifier import NoticeRules
 from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
 from iris.core.rules.contact import ContactRules
 from iris.domain.entities import JobsPerUser, UserBudget
+from iris.domain.ledger import Price
 from iris.domain.scale_groups import ScaleGroup
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.replicate.replicator import Pace
@@ -71,6 +72,7 @@ class ControllerConfig:
             Empty: only the existing workers count.
         limits: The policy on tasks' limits.
         user_budgets: Budgets to set at each start. Other users keep their budgets. jobs_per_user: Limits for each user.
+        prices: Prices of scale groups and of variants of devices, for the ledger.
         notices: The receivers of notices of jobs' ends. cluster_name: The sender's name in notices.
         dashboard_port: Port of the pages on loopback, served while the controller runs; 0 starts them on demand.
         log_limit_bytes: The size limit of an attempt's log. Its beginning and its newest part are kept.
@@ -108,6 +110,7 @@ class ControllerConfig:
     dashboard_port: int = 0
     user_budgets: tuple[UserBudget, ...] = ()
     jobs_per_user: JobsPerUser = field(default_factory=JobsPerUser)
+    prices: tuple[tuple[str, Price], ...] = ()
     tls: ServerIdentity | None = None
     protocol_version: int = PROTOCOL_VERSION
 

@@ -51,6 +51,7 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         limits=file.limits if host == LOOPBACK else replace(file.limits, unstated=file.limits.unstated or WARN),
         user_budgets=file.user_budgets,
         jobs_per_user=file.jobs_per_user,
+        prices=file.prices,
         log_limit_bytes=file.log_limit_bytes,
         disk_reserve_bytes=file.disk_reserve_bytes,
     )

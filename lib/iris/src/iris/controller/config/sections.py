@@ -10,7 +10,17 @@ from rigging.redaction import redact_string
 from rigging.text.quantities import parse_size
 from rigging.text.yaml_files import yaml_errors
 
-SECTIONS: Final = ("name", "controller", "storage", "scale_groups", "user_budgets", "jobs_per_user", "notify", "limits")
+SECTIONS: Final = (
+    "name",
+    "controller",
+    "storage",
+    "scale_groups",
+    "user_budgets",
+    "jobs_per_user",
+    "notify",
+    "limits",
+    "prices",
+)
 CONTROLLER_KEYS: Final = (
     *("address", "token_file", "host", "port", "insecure", "state_dir", "log_limit", "worker_lost_after"),
     *("dashboard_port", "partition_patience"),
@@ -24,6 +34,7 @@ ACCELERATOR_KEYS: Final = ("type", "variant", "count")
 LIMITS_KEYS: Final = ("mode", "force", "unstated")
 NOTIFY_KEYS: Final = ("url", "allow")
 JOBS_PER_USER_KEYS: Final = ("max_pending", "max_running")
+PRICE_KEYS: Final = ("name", "core_hour", "chip_hour")
 BUDGET_KEYS: Final = ("name", "max_weight", "max_band")
 
 
@@ -204,10 +215,10 @@ class Section:
             raise self.wrong(key, value, f"a whole number from {least} to {most}")
         return value
 
-    def number(self, key: str) -> float:
+    def number(self, key: str, zero: str = "no limit") -> float:
         value = self._content.get(key, 0)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-            raise self.wrong(key, value, "a number, 0 (no limit) or more")
+            raise self.wrong(key, value, f"a number, 0 ({zero}) or more")
         return float(value)
 
     def cores(self, key: str) -> int:

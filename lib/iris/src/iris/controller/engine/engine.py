@@ -41,7 +41,7 @@ from iris.domain.effects import (
 )
 from iris.domain.errors import StorageUnavailable
 from iris.domain.events import Event
-from iris.domain.ids import JobId
+from iris.domain.ids import JobId, WorkerId
 from iris.domain.records import NOBODY, Caller, Recorded
 from iris.sched.plan import RoundPlan, pause_ms, plan_round
 from rigging.errors import MarinError, Unavailable
@@ -96,6 +96,7 @@ class Engine:
         self.view = view
         self._plan = plan
         self.reasons: Mapping[JobId, str] = {}
+        self.kept: Mapping[WorkerId, JobId] = {}
         self._store = store
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
@@ -333,7 +334,7 @@ class Engine:
     def _schedule(self, transaction: Transaction) -> int | None:
         """Plan and apply a scheduling round, or postpone the round and return when it is due (Unix ms)."""
         if not (self.view.queue or self.view.prefilled_on):
-            self.reasons = {}
+            self.reasons, self.kept = {}, {}
             return None
         pause = pause_ms(self.view)
         # A clock that was set back holds up nothing.
@@ -348,7 +349,7 @@ class Engine:
             return None
         finally:
             self.figures.rounds.add(time.perf_counter() - began)
-        self.reasons = plan.reasons
+        self.reasons, self.kept = plan.reasons, plan.kept
         for event in plan.events():
             try:
                 transaction.apply(event, is_decision=True)

@@ -39,6 +39,8 @@ class Batch:
             self.changes.usage.update(new.usage)
         if new.lending:
             self.changes.lending.update(new.lending)
+        if new.prefilled:
+            self.changes.prefilled.update(new.prefilled)
         self.effects.extend(outcome.effects)
 
     def _drop_tasks_of_replaced(self, new: Changes) -> None:

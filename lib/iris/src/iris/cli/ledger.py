@@ -1,0 +1,72 @@
+"""`iris usage`: what the cluster's cores and chips were used for."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from iris.cli.context import CliContext, pass_context
+from iris.cli.output import echo_data, output, say
+from iris.cli.params import MOMENT
+from iris.cli.query import as_csv
+
+CLASSES: Final = ("productive", "running", "environment", "waiting", "restart", "lost", "reserved", "idle")
+_HOUR_MS: Final = 3_600_000
+_MANY: Final = 100_000
+_NAMES: Final = {
+    "user": "coalesce(user, '(nobody)')",
+    "job": "coalesce(root_id, '(small jobs of ' || user || ')', '(nobody)')",
+    "group": "worker_group",
+}
+
+
+@click.command()
+@click.option("--by", type=click.Choice([*_NAMES]), default="user", show_default=True, help="Add up by this.")
+@click.option("--since", type=MOMENT, metavar="T", help="Only hours since: 2026-05-03T14:00, or 7d ago.")
+@click.option("--csv", "for_sheets", is_flag=True, help="Print CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@pass_context
+def usage(context: CliContext, by: str, since: datetime | None, for_sheets: bool, as_json: bool) -> None:
+    """Show for what cores and chips were used, in hours.
+
+    Productive: attempts that succeeded. Lost: those that did not. Environment: before a task's first start.
+    Restart: before a further one. Waiting: for child jobs. Reserved: kept free for a job. Running: not decided yet.
+    Users see their own use, admins everybody's and idle time. `iris query` has the table ledger.
+    """
+    where = ""
+    if since is not None:
+        since_ms = round(since.timestamp() * 1000)
+        where = f"WHERE start_ms >= {since_ms - since_ms % _HOUR_MS}"
+    sql = (
+        f"SELECT {_NAMES[by]} AS name, class, sum(core_seconds) / 3600 AS core_hours, "
+        f"sum(chip_seconds) / 3600 AS chip_hours, sum(cost) AS cost FROM ledger {where} GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    with context.client() as client:
+        found = client.query(sql, _MANY)
+    items: list[dict[str, Any]] = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    if for_sheets:
+        echo_data(as_csv(found))
+    else:
+        _print(by, items, as_json)
+    if found.truncated:
+        say(f"only the first {len(found.rows)} sums are shown; --since limits the hours")
+
+
+def _print(by: str, items: Sequence[dict[str, Any]], as_json: bool) -> None:
+    shown = [name for name in CLASSES if any(item["class"] == name for item in items)]
+    has_cost = any(item["cost"] for item in items)
+    rows = []
+    for name in dict.fromkeys(item["name"] for item in items):
+        mine = [item for item in items if item["name"] == name]
+        for unit in ("core", "chip"):
+            hours = {item["class"]: item[f"{unit}_hours"] for item in mine}
+            if any(hours.values()):
+                amounts = [sum(hours.values()), *(hours.get(column, 0) for column in shown)]
+                rows.append([name, f"{unit}s", *(f"{amount:,.1f}" if amount else "-" for amount in amounts)])
+                name = ""
+        if has_cost:
+            rows[-1].append(f"{sum(item['cost'] or 0 for item in mine):,.2f}")
+    columns = (by, "hours of", "total", *shown, *(["cost"] if has_cost else []))
+    width = len(columns)
+    output(as_json).rows(columns, [[*row, *[""] * (width - len(row))] for row in rows], items)
