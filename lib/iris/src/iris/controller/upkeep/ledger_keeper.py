@@ -52,6 +52,7 @@ class LedgerKeeper:
         self._clock_ms = clock_ms
         self._engine = engine
         self._unsaved: list[LedgerRow] = []
+        self._folded_ms = 0
         rows, counted_ms = store.load_ledger()
         now_ms = clock_ms()
         self.ledger = Ledger(engine.view, min(counted_ms or now_ms, now_ms), rows, by, prices)
@@ -75,8 +76,9 @@ class LedgerKeeper:
             self._store.save_ledger(self._unsaved)
             self._unsaved = []
             day_ms = now_ms - now_ms % DAY_MS - HOURS_KEPT_MS
-            if self._store.fold_ledger(day_ms):
+            if day_ms > self._folded_ms:  # one day at a time
                 self.ledger.forget(day_ms)
+                self._folded_ms = 0 if self._store.fold_ledger(day_ms) else day_ms
         except Unavailable:
             logger.exception("the ledger could not be saved")
 
