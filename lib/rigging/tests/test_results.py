@@ -1,4 +1,4 @@
-"""Return values on their way: small, large, and those that not available."""
+"""Return values on their way: small, large, and those that cannot be had."""
 
 import os
 import sys

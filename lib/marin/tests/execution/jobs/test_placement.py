@@ -38,9 +38,7 @@ class Handle:
 
     def result(self) -> Any:
         if self.told is None:
-            raise NotFound(
-                f"what {self.job_id} returned is not available: it ended before the controller stored results"
-            )
+            raise NotFound(f"what {self.job_id} returned is not here: it ended before results were kept here")
         return self.told
 
 

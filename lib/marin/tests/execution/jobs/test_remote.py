@@ -346,7 +346,7 @@ def test_a_step_whose_process_ends_early_is_not_done(
     assert StatusFile(executor.output_paths[whole]).status == STATUS_SUCCESS, "each of its processes has returned"
     output = Path(executor.output_paths[step])
     assert StatusFile(str(output)).status == STATUS_FAILED
-    assert "the process exited with code 0 before its function returned" in (output / ".error").read_text()
+    assert "its process ended with exit code 0 before its function returned" in (output / ".error").read_text()
     assert "leaving" in (output / ".log").read_text()
 
 
