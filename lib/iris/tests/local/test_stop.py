@@ -143,6 +143,8 @@ def test_a_worker_that_has_no_lock_yet_does_not_outlive_its_cluster(paths: Local
         for place in (paths.root, paths.root / "other")
     )
     try:
+        for process in (own, others):  # a process has no command line yet when its exec has just succeeded
+            eventually(Path(f"/proc/{process.pid}/cmdline").read_bytes, "it has a command line")
         assert kill_cluster(paths) == [own.pid]
         assert own.wait(10) == -signal.SIGKILL
         assert others.poll() is None, "another cluster's"
