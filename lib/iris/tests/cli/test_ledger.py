@@ -59,10 +59,10 @@ def ask(store: Store, tmp_path: Path, client: Client) -> Callable[[str | None], 
 def test_hours_by_user_with_their_cost(iris: Iris, ask: Callable[[str | None], None]) -> None:
     assert [" ".join(line.split()) for line in iris("usage")[1].splitlines()] == [
         "USER HOURS OF TOTAL PRODUCTIVE RUNNING ENVIRONMENT RESTART LOST IDLE COST",
-        "(nobody) cores 3.0 - - - - - 3.0 0.00",
-        "ann cores 4.5 2.0 1.0 - 0.5 1.0 -",
-        "chips 8.0 8.0 - - - - - 17.50",
-        "bob cores 0.2 - - 0.2 - - - 0.00",
+        "(nobody) cores 3.00 - - - - - 3.00 0.00",
+        "ann cores 4.50 2.00 1.00 - 0.50 1.00 -",
+        "chips 8.00 8.00 - - - - - 17.50",
+        "bob cores 0.25 - - 0.25 - - - 0.00",
     ]
     ask("bob")
     assert [item["name"] for item in json.loads(iris("usage", "--json")[1])] == ["bob"], "own rows only"

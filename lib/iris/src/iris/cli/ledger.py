@@ -49,6 +49,8 @@ def usage(context: CliContext, by: str, since: datetime | None, for_sheets: bool
         echo_data(as_csv(found))
     else:
         _print(by, items, as_json)
+    if not items:
+        say("no hours yet: the controller adds them once a minute")
     if found.truncated:
         say(f"only the first {len(found.rows)} sums are shown; --since limits the hours")
 
@@ -63,7 +65,7 @@ def _print(by: str, items: Sequence[dict[str, Any]], as_json: bool) -> None:
             hours = {item["class"]: item[f"{unit}_hours"] for item in mine}
             if any(hours.values()):
                 amounts = [sum(hours.values()), *(hours.get(column, 0) for column in shown)]
-                rows.append([name, f"{unit}s", *(f"{amount:,.1f}" if amount else "-" for amount in amounts)])
+                rows.append([name, f"{unit}s", *(f"{amount:,.2f}" if amount else "-" for amount in amounts)])
                 name = ""
         if has_cost:
             rows[-1].append(f"{sum(item['cost'] or 0 for item in mine):,.2f}")
