@@ -143,7 +143,7 @@ class Stopping:
 
     Args:
         resources: Its resources; none if it was prefilled and has not started.
-        found: Whether it was lost, but its worker has it, or may have it. The worker may then exceed its capacity.
+        found: Whether it counted as lost, but runs or may run on its worker, which may then exceed its capacity.
     """
 
     job_id: JobId

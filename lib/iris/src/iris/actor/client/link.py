@@ -38,7 +38,7 @@ class Calls(Protocol):
     def settled(self, call: PendingCall, reply: Reply) -> None: ...
 
     def leaving(self) -> bool:
-        """Record that the connection closes. Return True if results are not wanted and no more calls come."""
+        """Record that the connection closes. Return True if the caller wants no results and sends no more calls."""
         ...
 
 

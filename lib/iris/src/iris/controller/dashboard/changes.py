@@ -68,7 +68,7 @@ class ChangeWatchers:
 
         Args:
             wait_s: How long to collect further changes after the first one.
-            hello: Yield an empty notification at once, from which on no change is missed.
+            hello: Yield an empty notification at once; no later change is missed.
 
         Raises:
             Unavailable: The controller exits.
