@@ -1,7 +1,7 @@
 """The interface of every backend's client and job handles, as Protocols."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle, HostedActor
 from fray.capabilities import BackendCapabilities
@@ -14,7 +14,9 @@ __all__ = [
     "GivesNewOutput",
     "GivesReplicaLogs",
     "JobHandle",
+    "JobHours",
     "RunsRayFunctions",
+    "TellsHours",
     "TellsPendingReason",
     "TellsRegions",
 ]
@@ -183,6 +185,35 @@ class TellsRegions(Protocol):
 
     def accelerator_regions(self, variants: Sequence[str]) -> list[str]:
         """Return the sorted regions that have all of these variants, such as "v5p-8"; may be empty."""
+        ...
+
+
+class JobHours(NamedTuple):
+    """What a job used.
+
+    Args:
+        core_hours: Hours of cores that it held.
+        chip_hours: Hours of accelerator chips.
+        cost: Their price; None if unknown.
+    """
+
+    core_hours: float
+    chip_hours: float
+    cost: float | None
+
+
+@runtime_checkable
+class TellsHours(Protocol):
+    """A client whose cluster counts the hours of jobs, also of ended ones. Check with `isinstance`."""
+
+    def hours_of(self, job_ids: Sequence[str], since: float = 0.0) -> Mapping[str, Mapping[str, JobHours]]:
+        """Return the hours of jobs with their children, by job and use, e.g. "productive" or "lost". Unknown jobs are
+        left out.
+
+        Args:
+            job_ids: The jobs. Later jobs of the same name count too.
+            since: Only hours since (Unix time in seconds).
+        """
         ...
 
 

@@ -60,8 +60,8 @@ def test_hours_by_user_with_their_cost(iris: Iris, ask: Callable[[str | None], N
     assert [" ".join(line.split()) for line in iris("usage")[1].splitlines()] == [
         "USER HOURS OF TOTAL PRODUCTIVE RUNNING ENVIRONMENT RESTART LOST IDLE COST",
         "(nobody) cores 3.00 - - - - - 3.00 0.00",
-        "ann cores 4.50 2.00 1.00 - 0.50 1.00 -",
-        "chips 8.00 8.00 - - - - - 17.50",
+        "ann cores 4.50 2.00 1.00 - 0.50 1.00 - 17.50",
+        "chips 8.00 8.00 - - - - -",
         "bob cores 0.25 - - 0.25 - - - 0.00",
     ]
     ask("bob")

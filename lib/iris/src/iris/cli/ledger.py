@@ -1,6 +1,5 @@
 """`iris usage`: what the cluster's cores and chips were used for."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,8 +9,8 @@ from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo_data, output, say
 from iris.cli.params import MOMENT
 from iris.cli.query import as_csv
+from rigging.text.hours import hours_table
 
-CLASSES: Final = ("productive", "running", "environment", "waiting", "restart", "lost", "reserved", "idle")
 _HOUR_MS: Final = 3_600_000
 _MANY: Final = 100_000
 _NAMES: Final = {
@@ -48,27 +47,8 @@ def usage(context: CliContext, by: str, since: datetime | None, for_sheets: bool
     if for_sheets:
         echo_data(as_csv(found))
     else:
-        _print(by, items, as_json)
+        output(as_json).rows(*hours_table(by, items), items)
     if not items:
         say("no hours yet: the controller adds them once a minute")
     if found.truncated:
         say(f"only the first {len(found.rows)} sums are shown; --since limits the hours")
-
-
-def _print(by: str, items: Sequence[dict[str, Any]], as_json: bool) -> None:
-    shown = [name for name in CLASSES if any(item["class"] == name for item in items)]
-    has_cost = any(item["cost"] for item in items)
-    rows = []
-    for name in dict.fromkeys(item["name"] for item in items):
-        mine = [item for item in items if item["name"] == name]
-        for unit in ("core", "chip"):
-            hours = {item["class"]: item[f"{unit}_hours"] for item in mine}
-            if any(hours.values()):
-                amounts = [sum(hours.values()), *(hours.get(column, 0) for column in shown)]
-                rows.append([name, f"{unit}s", *(f"{amount:,.2f}" if amount else "-" for amount in amounts)])
-                name = ""
-        if has_cost:
-            rows[-1].append(f"{sum(item['cost'] or 0 for item in mine):,.2f}")
-    columns = (by, "hours of", "total", *shown, *(["cost"] if has_cost else []))
-    width = len(columns)
-    output(as_json).rows(columns, [[*row, *[""] * (width - len(row))] for row in rows], items)

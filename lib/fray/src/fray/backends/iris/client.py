@@ -17,7 +17,7 @@ from fray.backends.iris.job_handle import IrisJobHandle, OuterIrisJobHandle
 from fray.backends.iris.watch import JobWatcher
 from fray.capabilities import BackendCapabilities
 from fray.errors import JobAlreadyExists
-from fray.protocols import Client, JobHandle
+from fray.protocols import Client, JobHandle, JobHours
 from fray.types import (
     Entrypoint,
     EnvironmentConfig,
@@ -35,6 +35,8 @@ from rigging.errors import Conflict, NotFound
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 30.0
+_HOUR_MS = 3_600_000
+_MANY_ROWS = 100_000
 
 DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g")
 """Default resources of an actor, sized for coordination."""
@@ -142,6 +144,27 @@ class IrisBackend(BaseClient):
             if variant in regions and region:
                 regions[variant].add(region.lower())
         return sorted(set.intersection(*regions.values())) if regions else []
+
+    def hours_of(self, job_ids: Sequence[str], since: float = 0.0) -> Mapping[str, Mapping[str, JobHours]]:
+        """Return what jobs used (see `fray.client.TellsHours`), from the cluster's table ledger."""
+        names = ", ".join("'" + name.replace("'", "''") + "'" for name in job_ids)
+        found = self._client.query(
+            "SELECT root_id, job_id, class, sum(core_seconds) / 3600, sum(chip_seconds) / 3600, sum(cost) FROM ledger "
+            f"WHERE (root_id IN ({names}) OR job_id IN ({names})) AND start_ms > {since * 1000 - _HOUR_MS:.0f} "
+            "GROUP BY 1, 2, 3",
+            _MANY_ROWS,
+        )
+        hours: dict[str, dict[str, JobHours]] = {}
+        for root_id, job_id, used_for, *amounts in found.rows:
+            for name in {root_id, job_id} & {*job_ids}:
+                uses = hours.setdefault(str(name), {})
+                before = uses.get(str(used_for), JobHours(0.0, 0.0, None))
+                cores, chips, cost = (None if amount is None else float(amount) for amount in amounts)
+                total = before.cost if cost is None else cost + (before.cost or 0.0)
+                uses[str(used_for)] = JobHours(
+                    before.core_hours + (cores or 0), before.chip_hours + (chips or 0), total
+                )
+        return hours
 
     def _host_actor(self, request: ActorRequest) -> HostedActor:
         """Create an actor in this process.

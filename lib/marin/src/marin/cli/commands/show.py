@@ -47,14 +47,14 @@ def show(
     directory = runs_directory(root, runs_at)
     if name is None and not latest:
         raise click.UsageError("Missing argument 'RUN|STEP': name a run or a step, or give --latest.")
-    found = _run_or_step(root, directory, name or "", (lambda _: None) if latest else say)
+    found = run_or_step(root, directory, name or "", (lambda _: None) if latest else say)
     if isinstance(found, str):
         _show_step(context, found, directory, as_json)
     else:
         _show_run(context, directory, found, as_json)
 
 
-def _run_or_step(root: str, directory: str, name: str, note: Callable[[str], None]) -> RunFiles | str:
+def run_or_step(root: str, directory: str, name: str, note: Callable[[str], None]) -> RunFiles | str:
     """Return the run or the output path that a name stands for. Runs win: their names have no slashes."""
     from marin.recorded.reading.runs import list_runs
     from marin.recorded.reading.steps import find_step

@@ -43,6 +43,12 @@ class RunStep:
     progress: str = ""
 
     @property
+    def job(self) -> str:
+        """The job of its last attempt; "" if it was none. All attempts at an output have the same job name."""
+        log = self.log or ""
+        return log.removeprefix("job ") if log.startswith("job ") else ""
+
+    @property
     def cpu_seconds(self) -> float | None:
         """The processor time of all attempts; None if not recorded."""
         known = self._known("cpu_seconds")
