@@ -43,7 +43,7 @@ class JobStatus(Record):
         parent_id: Empty for a root job.
         command: A readable form of the command or callable.
         description: Its purpose, as given by its submitter.
-        queue_place: Its place in the order in which its band is served, from 1; 0 if nothing of it waits.
+        queue_place: Its position in its band's queue, from 1; 0 if none of its tasks is pending.
         queue_length: The number of jobs that wait in that band.
         descendant_counts: Child jobs, their child jobs and so on, by state; only in lists.
     """

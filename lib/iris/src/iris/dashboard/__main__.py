@@ -25,7 +25,7 @@ logger = logging.getLogger("iris.dashboard")
 
 
 def main() -> int:
-    """Run until stdin ends."""
+    """Serve the pages until stdin ends."""
     configure_logging(logging.INFO)
     # The controller ends this process by closing its stdin: a Ctrl-C in its terminal is the controller's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

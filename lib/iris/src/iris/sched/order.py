@@ -23,10 +23,11 @@ _Queued = tuple[int, int, JobId]  # an entry of ClusterView.queue
 
 
 class JobTurn:
-    """A job's turn. The round sets the attributes as its answer.
+    """A job's turn. The round sets `placed_weight` and `is_done`.
 
     Attributes:
-        limit: Maximum number of tasks to place. placed_weight: The weight of the placed tasks.
+        limit: Maximum number of tasks to place.
+        placed_weight: The weight of the placed tasks.
         is_done: Whether no more of the job's tasks can be placed in this round.
     """
 

@@ -224,7 +224,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
     # Writing: local only
 
     def pipe_file(self, path: MirrorPath, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        """Write a file in the local prefix. Mode "create" raises if any region has it."""
+        """Write a file in the local prefix. Mode "create" raises if any region has the file."""
         relative = self._strip_protocol(path)
         if mode == "create" and self.exists(relative):
             raise _taken(relative)
@@ -271,7 +271,7 @@ class MirrorFileSystem(BudgetBinding, UnionFileSystem):
     def mv(
         self, path1: MirrorPath, path2: MirrorPath, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
     ) -> None:
-        """Move files within the local prefix, fetching them first. Other regions' files are hidden, like by `rm`.
+        """Move files within the local prefix, fetching them first. Hide other regions' files, as `rm` does.
 
         Raises:
             InvalidRequest: The target is below the source. Nothing was moved.

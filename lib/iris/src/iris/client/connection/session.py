@@ -237,7 +237,7 @@ class CallSession:
             return pb.ClientMessage(calls=calls, watch=watch, waiting=self._waiting > 0)
 
     def _is_done(self) -> bool:
-        """Return whether to stop sending: the stream has ended, or was unused for long."""
+        """Return whether to stop sending: the stream has ended, or has been idle for a while."""
         with self._lock:
             if self._error is not None:
                 return True

@@ -232,7 +232,7 @@ def most_processes(host_limits: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """An attempt's limit that explains its end or an event.
+    """The exceeded limit that explains an attempt's end or an event.
 
     Args:
         what: MEMORY, DISK or PROCESSES.

@@ -43,8 +43,8 @@ def remove_stale(directory: str, alive: Callable[[int], bool] = is_alive) -> int
     """Remove the groups of dead guardians; return how many. Skip groups that cannot be removed.
 
     Args:
-        directory: The group below which guardians create theirs.
-        alive: Like `is_alive`.
+        directory: The parent of the guardians' groups.
+        alive: Returns whether a process has a pid.
     """
     try:
         names = os.listdir(directory)

@@ -36,10 +36,10 @@ def check_relative_name(name: str, what: str) -> None:
 
 
 def check_override(path: str, step_name: str) -> None:
-    """Refuse a relative fixed output path that is not below the prefix. It may end with a slash.
+    """Refuse a relative fixed output path that is not below the prefix. A trailing slash is allowed.
 
     Raises:
-        InvalidRequest: The path is relative, and leaves the prefix or is not plain.
+        InvalidRequest: The path is relative, and leaves the prefix or has an empty or `.` part.
     """
     if not is_absolute(path):
         check_relative_name(path.removesuffix("/"), f"step {step_name!r}: override_output_path")

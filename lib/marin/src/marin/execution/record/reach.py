@@ -59,7 +59,7 @@ def _follow(table: ModuleTable, names: Iterable[str], seen: set[str]) -> tuple[s
     """Follow names inside their module; add them to `seen`.
 
     Returns:
-        Where they lead: paths by imports, names of modules in texts, and names that star imports may bind.
+        Their targets: import paths, module names in strings, and names that star imports may bind.
     """
     paths: set[str] = set()
     texts: set[str] = set()
