@@ -186,7 +186,7 @@ class ActorContext:
         handle: The actor's own handle, which it can pass to others.
         index: Its index in its group.
         group_name: The group's name.
-        shutdown_event: Set when the actor is shut down. An actor that sets it ends itself successfully.
+        shutdown_event: Set when the actor is shut down. An actor that sets the event ends itself successfully.
     """
 
     handle: ActorHandle

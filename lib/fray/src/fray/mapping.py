@@ -169,7 +169,7 @@ class _Outcome(NamedTuple):
 
 
 def _without_own_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from the first frame outside fray and rigging; None if there is none."""
+    """Return a traceback from the first frame outside fray and rigging, or None."""
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN):
         frames = frames.tb_next
     return frames

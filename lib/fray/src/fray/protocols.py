@@ -68,7 +68,7 @@ class JobHandle(Protocol[Value_co]):
         ...
 
     def terminate(self) -> None:
-        """Ask the job to stop. Does nothing after its end. Use `wait` to see when it is gone."""
+        """Ask the job to stop. This has no effect after the job's end. Use `wait` to see when the job is gone."""
         ...
 
     def logs(self) -> str:

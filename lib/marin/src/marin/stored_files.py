@@ -128,7 +128,7 @@ def files_added(files: Sequence[StoredFile]) -> list[str]:
     """Return the sorted names of an output's files that changed after its step ended, so not through the step.
 
     Files of nested outputs do not count. Without a status file the result is empty. If the step's own record has a new
-    name or new rights, so may all files have: then only new content counts.
+    name or new rights, all files may have new names or rights: then only new content counts.
 
     Args:
         files: All files below the output path, named relative to it.

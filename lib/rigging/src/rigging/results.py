@@ -135,7 +135,7 @@ def unpack_result(packed: bytes, what: str) -> Any:
         what: Names the job in errors.
 
     Raises:
-        ResultUnavailable: It could not be pickled, its file is gone, or it cannot be unpickled here.
+        ResultUnavailable: The value could not be pickled, its file is gone, or it cannot be unpickled here.
     """
     import pickle
 

@@ -77,7 +77,7 @@ def load_harness(name: str) -> BackendHarness:
     """Create the harness of a known backend, or the one that `package.module:Class` names, without starting it.
 
     Raises:
-        InvalidRequest: There is no backend of that name.
+        InvalidRequest: No backend has that name.
     """
     target = HARNESSES.get(name, name)
     module, separator, attribute = target.partition(":")

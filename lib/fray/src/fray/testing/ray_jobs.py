@@ -37,7 +37,7 @@ def await_jobs_api(address: str, token: str = "", seconds: float = _SECONDS) -> 
         seconds: Seconds to wait.
 
     Raises:
-        RuntimeError: It did not start in time. The message includes its last answer.
+        RuntimeError: The dashboard did not start in time. The message includes its last answer.
     """
     body = json.dumps({"entrypoint": "true"}).encode()
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}

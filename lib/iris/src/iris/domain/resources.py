@@ -196,7 +196,7 @@ def whole_slices(device: Device, replicas: int) -> int:
 
 
 def tpu_mistake(device: Device | None, replicas: int, group_by: str) -> str | None:
-    """Return why no TPU matches the request, with a valid alternative; None if one matches, or for other devices.
+    """Return why no TPU matches the request, with a valid alternative; None if a TPU matches, or for other devices.
 
     Checks the types (also the alternatives), the chips of a VM and, for gangs of slices, the number of VMs.
 

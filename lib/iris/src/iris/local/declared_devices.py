@@ -14,7 +14,7 @@ _MOST_GPUS: Final = 1024
 
 
 def declared_device(tpu: str | None, gpu: str | None) -> Device | None:
-    """Return the accelerators of a host; None if it has none.
+    """Return the accelerators of a host, or None.
 
     Args:
         tpu: Type of the host's slice, e.g. "v5p-8"; None for no TPU.

@@ -236,7 +236,7 @@ def decode_all(buf: bytes, base: int = 0) -> Iterator[Record]:
 
 
 def whole_records(buf: bytes, most: int = READ_BYTES) -> Span | None:
-    """Return the records at the start, up to the first truncated or invalid record; None if there is none.
+    """Return the records at the start, up to the first truncated or invalid record, or None.
 
     Args:
         buf: Bytes of a log.

@@ -114,7 +114,7 @@ class _Window:
 
 
 def _record_before(window: _Window, end: int) -> tuple[int, int] | None:
-    """Return the start and time of the record that ends at an offset; None if there is none."""
+    """Return the start and time of the record that ends at an offset, or None."""
     total = claimed_before(window.bytes(end - RECORD_OVERHEAD, end)) if end >= RECORD_OVERHEAD else 0
     if not 0 < total <= end:
         return None

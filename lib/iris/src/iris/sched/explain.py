@@ -143,7 +143,7 @@ def _would_do(need: Resources, constraints: tuple[Constraint, ...], view: Cluste
 
 
 def explain_constraints(constraints: tuple[Constraint, ...], workers: Sequence[Mapping[str, str]]) -> str | None:
-    """Return why no worker meets the hard constraints; None if one does."""
+    """Return why no worker meets the hard constraints; None if a worker meets them."""
     if any(evaluate(constraints, attributes) for attributes in workers):
         return None
     hard = [constraint for constraint in constraints if not constraint.soft]

@@ -32,7 +32,7 @@ def usable(host: Host, job_id: JobId | None) -> bool:
 class Groups:
     """The groups eligible for gangs of one demand, sorted by remaining room.
 
-    Like in pools, room only shrinks during a round. An outdated size is detected at its use.
+    As in pools, room only shrinks during a round. An outdated size is detected at its use.
 
     Args:
         group_by: The attribute whose value the members of a group share.

@@ -142,7 +142,7 @@ class Victims:
     def enough_on(
         self, host: Host, need: Resources, units: Sequence[Unit], given: Resources | None = None
     ) -> list[Unit] | None:
-        """Return the cheapest set of these units that makes room for one task on the host; None if there is none.
+        """Return the cheapest set of these units that makes room for one task on the host, or None.
 
         Args:
             host: The host.

@@ -12,7 +12,7 @@ PYTHON_VERSIONS_ATTRIBUTE: Final = "python-versions"
 
 
 def explain_python(runtime: TaskRuntime, attributes: Sequence[Mapping[str, str]]) -> str | None:
-    """Return why no worker has the Python of a job; None if one may have it.
+    """Return why no worker has the Python of a job; None if a worker may have it.
 
     Args:
         runtime: The job's runtime.

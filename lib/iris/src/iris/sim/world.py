@@ -1,7 +1,7 @@
 """Time and scheduling of a simulation: one clock, one queue, and an asyncio loop for each simulated process.
 
 Everything runs in one thread. Only the seed determines the order of callbacks, so a run can be repeated exactly. A
-process may be killed between any two callbacks, like with SIGKILL.
+process may be killed between any two callbacks, as by SIGKILL.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class Node(_Loop):  # type: ignore[misc]
         self._held_up.append(handle)
 
     def freeze(self, until_s: float) -> None:
-        """Run none of its callbacks until a time, like after SIGSTOP."""
+        """Run none of its callbacks until a time, as after SIGSTOP."""
         self.busy_until = max(self.busy_until, until_s)
 
     def thaw(self) -> None:

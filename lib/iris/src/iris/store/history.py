@@ -35,7 +35,7 @@ class History:
         """Return jobs, newest first.
 
         Args:
-            prefix: Only this job (or user, "/ann") and what is below it; empty for all.
+            prefix: Only this job (or user, "/ann") and its descendants; empty for all.
             states: Only jobs in these states; empty for all.
             limit: Maximum number of jobs.
         """
@@ -64,7 +64,7 @@ class History:
         return found
 
     def forgettable(self, old_ms: int, young_ms: int, most: int) -> list[JobId]:
-        """Return the ended jobs that are not to be kept, each after its descendants.
+        """Return the ended jobs to forget, each after its descendants.
 
         Args:
             old_ms: Jobs that ended before then (Unix ms) are not kept.
@@ -85,13 +85,13 @@ class History:
             return list(dict.fromkeys(_with_descendants(connection, chosen)))
 
     def unknown(self, names: Iterable[str]) -> list[JobId]:
-        """Return the names that are no job's."""
+        """Return the names that belong to no job."""
         with self._connection() as connection:
             sql = "SELECT 1 FROM jobs WHERE job_id = ?"
             return [JobId(name) for name in names if connection.execute(sql, (name,)).fetchone() is None]
 
     def unknown_in(self, shelf: Path) -> list[JobId]:
-        """Return the names of a `LogShelf` that are no job's."""
+        """Return the names of a `LogShelf` that belong to no job."""
         if not shelf.exists():
             return []
         with closing(sqlite3.connect(shelf, uri=True)) as connection:
@@ -120,7 +120,7 @@ class History:
 
 
 def _range(name: str) -> tuple[str, str]:
-    """Return what is before and after all names below a name. "0" follows "/"."""
+    """Return the bounds of all names below a name. "0" follows "/"."""
     return f"{name}/", f"{name}0"
 
 

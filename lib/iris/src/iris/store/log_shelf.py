@@ -19,7 +19,7 @@ _SCHEMA: Final = """
 
 
 class LogShelf:
-    """The files of ended jobs by job and name. A shelf that cannot be read has nothing, and a warning is logged.
+    """The files of ended jobs by job and name. An unreadable shelf counts as empty, and a warning is logged.
 
     `put` opens its own connection, in any thread. The other methods belong to one thread.
 

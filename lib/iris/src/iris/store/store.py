@@ -323,7 +323,7 @@ class Store:
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
-        """Context manager: raise DatabaseDamaged or StorageUnavailable if that is what an error of SQLite means."""
+        """Context manager: turn SQLite's errors into DatabaseDamaged or StorageUnavailable, where they mean that."""
         try:
             yield
         except sqlite3.Error as error:
@@ -419,13 +419,13 @@ class Store:
         return Stored(jobs, tasks, workers, budgets, endpoints, stopping, lost, last + 1)
 
     def job_of(self, job_id: JobId) -> Job | None:
-        """Return a committed job; None if there is none of that name."""
+        """Return a committed job; None if no job has that name."""
         with self._reading(f"job {job_id}"):
             row = self._connection.execute(_SELECT_JOB, (job_id,)).fetchone()
             return None if row is None else job_of(row, spec_of(job_id, row[-2], row[-1]))
 
     def job_of_key(self, key: str) -> JobId | None:
-        """Return the committed job that was submitted with an idempotency key; None if there is none."""
+        """Return the committed job that was submitted with an idempotency key, or None."""
         sql = "SELECT job_id FROM jobs WHERE idempotency_key = ? AND idempotency_key != ''"
         with self._reading("the keys of jobs"):
             row = self._connection.execute(sql, (key,)).fetchone()

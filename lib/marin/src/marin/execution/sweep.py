@@ -64,8 +64,8 @@ def claim_and_run(
         run_fn: Called with each target. The target's config is a copy (see `copy_config`).
 
     Raises:
-        Exception: Raised by `run_fn`. The first failure ends this worker; other workers continue, and the next one to
-            reach the failed target tries it again.
+        Exception: Raised by `run_fn`. The first failure ends this worker; other workers continue, and the next worker
+            to reach the failed target retries it.
         Conflict: Targets that are done or running have another config. Nothing has run.
         InvalidRequest: Two targets have the same id, or an id would lead out of the root.
     """

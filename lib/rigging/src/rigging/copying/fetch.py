@@ -50,9 +50,9 @@ def fetch(path: str, settings: Settings, budget: TransferBudget | None = None, d
         done: As in `copy_files`.
 
     Raises:
-        FileNotFoundError: No region has it, or it was removed here. The message names the prefixes, or who removed it
-            and when.
-        IsADirectoryError: It is a directory in that region.
+        FileNotFoundError: No region has the file, or it was removed here. The message names the prefixes, or who
+            removed it and when.
+        IsADirectoryError: The path is a directory in that region.
         TransferBudgetExceeded: The budget is too small. Nothing was copied.
     """
     copy_files([locate(path)], local_store(), settings, done, budget=budget)

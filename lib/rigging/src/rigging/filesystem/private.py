@@ -30,7 +30,7 @@ def read_private(path: LocalPath, what: str) -> bytes | None:
         The whole content in bytes.
 
     Raises:
-        Denied: It is not a regular file, belongs to another user, or others can read or write it.
+        Denied: The file is not regular, belongs to another user, or others can read or write it.
         OSError: The file cannot be read.
     """
     try:
@@ -129,7 +129,7 @@ def check_own_folder(path: LocalPath, what: str, cure: str, *, follow_links: boo
         follow_links: False refuses a symbolic link, for names that others could have created first.
 
     Raises:
-        Denied: It is not a folder, belongs neither to this user nor to root, or others can write to it.
+        Denied: The path is not a folder, belongs neither to this user nor to root, or others can write to it.
         OSError: The folder does not exist.
     """
     status = os.stat(path) if follow_links else os.lstat(path)

@@ -58,7 +58,7 @@ class LeaseStore(Protocol):
         ...
 
     def read(self) -> StoredLease | None:
-        """Return the lock file; None if there is none. Needs no exclusion."""
+        """Return the lock file, or None. Needs no exclusion."""
         ...
 
     def claim(self, lease: Lease, replacing: StoredLease | None, *, same_holder: bool) -> Claim | None:
@@ -111,7 +111,7 @@ def claim_in_turn(store: FenceFile, lease: Lease, replacing: StoredLease | None,
     Args:
         store: The store of the lease.
         lease: The lease to write.
-        replacing: The present lease; None if there is none.
+        replacing: The present lease, or None.
         same_holder: Whether the present lease is the holder's own, so that it keeps its number.
     """
     fence = store.read_fence()

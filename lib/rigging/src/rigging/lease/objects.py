@@ -36,7 +36,7 @@ class ConditionalObjects(Protocol):
         ...
 
     def get(self, key: str) -> StoredLease | None:
-        """Return the object; None if there is none."""
+        """Return the object, or None."""
         ...
 
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:
@@ -80,7 +80,7 @@ class PatientObjects:
         return self._objects.marks_are_unique
 
     def get(self, key: str) -> StoredLease | None:
-        """Return the object; None if there is none."""
+        """Return the object, or None."""
         return self._patiently(lambda _: self._objects.get(key), f"read {key}")
 
     def put(self, key: str, content: bytes, expected: str | None) -> str | None:

@@ -59,7 +59,7 @@ class PrefixStore:
         return f"{self.prefix.url.rstrip('/')}/{relative}" if relative else self.prefix.url
 
     def info(self, relative: str) -> Info | None:
-        """Return a fresh copy of the store's entry of a file or directory; None if there is none."""
+        """Return a fresh copy of the store's entry of a file or directory, or None."""
         try:
             return dict(self.fs.info(self.path(relative)))
         except (FileNotFoundError, NotADirectoryError):

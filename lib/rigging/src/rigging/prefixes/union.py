@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def union_info(path: str) -> Info | None:
-    """Return the entry of a file or directory from the first region that has it; None if none has."""
+    """Return the entry of a file or directory from the first region that has it; None if no region has it."""
     local = local_store()
     info = local.info(path)
     if info is not None:

@@ -30,7 +30,7 @@ def call_to_end(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         **kwargs: Keyword arguments.
 
     Raises:
-        InvalidRequest: It returned a generator, none of which has run.
+        InvalidRequest: The function returned a generator, none of which has run.
         Exception: Any error of the function.
     """
     process = os.getpid()

@@ -25,7 +25,7 @@ class Latch:
         self._gate.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait up to `timeout` seconds (None: forever) until the latch is open. Return whether it is."""
+        """Wait up to `timeout` seconds (None: forever) until the latch is open; return False on timeout."""
         if not self._open:
             limit = -1.0 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
             if self._gate.acquire(timeout=limit):

@@ -147,7 +147,7 @@ def check_workspace_root(
         environ: Variables that contain HOME; None for this process's.
 
     Raises:
-        InvalidRequest: It is such a folder. The message says which.
+        InvalidRequest: The folder is refused. The message says which kind it is.
     """
     if not root.is_dir():
         raise InvalidRequest(f"workspace {root} is not a directory")

@@ -25,7 +25,7 @@ def parse_size(size: str | int, what: str = "") -> int:
         what: The parameter's name, for the error.
 
     Raises:
-        InvalidRequest: It is not a size, is negative, or is 2**63 bytes or more.
+        InvalidRequest: The text is not a size, is negative, or is 2**63 bytes or more.
     """
     name = f"{what} " if what else ""
     if isinstance(size, int) and not isinstance(size, bool):

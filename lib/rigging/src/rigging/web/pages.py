@@ -52,7 +52,7 @@ class PageSet:
     Attributes:
         name: A word. Templates are `NAME/FILE`, static files `/static/NAME/FILE`.
         routes: The pages, with paths from the server's root, which all sets of one application share.
-        package: The Python package with the folders `templates` and `static`; None if there is none.
+        package: The Python package with the folders `templates` and `static`, or None.
         nav: Links at the top of every page.
         public_paths: Paths that need no login, such as `/health`.
         globals: Names for its templates, which only they should use.
@@ -74,9 +74,9 @@ PageFactory = Callable[[Mapping[str, str]], PageSet]
 
 
 def offered_page_sets(options: Mapping[str, str], names: Iterable[str] | None = None) -> list[PageSet]:
-    """Return the page sets that installed packages offer. One that cannot be created is logged and skipped.
+    """Return the page sets that installed packages offer. Skip and log sets that cannot be created.
 
-    A package offers one by an entry point of the group `rigging.web.pages`: a function of `options` that returns a
+    A package offers a set by an entry point of the group `rigging.web.pages`: a function of `options` that returns a
     `PageSet`.
 
     Args:
@@ -113,7 +113,7 @@ def query_text(request: Request, name: str, longest: int = 4096) -> str:
         longest: Maximum number of characters.
 
     Raises:
-        InvalidRequest: It is longer, or has a NUL character.
+        InvalidRequest: The value is longer, or has a NUL character.
     """
     text = request.query_params.get(name, "")
     if len(text) > longest or "\0" in text:

@@ -40,7 +40,7 @@ class RevokedGrants:
             grant: The grant; "" cannot be revoked.
 
         Raises:
-            GrantRevokedError: It was revoked.
+            GrantRevokedError: The grant was revoked.
         """
         limit = asyncio.timeout(0 if grant in self._revoked else None)
         try:

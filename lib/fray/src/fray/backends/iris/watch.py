@@ -22,8 +22,8 @@ class JobWatcher:
     """Run callbacks when jobs end.
 
     Args:
-        poll: Given job ids, waits until at least one job has ended, but not for long, and returns the ids of ended jobs
-            and whether they succeeded.
+        poll: Given job ids, waits briefly until at least one job has ended, and returns the ids of ended jobs and
+            whether they succeeded.
         start_thread: Starts a function in a new thread.
     """
 

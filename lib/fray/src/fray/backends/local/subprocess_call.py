@@ -142,7 +142,7 @@ class SubprocessCall:
 
     @staticmethod
     def raised(result: Path, where: str) -> BaseException | None:
-        """Return the exception of a run; None if it ended without one or did not report it."""
+        """Return the exception of a run; None if there was none, or it was not reported."""
         result.with_name(result.name + ".part").unlink(missing_ok=True)
         try:
             packed = result.read_bytes()

@@ -44,7 +44,7 @@ class Location:
     """The known location of an actor.
 
     Args:
-        place: The current location; None if there is none.
+        place: The current location, or None.
         ended: Why it will never have a location again; empty if it may.
         error: Why the location cannot be determined.
     """

@@ -161,7 +161,7 @@ def _look(client: "IrisClient", name: str) -> "tuple[JobStatus, list[TaskStatus]
     tasks.
 
     Raises:
-        NotFound: The job does not exist. Denied: It belongs to another user, and the list does not contain it.
+        NotFound: The job does not exist. Denied: The job belongs to another user, and the list does not contain it.
     """
     from iris.cli.job.ids import find_job
 

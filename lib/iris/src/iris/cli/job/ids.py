@@ -85,7 +85,7 @@ def _named(client: "IrisClient", text: str) -> "JobStatus | None":
 
 
 def _a_task(client: "IrisClient", text: str) -> str:
-    """Return a sentence that `text` is a task, if so."""
+    """Return a sentence that says that `text` is a task; empty if it is not."""
     head, index = _task_of(text)
     with contextlib.suppress(Denied):
         status = _named(client, head) if index is not None else None

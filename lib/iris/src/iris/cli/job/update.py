@@ -20,7 +20,7 @@ from iris.cli.params import LIVE_JOB, MEMORY, SECONDS_OR_ZERO, SIZE, NumberRange
 @click.option("--disk", type=SIZE, help="Scratch space of each task, before the start.")
 @pass_context
 def update(context: CliContext, /, names: tuple[str, ...], **options: Any) -> None:
-    """Change limits of live jobs. Options that are not given stay as they are."""
+    """Change limits of live jobs. Omitted options stay unchanged."""
     from iris.cli.job.ids import find_job
 
     given = {name: value for name, value in options.items() if value is not None}

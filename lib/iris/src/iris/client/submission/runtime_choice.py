@@ -52,7 +52,7 @@ def submitting_from(environ: Mapping[str, str], *, same_machine: bool) -> Submit
 
 
 def _environment_at(prefix: str) -> PythonEnvironment | None:
-    """Return the virtual environment in a directory; None if there is none."""
+    """Return the virtual environment in a directory, or None."""
     try:
         lines = Path(prefix, "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -208,7 +208,8 @@ def authorize(principal: Principal, rule: Rule, entity: str) -> None:
         entity: A user ("/user"), job, task, attempt or endpoint name.
 
     Raises:
-        Denied: The caller may not; the message says who may. InvalidRequest: The id names no user.
+        Denied: The caller is not allowed to do this; the message names allowed callers. InvalidRequest: The id names no
+            user.
     """
     check_caller(principal, rule)
     scope = rule.scope(principal.kind)

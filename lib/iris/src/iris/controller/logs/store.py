@@ -57,7 +57,7 @@ class LogStore:
         has_room: Returns whether the disk has room for more bytes. spare: Makes room for a note at any cost.
         fetch: Reads moved pieces from the remote state; None raises PieceMovedError instead.
         announce: Called with remote objects that will be read soon.
-        shelf: Has the small logs of ended jobs; None for no such place.
+        shelf: Stores the small logs of ended jobs; None keeps them in files.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class LogStore:
         self._remove_directory(job_id)
 
     def _remove_directory(self, job_id: str) -> None:
-        """Remove the directories of the job, its parents and its user, as far as nothing else is in them."""
+        """Remove the directories of the job, its parents and its user, if they are empty."""
         directory = self.directory(job_id)
         with contextlib.suppress(OSError):
             while directory != self.root:

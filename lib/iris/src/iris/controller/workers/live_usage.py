@@ -47,7 +47,7 @@ class LiveUsage:
             self._known[name] = self._unsaved[name] = AttemptUse(worker_id, replace(usage, began_at_ms=began))
 
     def of_attempt(self, name: AttemptId) -> AttemptUse | None:
-        """Return the latest report about a running attempt; None if there is none."""
+        """Return the latest report about a running attempt, or None."""
         return self._known.get(name)
 
     def of_job(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:

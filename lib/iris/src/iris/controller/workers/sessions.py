@@ -199,7 +199,7 @@ class Sessions:
             )
 
     def host_of(self, worker_id: WorkerId) -> WorkerHost | None:
-        """Return what is known about a connected worker's host."""
+        """Return the known facts about a connected worker's host."""
         session = self._open.get(worker_id)
         return None if session is None else session.host
 
@@ -209,7 +209,7 @@ class Sessions:
             self._engine.post(WorkerResized(session.worker_id, session.instance_id, capacity))
 
     def note_trouble(self, session: ConnectedWorker, trouble: str) -> None:
-        """Record why the worker cannot start attempts now; "" if it can again."""
+        """Record why the worker cannot start attempts now; "" if it can start them again."""
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
 

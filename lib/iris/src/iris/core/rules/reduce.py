@@ -122,7 +122,7 @@ def reduce(view: ClusterView, event: Event, now_ms: int) -> Reduction:
 
 
 def next_deadline(view: ClusterView) -> int | None:
-    """Return the next timeout of a job or retry of a task (Unix ms); None if there is none."""
+    """Return the next timeout of a job or retry of a task (Unix ms), or None."""
     known = (view.deadlines.next_at(), view.delays.next_at())
     return min((at_ms for at_ms in known if at_ms is not None), default=None)
 

@@ -24,7 +24,7 @@ class Figures:
     """The figures of a run.
 
     Args:
-        cpu_utilisation, device_utilisation: Share of the fleet in use, averaged over time; None if there is none.
+        cpu_utilisation, device_utilisation: Share of the fleet in use, averaged over time, or None.
         cpu_stranded, device_stranded: Share of the fleet that was free on hosts that suit a pending task.
         lost_core_hours: Work lost by preemption, by weight (a core 1, an accelerator 32).
     """

@@ -26,7 +26,7 @@ class KnownAttempts:
         return iter(self._all.values())
 
     def get(self, attempt_id: str) -> Attempt | None:
-        """Return the attempt with this id; None if there is none."""
+        """Return the attempt with this id, or None."""
         return self._all.get(attempt_id)
 
     @property

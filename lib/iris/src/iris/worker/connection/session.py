@@ -296,7 +296,7 @@ class AgentSession:
         return self._beat
 
     def _new_trouble(self) -> str | None:
-        """Return why no attempt can start at present, "" if it can again, None if unchanged."""
+        """Return why no attempt can start at present, "" if attempts can start again, None if unchanged."""
         trouble = self._supervisor.trouble()
         if trouble == self._said_trouble:
             return None

@@ -235,7 +235,7 @@ class ProcessRuntime:
             process.kill()
 
     def measure(self, process: CommandProcess) -> GroupReading | None:
-        """Return the counters of a command's control groups; None if it has none."""
+        """Return the counters of a command's control groups, or None."""
         return None if process.group is None or self._groups is None else self._groups.read(process.group)
 
     def group_pids(self, process: CommandProcess) -> list[int]:
@@ -376,7 +376,7 @@ class ProcessRuntime:
         )
 
     def _go_home(self) -> None:
-        """Undo what a start has changed in this process."""
+        """Undo the changes that a start made in this process."""
         self._orphans.take_mark_off()
         if self._is_away and self._own_cwd is not None:
             os.chdir(self._own_cwd)

@@ -1,4 +1,4 @@
-"""The messages between a worker and its guardian. Their releases may differ, their protocol versions may not.
+"""The messages between a worker and its guardian. Their releases may differ, their protocol versions must be equal.
 
 A frame is a length (u32, big-endian) and a JSON object. The first frame of each side is its hello:
 

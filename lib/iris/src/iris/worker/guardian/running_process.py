@@ -150,7 +150,7 @@ class CommandProcess:
         """Pass on the rest of the pipes' content, without waiting for their end, and notify the listener.
 
         Args:
-            reading: The last reading of its group; None if it had none.
+            reading: The last reading of its group, or None.
         """
         for descriptor, is_stderr in ((self._stdout, False), (self._stderr, True)):
             if descriptor is not None:

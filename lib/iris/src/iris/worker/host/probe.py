@@ -78,7 +78,7 @@ def own_oom_counters(groups: Path = CGROUP_ROOT, own: Path = OWN_CGROUPS) -> lis
 
 
 def disk_size(work_dir: Path) -> dict[str, str]:
-    """Return the attribute with the total size of the disk, regardless of what is free."""
+    """Return the attribute with the total size of the disk, regardless of its free space."""
     return {DISK_SIZE_ATTRIBUTE: str(shutil.disk_usage(work_dir).total)}
 
 

@@ -25,7 +25,7 @@ def final_usage(before: Usage, reading: GroupReading | None, cpu_ms: int, leader
 
     Args:
         before: Its last measurement while it ran.
-        reading: The last reading of its group; None if it had none.
+        reading: The last reading of its group, or None.
         cpu_ms: Processor time of the command and its reaped children.
         leader_peak_bytes: Peak memory of the largest of these processes.
         at_ms: Current time (Unix ms).

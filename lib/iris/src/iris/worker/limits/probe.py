@@ -72,7 +72,7 @@ def open_limits(
     Args:
         work_dir: The guardian's work directory.
         mode: AUTO uses groups if possible. SOFT uses none. OFF enforces nothing.
-        own_group: The version 2 group that the guardian created for itself; None if there is none.
+        own_group: The version 2 group that the guardian created for itself, or None.
         processes: Maximum number of processes and threads of an attempt; 0 to derive it from the host.
         files: The host's files.
         make: Creates a group.

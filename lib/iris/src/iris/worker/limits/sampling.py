@@ -43,7 +43,7 @@ def usage_of(
 
     Args:
         before: Its last measurement, the source of its disk usage.
-        reading: The reading of its control groups; None if it has none.
+        reading: The reading of its control groups, or None.
         seen: The tally of its processes, if control groups do not count everything; otherwise None.
         counted: The controllers that count usage.
         at_ms: Unix time.
@@ -63,7 +63,7 @@ def usage_of(
 
 
 def soft_breach(limits: LimitRequest, usage: Usage, counted: frozenset[str]) -> Breach | None:
-    """Return the limit that an attempt exceeds without enforcement by the kernel; None if there is none.
+    """Return the limit that an attempt exceeds without enforcement by the kernel, or None.
 
     Args:
         limits: Its limits.

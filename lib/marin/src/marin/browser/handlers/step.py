@@ -144,7 +144,7 @@ def _holder(place: Confined, name: str) -> str | None:
 
 
 def _is_held(place: Confined, name: str) -> bool:
-    """Return False if the holder of an output's lease has ended, or has not renewed it for long."""
+    """Return False if the holder of an output's lease has ended, or has stopped renewing the lease."""
     from rigging.lease.identity import HolderState, holder_state
     from rigging.lease.record import Lease
 

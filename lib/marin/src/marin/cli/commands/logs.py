@@ -203,7 +203,7 @@ class _Tail:
         return b"".join(contents).decode("utf-8", "replace") if contents else None
 
     def error_text(self) -> str | None:
-        """Return the step's error; None if it has none."""
+        """Return the step's error, or None."""
         from marin.recorded.reading.store import below
         from rigging.filesystem import read_bytes_or_none
 

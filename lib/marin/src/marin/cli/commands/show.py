@@ -55,7 +55,7 @@ def show(
 
 
 def run_or_step(root: str, directory: str, name: str, note: Callable[[str], None]) -> RunFiles | str:
-    """Return the run or the output path that a name stands for. Runs win: their names have no slashes."""
+    """Return the run or the output path that a name stands for. Runs take precedence: their names have no slashes."""
     from marin.recorded.reading.runs import list_runs
     from marin.recorded.reading.steps import find_step
 

@@ -34,7 +34,7 @@ def source_of(direct_url: Mapping[str, object] | None) -> str:
     """Return the uv source that installs a distribution the way it was installed; empty for an index.
 
     Args:
-        direct_url: The content of its `direct_url.json`; None if it has none.
+        direct_url: The content of its `direct_url.json`, or None.
     """
     if not direct_url:
         return ""

@@ -95,7 +95,7 @@ def check_function(step: ExecutorStep[Any]) -> None:
     """Check that a step's function is not a generator function.
 
     Raises:
-        InvalidRequest: It is a generator function. The message names the step.
+        InvalidRequest: The function is a generator function. The message names the step.
     """
     fn = step.fn
     while isinstance(fn, (RemoteCallable, functools.partial)):

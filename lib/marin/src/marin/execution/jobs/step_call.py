@@ -150,7 +150,7 @@ class CallsHere:
                     self._changed.notify_all()
 
     def wait_for_end(self, output_path: str, seconds: float) -> bool:
-        """Wait up to `seconds` until no function here makes the output. Return whether none does."""
+        """Wait up to `seconds` until no function here makes the output; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: output_path not in self._running, seconds)
 
@@ -231,7 +231,7 @@ def call_ray_function(fn: Any, args: Sequence[Any]) -> Any:
 
 
 def mirror_budget_gb(config: Any) -> float | None:
-    """Return the largest budget of the `mirrored()` values in a config before instantiation; None if there are none."""
+    """Return the largest budget of the `mirrored()` values in a config before instantiation, or None."""
     finder = _BudgetFinder()
     finder.visit(config)
     return max(finder.found, default=None)

@@ -229,7 +229,7 @@ def lost(output_path: str, worker_id: str, found: StoredLease | None) -> LeaseLo
     Args:
         output_path: The output path.
         worker_id: The id that held the lease.
-        found: The present lock file; None if there is none.
+        found: The present lock file, or None.
     """
     holder = "nobody has it now" if found is None else f"now held by {holder_of(found) or 'an unreadable lock file'}"
     return LeaseLostError(f"the lease on {output_path} is lost to {worker_id}: {holder}")

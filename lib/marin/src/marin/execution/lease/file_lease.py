@@ -42,7 +42,7 @@ class StatusCell(Protocol):
     """The storage of the status and of the other files of its output path."""
 
     def read(self) -> str | None:
-        """Return the status; None if there is none."""
+        """Return the status, or None."""
         ...
 
     def write(self, status: str, previous: str | None) -> None:

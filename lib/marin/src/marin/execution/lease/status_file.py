@@ -63,7 +63,7 @@ class StatusFile:
 
     @property
     def status(self) -> str | None:
-        """The stored status; None if there is none."""
+        """The stored status, or None."""
         content = read_bytes_or_none(self.path)
         if content is None and is_local_success(self.output_path):
             return STATUS_SUCCESS
@@ -144,7 +144,7 @@ def step_lock(
 
     Raises:
         StepAlreadyDone: The output exists.
-        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+        PreviousTaskFailedError: The last attempt failed, and `force_run_failed` is off.
         Conflict: Another holder kept the lock for all of `wait_seconds`, or that holder waits for the calling code.
         LeaseLostError: At the end of the block, if the lock was lost meanwhile.
     """
@@ -191,14 +191,14 @@ def check_status(status: str | None, label: str, output_path: str, *, force_run_
     """Check whether a step with this status must run.
 
     Args:
-        status: The status; None if there is none.
+        status: The status, or None.
         label: The step's name in messages.
         output_path: Its output path.
         force_run_failed: Whether to retry a step that failed before.
 
     Raises:
         StepAlreadyDone: The output exists.
-        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+        PreviousTaskFailedError: The last attempt failed, and `force_run_failed` is off.
     """
     if status == STATUS_SUCCESS:
         raise StepAlreadyDone(f"step {label}: already done at {output_path}")
@@ -276,7 +276,7 @@ def distributed_lock(
 
     Raises:
         StepAlreadyDone: (from a call) The output exists. The function was not called.
-        PreviousTaskFailedError: (from a call) It failed previously, and `force_run_failed` is off.
+        PreviousTaskFailedError: (from a call) The last attempt failed, and `force_run_failed` is off.
         LeaseLostError: (from a call) The lock was lost meanwhile, so the work was unprotected.
     """
 

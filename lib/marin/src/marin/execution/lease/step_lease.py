@@ -144,7 +144,7 @@ class StepLease(ABC):
 
         Raises:
             StepAlreadyDone: The output exists. The lease is not held.
-            PreviousTaskFailedError: It failed previously, and `force_run_failed` is off. The lease is not held.
+            PreviousTaskFailedError: The last attempt failed, and `force_run_failed` is off. The lease is not held.
         """
         with self._turn:
             started = self.terms.clock.monotonic()

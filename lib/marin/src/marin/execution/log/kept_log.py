@@ -160,7 +160,7 @@ def log_kept(log: StepLog | None, handle: JobHandle, lease: StepLease, replicas:
     """Context manager: yield the log of a step while the run waits for its job. Complete the log at the end.
 
     Args:
-        log: The run's own part of the log; None if there is none.
+        log: The run's own part of the log, or None.
         handle: The job.
         lease: The step's lease.
         replicas: The number of replicas of the job.

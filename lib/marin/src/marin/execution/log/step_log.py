@@ -79,7 +79,7 @@ class StepLog:
 
         Args:
             error: The attempt's error.
-            next_delay: Seconds until the next attempt; None if there is none.
+            next_delay: Seconds until the next attempt, or None.
         """
         if self.has_error and not isinstance(error, StepTimedOut):
             error = None

@@ -38,7 +38,7 @@ class Speaker:
     Attributes:
         name: The step's name.
         path: Its output path.
-        log: Its log; None if it has none.
+        log: Its log, or None.
         output: Its run's collector; None outside of any run.
         partly: The part of its unfinished line that was already printed but not logged.
         replicas: The number of its job's replicas that print here, each in a separate context.
@@ -305,7 +305,7 @@ def speaking(name: str, path: str, log: StepLog | None = None) -> Iterator[None]
     Args:
         name: The step's name.
         path: Its output path.
-        log: The step's log; None if it has none.
+        log: The step's log, or None.
     """
     speaker = Speaker(name, path, log)
     token = _speaker.set(speaker)
@@ -375,7 +375,7 @@ def _collector() -> StepOutput | None:
 
 
 def current_output() -> StepOutput | None:
-    """Return the collector of the current run, or outside of runs the oldest collector; None if there is none."""
+    """Return the collector of the current run, or outside of runs the oldest collector, or None."""
     output = _of_run.get()
     if output is not None and output in _outputs:
         return output

@@ -91,7 +91,7 @@ def check_patterns(patterns: Iterable[str], option: str) -> None:
     """Check that `patterns` is a list of regexes.
 
     Raises:
-        InvalidRequest: It is not a list of regexes. The message names the option and the pattern.
+        InvalidRequest: `patterns` is not a list of regexes. The message names the option and the pattern.
     """
     if isinstance(patterns, str):
         raise InvalidRequest(

@@ -23,7 +23,7 @@ class Definition(NamedTuple):
     Attributes:
         lines: First and last line of each statement.
         uses: The definitions of the module that they read.
-        paths: What they read through imports, including attributes: `steps.words.count`.
+        paths: Names that they read through imports, with attributes: `steps.words.count`.
         others: Further names that they read, in a module with `from words import *`.
         texts: Beginnings of the names of modules that they import by a text (`import_module(f"steps.{name}")`); "" if
             the beginning is unknown.

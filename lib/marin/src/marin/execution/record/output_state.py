@@ -106,7 +106,7 @@ def read_output_states(output_paths: Sequence[str], fixed: Collection[str] = ())
 
 
 def read_infos(output_paths: Sequence[str]) -> dict[str, bytes | None]:
-    """Return the content of each output's `.executor_info`; None if there is none."""
+    """Return the content of each output's `.executor_info`, or None."""
     return _in_parallel(lambda path: read_bytes_or_none(os.path.join(path, STEP_INFO_FILE)), output_paths)
 
 

@@ -55,7 +55,7 @@ class RunStarted:
         time: The time, in seconds since the epoch.
         steps: The number of its steps; None if unknown in advance.
         description: The experiment's purpose.
-        info_path: The run's info file; None if there is none.
+        info_path: The run's info file, or None.
         code: Records the run's code and returns the part for the event log; as slow as git.
     """
 

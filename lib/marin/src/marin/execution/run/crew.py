@@ -173,7 +173,7 @@ class Workers:
             self._work_or_end.notify_all()
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait up to `seconds` until no attempt is running. Return whether none is."""
+        """Wait up to `seconds` until no attempt is running; return False on timeout."""
         with self._work_or_end:
             return self._work_or_end.wait_for(lambda: not self._at_work, seconds)
 

@@ -13,7 +13,7 @@ class _Node:
 
 
 class Dependencies:
-    """The outputs still to be made or checked. Ended ones are forgotten."""
+    """The outputs still to be made or checked, without ended ones."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}

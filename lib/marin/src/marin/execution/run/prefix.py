@@ -1,4 +1,4 @@
-"""Set the process's prefix to the run's during a script's run, like in the jobs of its steps."""
+"""Set the process's prefix to the run's prefix during a script's run, as in the jobs of its steps."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def run_step(step: StepSpec, *, force_run_failed: bool = True) -> bool:
     """Run one spec in this thread without checking its deps. Return False if its output existed.
 
     Raises:
-        PreviousTaskFailedError: It failed previously, and `force_run_failed` is off.
+        PreviousTaskFailedError: The last attempt failed, and `force_run_failed` is off.
         Exception: Raised by its function.
     """
     task = spec_task(step, step.output_path, LiveJobs(), OwnModules())

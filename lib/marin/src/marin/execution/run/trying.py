@@ -62,7 +62,7 @@ class Next:
 
     Attributes:
         tried: The counts of all attempts.
-        delay: Seconds until the next attempt; None if there is none.
+        delay: Seconds until the next attempt, or None.
     """
 
     tried: Tried

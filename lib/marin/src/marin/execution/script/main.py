@@ -205,7 +205,7 @@ def summary_lines(results: Sequence[StepResult], info_path: str | None) -> list[
 
     Args:
         results: The results of the steps.
-        info_path: The run's info file, named last; None if there is none.
+        info_path: The run's info file, named last, or None.
     """
     if not results:
         return []

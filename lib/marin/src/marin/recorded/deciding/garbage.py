@@ -1,4 +1,4 @@
-"""Find the outputs that no run refers to. Doubtful ones are kept, with the reason."""
+"""Find the outputs that no run refers to. Keep doubtful outputs, with the reason."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OutputFacts:
 
     Attributes:
         files: Its files.
-        status: Its status; None if there is none.
+        status: Its status, or None.
         info: Its `.executor_info`; None if that is damaged.
     """
 

@@ -91,7 +91,7 @@ def why_gone(seen: LeaseSeen | None) -> str | None:
     """Return why an output is not running although its status says so; None if it may be running.
 
     Args:
-        seen: Its lease; None if there is none.
+        seen: Its lease, or None.
     """
     if seen is None:
         return "its run is gone: nobody holds its lease"

@@ -150,7 +150,7 @@ def host_of(files: RunFiles, started: Mapping[str, Any], head: Mapping[str, Any]
     Args:
         files: The run's files.
         started: The run's first event.
-        head: The fields of its info file; None if it has none.
+        head: The fields of its info file, or None.
     """
     worker = _text(own_head(files, head).get("worker_id"))
     return _text(started.get("host")) or (worker.rsplit("-", 2)[0] if worker is not None else None)

@@ -43,7 +43,7 @@ def read_lease(path: str, now: float) -> LeaseSeen | None:
 
 
 class LeaseWatch:
-    """Observe the lease of an output repeatedly. A lease that stays unchanged for long has expired.
+    """Observe the lease of an output repeatedly. A lease that stays unchanged for too long has expired.
 
     Args:
         output_path: The output.

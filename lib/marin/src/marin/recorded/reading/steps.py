@@ -27,7 +27,7 @@ class StepRecord:
 
     Attributes:
         path: The output path.
-        status: The word in its status file; None if there is none.
+        status: The word in its status file, or None.
         info: Its `.executor_info`; None if it is missing or damaged.
         damage: The problem of the damaged file.
         files: The names in the output path, with the sizes of files; None for a directory.
@@ -103,7 +103,7 @@ def read_step(path: str, now: float) -> StepRecord:
 
 
 def read_status(path: str) -> str | None:
-    """Return the status of an output; None if it has none."""
+    """Return the status of an output, or None."""
     from marin.execution.lease.status_file import StatusFile
 
     return StatusFile(path).status

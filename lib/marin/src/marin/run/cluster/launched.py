@@ -38,7 +38,7 @@ class LaunchedFiles:
         self._note(file).unlink(missing_ok=True)
 
     def find(self, file: Path) -> dict[str, Any] | None:
-        """Return the file's recorded content; None if there is none."""
+        """Return the file's recorded content, or None."""
         try:
             found = yaml.safe_load(self._note(file).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError):

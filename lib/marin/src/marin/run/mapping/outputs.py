@@ -106,8 +106,8 @@ def _remove_unlocked(parent: str, prefix: str) -> None:
 
 
 def _lock(folder: str) -> int | None:
-    """Lock a folder until the descriptor is closed or its process ends. Return None if another has it, or locks are not
-    supported.
+    """Lock a folder until the descriptor is closed or its process ends. Return None if another process holds the lock,
+    or locks are not supported.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

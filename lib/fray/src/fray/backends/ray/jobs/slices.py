@@ -178,7 +178,7 @@ class GangPlacer:
 
 
 def slice_resource(head: Mapping[str, Any], nodes: list[dict[str, Any]], hosts: int) -> str | None:
-    """Return the resource that only the hosts of a slice have; None if there is none.
+    """Return the resource that only the hosts of a slice have, or None.
 
     Args:
         head: The slice's first host, as Ray describes it.
