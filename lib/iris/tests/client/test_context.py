@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from iris import report_checkpoint
 from iris.client.context import get_iris_ctx, iris_ctx
 from rigging.errors import Conflict, NotFound
 
@@ -32,3 +33,15 @@ def test_a_task_knows_who_it_is_and_only_inside_a_job_is_there_a_context(monkeyp
         context.get_port("x")
     assert (context.client.full_name_prefix(), context.client.user) == ("/ann/train", "ann")
     assert iris_ctx() is context
+
+
+def test_a_checkpoint_that_cannot_be_reported_is_only_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("IRIS_JOB_ID", raising=False)
+    report_checkpoint()
+    assert not caplog.text, "outside of a task it has no effect"
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    report_checkpoint()
+    assert "the checkpoint is not reported to the cluster" in caplog.text

@@ -48,13 +48,16 @@ class EndpointRegistry:
         self._connection = connection
         self._attempt_id = job.attempt_id
 
-    def register(self, name: str, address: str, metadata: Mapping[str, str] | None = None) -> Endpoint:
+    def register(
+        self, name: str, address: str, metadata: Mapping[str, str] | None = None, *, retry: bool = True
+    ) -> Endpoint:
         """Bind `name` to `address` while this attempt lives, replacing its earlier binding.
 
         Args:
             name: "server" is in this job's namespace. "/user/job/server" names this job or an ancestor explicitly.
             address: The address of this process, "host:port".
             metadata: Further data for callers, at most 8 KiB.
+            retry: If False, raise Unavailable instead of waiting for an unreachable controller.
 
         Raises:
             InvalidRequest: The name or address is invalid.
@@ -64,7 +67,7 @@ class EndpointRegistry:
         request = pb.RegisterEndpointRequest(
             name=name, attempt_id=self._attempt_id, address=address, metadata=dict(metadata or {})
         )
-        reply = self._connection.ask(lambda c: c.endpoints.Register, request)
+        reply = self._connection.ask(lambda c: c.endpoints.Register, request, retry=retry)
         return endpoint_of(reply.endpoint)
 
     def unregister(self, name: str, *, retry: bool = True) -> None:

@@ -12,6 +12,9 @@ from typing import Final
 from iris.domain.ids import AttemptId, EndpointId, JobId, parent_of, validate_job_id
 from rigging.errors import InvalidRequest
 
+CHECKPOINT: Final = "iris.checkpoint"
+"""The name under which an attempt reports that it has a checkpoint. Its time counts, its address does not."""
+
 _LEAF: Final = re.compile(r"[A-Za-z0-9_.@+=-]{1,128}")
 _MAX_ADDRESS: Final = 512
 _MAX_METADATA_BYTES: Final = 8192

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from iris.core.ledger.ledger import Ledger
 from iris.core.state.changes import Reduction
 from iris.core.state.view import ClusterView
-from iris.domain.events import AttemptObserved, Event, LendCpu, WorkerDisconnected, WorkerHeard, WorkerLate, WorkerLost
+from iris.domain.endpoints import CHECKPOINT, RegisteredEndpoint
+from iris.domain.events import (
+    AttemptObserved,
+    EndpointRegistered,
+    Event,
+    LendCpu,
+    WorkerDisconnected,
+    WorkerGone,
+    WorkerHeard,
+    WorkerLate,
+    WorkerLost,
+)
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.ledger import HOUR_MS, LedgerRow, Owner, Use
 from iris.domain.resources import Device
@@ -34,7 +45,7 @@ class Metered(InMemoryCluster):
         self.capacity = Capacity()
         self.ledger = Ledger(self.view, self.now_ms, by=lambda worker: worker.worker_id)
         for name in workers:
-            self.connect(name, resources(4, 16, 100, Device("gpu", "H100", 4)))
+            self.connect(name, resources(4, 16, 100, Device("gpu", "H100", 4)), pool="p")
 
     def do(self, event: Event) -> Reduction:
         outcome = super().do(event)
@@ -99,6 +110,9 @@ def step(cluster: Metered, what: str, number: int, load_again: Callable[[Cluster
             cluster.observe(attempt, state, exit_code=int(what == "fail"), at_ms=cluster.now_ms)
         case "lend" | "unlend":
             cluster.do(LendCpu(attempt, what == "lend"))
+        case "checkpoint":
+            name = f"{attempt.rpartition('/')[0]}/{CHECKPOINT}"
+            cluster.do(EndpointRegistered(RegisteredEndpoint(name, attempt, "-", {}, cluster.now_ms)))
         case "stop":
             cluster.stop(f"/u/job{number}")
         case "late" | "heard" | "lost" | "disconnect":
@@ -119,6 +133,7 @@ def step(cluster: Metered, what: str, number: int, load_again: Callable[[Cluster
 OPS = [
     *("submit", "submit", "reserve", "child", "start", "start", "start", "fail", "succeed", "lend", "unlend", "stop"),
     *("late", "heard", "lost", "disconnect", "return", "return", "keep", "save", "restart"),
+    "checkpoint",
 ]
 LIMITS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
@@ -162,8 +177,20 @@ def fails_then_succeeds(cluster: Metered) -> None:
 def fails_after_a_checkpoint(cluster: Metered) -> None:
     attempt = run(cluster, "/u/a", 0)
     cluster.now_ms += 300_000
-    cluster.ledger.checkpoint(attempt, cluster.now_ms)
+    endpoint = RegisteredEndpoint(f"/u/a/{CHECKPOINT}", attempt, "-", {}, cluster.now_ms)
+    cluster.do(EndpointRegistered(endpoint))
     end(cluster, attempt, 40, TaskState.FAILED)
+
+
+def is_lost_as_a_gang_after_a_checkpoint(cluster: Metered) -> None:
+    cluster.launch("/u/a", CHIPS, replicas=2, coscheduling_group_by="pool")
+    for index in (0, 1):
+        cluster.observe(f"/u/a/{index}:0", TaskState.RUNNING)
+    cluster.now_ms += 100_000
+    cluster.do(EndpointRegistered(RegisteredEndpoint(f"/u/a/{CHECKPOINT}", AttemptId("/u/a/1:0"), "-", {}, 1)))
+    cluster.now_ms += 10_000
+    cluster.do(WorkerLost(WorkerId("w"), "silent"))
+    cluster.do(WorkerGone(WorkerId("w"), "gone"))
 
 
 def waits(cluster: Metered) -> None:
@@ -226,6 +253,7 @@ def holds_a_reservation(cluster: Metered) -> None:
             },
         ),
         (fails_after_a_checkpoint, {Use.PRODUCTIVE: (1200, 1200), Use.LOST: (160, 160)}),
+        (is_lost_as_a_gang_after_a_checkpoint, {Use.PRODUCTIVE: (200, 400), Use.LOST: (20, 40)}),
         (waits, {Use.PRODUCTIVE: (500, 400), Use.WAITING: (300, 400)}),
         (
             is_stopped_by_its_parent,

@@ -12,8 +12,10 @@ from iris.core.ledger.book import LedgerBook
 from iris.core.ledger.meter import Payer, WorkerMeter, payer_of
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
+from iris.domain.endpoints import CHECKPOINT, RegisteredEndpoint, endpoint_id
 from iris.domain.entities import Task, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
+from iris.domain.job_spec import is_gang
 from iris.domain.ledger import HOUR_MS, LedgerRow, Owner, Price, Use
 from iris.domain.scale_groups import GROUP_ATTRIBUTE
 from iris.domain.states import JobState, TaskState
@@ -36,6 +38,7 @@ class _Share:
         ran_ms: Undecided running time until `since_ms`. began_ms: Its start.
         verdict: The use of its running time once it has ended; None while it is its task's current attempt.
         stopping: The use of the time from its verdict to its end.
+        saved_ms: The time of its last checkpoint (Unix ms); 0 for none.
     """
 
     worker_id: WorkerId
@@ -53,6 +56,7 @@ class _Share:
     size: tuple[int, int] = (0, 0)
     verdict: Use | None = None
     stopping: Use = Use.LOST
+    saved_ms: int = 0
 
 
 class Ledger:
@@ -116,6 +120,9 @@ class Ledger:
         for names in (changes.stopping, changes.lending, changes.prefilled, changes.lost):
             for name in names:
                 self._sync(name)
+        for endpoint in changes.endpoints.values():
+            if endpoint is not None and endpoint.name.endswith(f"/{CHECKPOINT}"):
+                self._note_checkpoint(endpoint)
         for job in changes.jobs.values():
             if job.state.is_terminal:
                 payer = payer_of(job.job_id)
@@ -135,14 +142,6 @@ class Ledger:
             if (meter := self._meters.get(worker_id)) is not None:
                 meter.keep_for(wanted.get(worker_id), self._now_ms)
         self._kept = wanted
-
-    def checkpoint(self, name: AttemptId, now_ms: int) -> None:
-        """Count what an attempt ran so far as productive, however it ends."""
-        self._pass(now_ms)
-        share = self._shares.get(name)
-        if share is not None:
-            self._pause(share)
-            self._decide(share, Use.PRODUCTIVE)
 
     def settle(self, now_ms: int) -> Iterator[None]:
         """Bring all amounts up to date, some workers at a time."""
@@ -185,6 +184,20 @@ class Ledger:
         is_open = worker.connected and not worker.is_late
         meter.set_capacity(worker.capacity.cpu_millis, 0 if device is None else device.count, is_open, now_ms)
 
+    def _note_checkpoint(self, endpoint: RegisteredEndpoint) -> None:
+        """Count what an attempt ran so far as productive, however it ends. One member speaks for its gang."""
+        task, _ = self._view.find_attempt(endpoint.attempt_id)
+        if task is None:
+            return
+        whole = is_gang(self._view.jobs[task.job_id].spec)
+        for member in self._view.tasks[task.job_id] if whole else (task,):
+            share = self._shares.get(member.attempt_id)
+            # That of an attempt which was lost and is back is an old one.
+            if share is not None and share.saved_ms < endpoint.registered_at_ms:
+                share.saved_ms = endpoint.registered_at_ms
+                self._pause(share)
+                self._decide(share, Use.PRODUCTIVE)
+
     def _note_booking(self, name: AttemptId) -> None:
         """Open the account of an attempt that the stored view has."""
         task, number = self._view.find_attempt(name)
@@ -192,7 +205,9 @@ class Ledger:
         self._sync(name, task if is_current else None)
         share = self._shares.get(name)
         if share is not None and share.use is Use.RUNNING and task is not None and task.started_at_ms:
-            share.began_ms = min(task.started_at_ms, self._now_ms)
+            saved = self._view.endpoints.get(endpoint_id(f"{task.job_id}/{CHECKPOINT}", name))
+            share.saved_ms = 0 if saved is None else saved.registered_at_ms
+            share.began_ms = min(max(task.started_at_ms, share.saved_ms), self._now_ms)
             share.ran_ms = self._now_ms - share.began_ms
 
     def _sync(self, name: AttemptId, task: Task | None = None) -> None:
