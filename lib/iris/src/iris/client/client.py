@@ -357,8 +357,8 @@ class IrisClient(JobStopper):
         return fetch_results(self._connection, self.user, status)
 
     def stop_cluster(self, *, stop_jobs: bool = False) -> list[str]:
-        """Stop the controller, and return the stopped jobs. Raise Conflict if the caller keeps live jobs and there are
-        any.
+        """Stop the controller, and return the stopped jobs. Raise Conflict if there are live jobs and `stop_jobs` is
+        off.
         """
         request = pb.ShutdownRequest(stop_jobs=stop_jobs)
         reply = self._connection.ask(lambda c: c.cluster.Shutdown, request, retry=False)

@@ -158,7 +158,7 @@ class Controller:
             spec: The requested job.
             idempotency_key: A repeated submission with this key returns the first one's job; empty for none.
             existing: What to do if a live job has the same name.
-            caller: Who asked for it.
+            caller: The caller who requested it.
         """
         if self.space is not None:
             self.space.check("new jobs")
@@ -185,7 +185,7 @@ class Controller:
             job_id: The job.
             reason: The jobs' error text.
             keep_children: Do not end the descendants.
-            caller: Who asked for it.
+            caller: The caller who requested it.
         """
         return self.engine.begin(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
 
@@ -196,7 +196,7 @@ class Controller:
             job_id: The job.
             reason: The jobs' error text.
             keep_children: Do not end the descendants.
-            caller: Who asked for it.
+            caller: The caller who requested it.
         """
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
 
@@ -267,7 +267,7 @@ class Controller:
             worker_id: The worker.
             reason: The reason, shown with the worker.
             drain: Also move its live attempts to other workers.
-            caller: Who asked for it, shown with the reason.
+            caller: The caller who requested it, shown with the reason.
         """
 
         def decide(transaction: Transaction) -> list[AttemptId]:

@@ -9,7 +9,7 @@ _Sample = tuple[str, str, str, list[tuple[dict[str, str], float]]]
 
 
 def metrics_text(status: pb.ClusterStatusResponse | None, figures: dashboard.ControllerFiguresResponse | None) -> str:
-    """Return all metrics as text. If the controller is unreachable, return only the metric for that.
+    """Return all metrics as text. If the controller is unreachable, return only the metric that says this.
 
     Args:
         status: The cluster.

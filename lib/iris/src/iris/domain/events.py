@@ -31,7 +31,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """Start no task of the job until it is released. Running ones continue. `by` says who asked."""
+    """Start no task of the job until it is released. Running ones continue. `by` is the caller."""
 
     job_id: JobId
     by: str = ""

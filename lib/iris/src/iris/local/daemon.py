@@ -161,7 +161,7 @@ def run_controller_process(
     Args:
         paths: The files of the local cluster.
         ready_fd: Descriptor for the message that the controller is ready, or why not.
-        idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
+        idle_exit_seconds: Exit after this long without jobs and clients; 0 for never.
         foreground: Stay in the terminal, and stop the worker at the end.
         start_worker: Starts a worker process that waits for a line on the pipe; None for `start_worker_process`.
         lock_patience: How long to wait for a controller that is exiting, in seconds.

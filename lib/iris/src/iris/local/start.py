@@ -218,7 +218,7 @@ def controller_command(paths: LocalPaths, ready_fd: int, idle_exit_seconds: floa
     Args:
         paths: The files of the local cluster.
         ready_fd: Descriptor for the message that the controller is ready, or why not.
-        idle_exit_seconds: Leave after this long without jobs and clients; 0 for never.
+        idle_exit_seconds: Exit after this long without jobs and clients; 0 for never.
     """
     return [
         *(sys.executable, "-m", "iris.local.daemon", "controller", "--state-dir", str(paths.root)),

@@ -159,7 +159,7 @@ class LeaseLock:
         store: The storage of the lease.
         worker_id: The holder's identity.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
-        skew_allowance: Seconds added to that if only the timestamp is known, because wall clocks differ.
+        skew_allowance: Seconds added to the timeout if only the timestamp is known, because wall clocks differ.
         must_renew: As in `create_lock`.
         clock: The clock; replaced in tests.
     """
@@ -294,7 +294,7 @@ class LeaseLock:
         return self._observer.live(self._store.read()) is not None
 
     def holder(self) -> Lease | None:
-        """Return the lease in its file, stale or not; None if there is none or it is unreadable."""
+        """Return the lease in its file, stale or not; None if it is missing or unreadable."""
         stored = self._store.read()
         return None if stored is None else Lease.from_bytes(stored.content)
 

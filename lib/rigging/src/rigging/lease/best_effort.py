@@ -36,7 +36,7 @@ class BestEffortLeaseStore:
 
     @property
     def is_new(self) -> bool:
-        """False: many of these filesystems have no directories to check."""
+        """Return False: many of these filesystems have no directories to check."""
         return False
 
     @contextlib.contextmanager

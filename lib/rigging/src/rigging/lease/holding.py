@@ -33,7 +33,7 @@ def create_lock(
 
     Args:
         path: The lock file: a plain path (also relative), file:// or any fsspec URL.
-        worker_id: The holder's identity, which may acquire again what it holds. By default each acquisition is unique.
+        worker_id: The holder's identity, which may acquire its own lease again. By default each acquisition is unique.
         heartbeat_timeout: Seconds without a renewal after which others may take the lease.
         skew_allowance: Maximum difference between the wall clocks of machines, in seconds.
         must_renew: A holder on this machine that does not renew its lease loses it, running or stopped, like a remote

@@ -21,7 +21,7 @@ class FsspecLease(LeaseLock):
 
     Args:
         lock_path: The lock file, as in `create_lock`.
-        worker_id: The holder's identity, which may acquire again what it holds. Defaults to this thread's.
+        worker_id: The holder's identity, which may acquire its own lease again. Defaults to this thread's.
 
     Attributes:
         lock_path: As given.

@@ -64,7 +64,7 @@ class StoredLease:
 
 
 def holder_of(stored: StoredLease | None) -> str | None:
-    """Return the holder in a lock file; None if there is none or it is unreadable."""
+    """Return the holder in a lock file; None if it is missing or unreadable."""
     lease = None if stored is None else Lease.from_bytes(stored.content)
     return None if lease is None else lease.worker_id
 

@@ -43,7 +43,7 @@ def is_stale(evidence: Evidence, timeout: float, skew_allowance: float = SKEW_AL
     Args:
         evidence: The observations.
         timeout: Seconds without a renewal after which it may be taken over.
-        skew_allowance: Seconds added to that if only the timestamp is known, because wall clocks differ.
+        skew_allowance: Seconds added to the timeout if only the timestamp is known, because wall clocks differ.
     """
     if evidence.holder is not HolderState.UNKNOWN:
         return evidence.holder is HolderState.GONE
@@ -70,7 +70,7 @@ class LeaseObserver:
     Args:
         location: The lock file's path or URL, for messages.
         timeout: Seconds without a renewal after which it may be taken over.
-        skew_allowance: Seconds added to that if only the timestamp is known.
+        skew_allowance: Seconds added to the timeout if only the timestamp is known.
         must_renew: A holder on this machine that does not renew its lease loses it, too.
         clock: The clock; replaced in tests.
     """

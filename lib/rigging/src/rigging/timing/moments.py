@@ -183,7 +183,7 @@ class Deadline:
             raise DeadlineExceeded(message)
 
     def as_timestamp(self) -> Timestamp:
-        """Return the deadline by the wall clock, as of when it was set."""
+        """Return the deadline by the wall clock, as of its creation."""
         return self._at
 
 

@@ -57,7 +57,7 @@ class PageSet:
         public_paths: Paths that need no login, such as `/health`.
         globals: Names for its templates, which only they should use.
         lifespan: Returns a context manager that is active while the application runs.
-        viewers: Decides who may see the pages. Others are refused, and see no links to them.
+        viewers: Decides who may see the pages. Others are refused, and do not see links to them.
     """
 
     name: str

@@ -79,7 +79,7 @@ def make_environment(sets: Sequence[PageSet], static: StaticFiles) -> jinja2.Env
 
 
 def load_templates(environment: jinja2.Environment) -> None:
-    """Compile all templates in advance. One that cannot be compiled is logged."""
+    """Compile all templates in advance. Log templates that cannot be compiled."""
     for name in environment.list_templates():
         try:
             environment.get_template(name)

@@ -1,6 +1,6 @@
 """The life of a job as a pure state machine, for backends that run attempts themselves.
 
-`advance` decides. The backend carries out its instructions and reports what it observes as events.
+`advance` decides. The backend carries out its instructions and reports observations as events.
 """
 
 import functools

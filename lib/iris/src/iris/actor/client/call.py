@@ -31,7 +31,7 @@ class ActorCall:
         self._call = call
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the call and return its value, or raise what it raised, caused by the actor's traceback.
+        """Wait for the call and return its value, or raise its exception, caused by the actor's traceback.
 
         Raises:
             DeadlineExceeded: No result after `timeout` seconds (the call continues), or before the call's own deadline.

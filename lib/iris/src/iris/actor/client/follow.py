@@ -71,7 +71,7 @@ class EndpointFollower(Closing):
                     raise DeadlineExceeded(f"endpoints of {self._what}: not as waited for after {timeout:g} s")
 
     def close(self) -> None:
-        """Stop following. Does nothing in a fork."""
+        """Stop following the endpoints. Has no effect in a fork."""
         if in_fork():
             return
         run(self._stop())

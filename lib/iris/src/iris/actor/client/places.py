@@ -67,7 +67,7 @@ class Target(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop following. `open` starts again."""
+        """Stop following the actor. `open` follows it again."""
         ...
 
 

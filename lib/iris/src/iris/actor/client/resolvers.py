@@ -21,7 +21,7 @@ class FixedResolver:
         endpoints: One or several addresses ("host:port" or a URL) for each name.
 
     Raises:
-        InvalidRequest: An address is invalid, or a name has none.
+        InvalidRequest: An address is invalid or missing.
     """
 
     def __init__(self, endpoints: Mapping[str, str | Sequence[str]]) -> None:

@@ -87,7 +87,7 @@ class StreamServer:
         return len(self._open)
 
     async def start(self) -> None:
-        """Listen. If the socket cannot be created, callers use gRPC."""
+        """Listen on the socket. If it cannot be created, callers use gRPC."""
         if len(os.fsencode(self._path)) > MAX_SOCKET_PATH:
             return
         try:

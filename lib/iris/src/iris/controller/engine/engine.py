@@ -175,8 +175,8 @@ class Engine:
         """Add a line to the history with the next batch. Nobody waits for it.
 
         Args:
-            what: What happened.
-            caller: Who asked for it.
+            what: The event.
+            caller: The caller who requested it.
         """
         self._enqueue(lambda transaction: transaction.record(what, caller), None)
 

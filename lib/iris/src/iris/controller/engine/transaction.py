@@ -54,7 +54,7 @@ class Transaction:
         """Add a line to the history.
 
         Args:
-            what: What happened.
+            what: The event.
             caller: The caller who requested the event.
             is_decision: Whether the event is the scheduler's decision.
         """

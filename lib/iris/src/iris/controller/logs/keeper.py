@@ -69,7 +69,7 @@ class LogKeeper:
         self._thread.start()
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Stop. Abandon a move to an unresponsive storage; the piece's local form is complete."""
+        """Stop the thread. Abandon a move to an unresponsive storage; the piece's local form is complete."""
         self._store.on_ripe = None
         self._closing.set()
         self._waiting.put(None)

@@ -120,7 +120,7 @@ class Notifier:
                 self._look_at(effect.job_id, isinstance(effect, JobEnded))
 
     async def close(self) -> None:
-        """Stop. The next controller delivers the remaining notices."""
+        """Stop delivering. The next controller delivers the remaining notices."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -32,8 +32,8 @@ _IDLE_S: Final = 60.0
 
 @dataclass(slots=True)
 class QueryProcesses:
-    """The processes that answer queries. One stays for a minute after its last query, because a start takes longer than
-    most queries.
+    """The processes that answer queries. A process stays for a minute after its last query, because a start takes
+    longer than most queries.
 
     Args:
         state_dir: The controller's state directory.

@@ -101,7 +101,7 @@ class LedgerBook:
             left = self._move(hour, pool, use, left, left)
 
     def decide_rest(self, payer: Payer, use: Use) -> None:
-        """Move all RUNNING time of a payer: what its attempts ran before a restart of the controller."""
+        """Move all RUNNING time of a payer: the time of its attempts before a restart of the controller."""
         for hour in self._rows:
             for group in self._groups:
                 owner = Owner(*payer, group)

@@ -300,7 +300,7 @@ def _use_of(share: _Share, waits: bool) -> Use:
 
 
 def _has_result(task: Task, view: ClusterView) -> bool:
-    """Return whether an ended task did what it was for. A program stops its own workers when it needs them no more."""
+    """Return whether an ended task served its purpose. A program stops its own workers when it needs them no more."""
     if task.state is not TaskState.KILLED:
         return task.state is TaskState.SUCCEEDED
     parent_id = parent_of(task.job_id)

@@ -32,7 +32,7 @@ class Archive(Protocol):
 class ArchivedTable(dict[Key, Value]):
     """A dict that fetches missing entries from the archive. `items`, `values` and `len` show only what is in memory.
 
-    Only this process writes to the archive, so what it lacks, or what was deleted here, stays unknown until it is set.
+    Only this process writes to the archive, so missing or deleted entries stay unknown until they are set.
 
     Args:
         shelf: Total weight of evicted entries that stay in memory.

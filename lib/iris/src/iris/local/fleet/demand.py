@@ -104,7 +104,7 @@ class _Search:
                 return
 
     def _serve_task(self, job_id: JobId, spec: JobSpec) -> bool:
-        """Find a place for one more task; return False if there is none for this and further tasks."""
+        """Find a place for one more task; return False if there is no place for this and further tasks."""
         if any(spec.resources.fits(item.group.host) and _meets(item, spec) for item in self._idle):
             return False  # it waits for something else than room
         for item in self._starting:

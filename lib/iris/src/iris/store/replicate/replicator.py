@@ -90,7 +90,7 @@ class Replicator:
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
-        """Start. With a new remote directory this blocks until the first snapshot exists."""
+        """Start replicating. With a new remote directory this blocks until the first snapshot exists."""
         if self._leadership.needs_snapshot:
             self.snapshot()
         self._journal.on_commit = self._offer

@@ -165,7 +165,7 @@ def remove_files(paths: Sequence[str]) -> None:
     """Remove files that may already be gone.
 
     Raises:
-        Unavailable: One cannot be removed.
+        Unavailable: A file cannot be removed.
     """
     for path in paths:
         try:
