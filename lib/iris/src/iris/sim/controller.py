@@ -15,7 +15,7 @@ from iris.controller.engine.engine import Engine
 from iris.controller.engine.load import load_view
 from iris.controller.services.jobs import JobService
 from iris.controller.services.worker import WorkerService
-from iris.controller.upkeep.ledger_keeper import LedgerKeeper
+from iris.controller.upkeep.ledger_keeper import EVERY_S, LedgerKeeper
 from iris.core.state import invariants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
@@ -160,7 +160,7 @@ class ControllerLife:
         self._before = read_all(self._config.state_dir)
         self.capacity.look(view, self._store.load_ledger()[1] or self._clock_ms())
         self.engine.listen_to_changes(lambda _: self.capacity.look(view, self._clock_ms()))
-        self.node.create_task(self.ledger.run())
+        self._world.call_in(EVERY_S, self._save_ledger)
         interceptor = ServerInterceptor(self._secret, _ignore, lambda principal: check_live(principal, view))
         server = Server(self.node, interceptor, self._ledger.inspect)
         registry: Any = server
@@ -170,6 +170,13 @@ class ControllerLife:
         self.engine.record(ControllerStarted("simulated"))
         self.engine.wake()
         self._network.server = server
+
+    def _save_ledger(self) -> None:
+        # Beside the loop, whose callbacks the scenario counts.
+        if self.is_up:
+            if self.node.busy_until <= self._world.now:
+                self.ledger.save_or_tell()
+            self._world.call_in(EVERY_S, self._save_ledger)
 
     async def _leave(self) -> None:
         self.controller.waiters.close()

@@ -84,5 +84,8 @@ class LedgerKeeper:
 
     def _note(self, changes: Changes) -> None:
         now_ms = self._clock_ms()
-        self.ledger.note(changes, now_ms)
-        self.ledger.keep(self._engine.kept, now_ms)
+        try:
+            self.ledger.note(changes, now_ms)
+            self.ledger.keep(self._engine.kept, now_ms)
+        except Exception:  # a mistake of ours must not take along the answers that this turn owes
+            logger.exception("the ledger could not take in a batch")

@@ -18,7 +18,7 @@ from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris.domain.job_spec import is_gang
 from iris.domain.ledger import HOUR_MS, LedgerRow, Owner, Price, Use
 from iris.domain.scale_groups import GROUP_ATTRIBUTE
-from iris.domain.states import JobState, TaskState
+from iris.domain.states import LIVE_TASK_STATES, JobState, TaskState
 
 _AT_ONCE: Final = 50
 
@@ -114,8 +114,8 @@ class Ledger:
             name = task.attempt_id
             before = self._current.get(task.task_id, name)
             if before != name:
-                self._sync(before, task)
-            if task.state.is_live or name in self._shares:
+                self._sync(before, task, is_current=False)
+            if task.state in LIVE_TASK_STATES or name in self._shares:
                 self._sync(name, task)
         for names in (changes.stopping, changes.lending, changes.prefilled, changes.lost):
             for name in names:
@@ -196,6 +196,7 @@ class Ledger:
             if share is not None and share.saved_ms < endpoint.registered_at_ms:
                 share.saved_ms = endpoint.registered_at_ms
                 self._pause(share)
+                share.meter.shift(share.payer, Use.RUNNING, self._now_ms)
                 self._decide(share, Use.PRODUCTIVE)
 
     def _note_booking(self, name: AttemptId) -> None:
@@ -210,12 +211,13 @@ class Ledger:
             share.began_ms = min(max(task.started_at_ms, share.saved_ms), self._now_ms)
             share.ran_ms = self._now_ms - share.began_ms
 
-    def _sync(self, name: AttemptId, task: Task | None = None) -> None:
+    def _sync(self, name: AttemptId, task: Task | None = None, *, is_current: bool = True) -> None:
         """Make an attempt's account equal to its booking.
 
         Args:
             name: The attempt.
             task: Its task's new record; None if unchanged.
+            is_current: Whether it is the attempt in that record.
         """
         view = self._view
         booking = view.bookings.get(name)
@@ -228,27 +230,29 @@ class Ledger:
             worker_id = booking.worker_id
             share = self._shares[name] = _Share(worker_id, payer_of(booking.job_id), self._meters[worker_id])
         if task is not None:
-            self._note_task(share, name, task)
+            self._note_task(share, name, task, is_current)
         self._pause(share)
-        if booking is None or booking.stopping:
-            # A lost attempt may become current again.
-            lost = None if booking is not None else view.lost.get(name)
-            if lost is None or not lost.may_return:
-                self._decide(share, Use.LOST if share.verdict is None else share.verdict)
         if booking is None:
             self._hold(share, share.use, 0, 0, 0)
-            if name not in view.lost:
+            lost = view.lost.get(name)
+            # A lost attempt may become current again.
+            if lost is None or not lost.may_return:
+                self._decide(share, Use.LOST if share.verdict is None else share.verdict)
+            if lost is None:
                 del self._shares[name]
             return
         resources = booking.resources
         device = resources.accelerator
-        use = share.stopping if booking.stopping else _use_of(share, bool(booking.waits))
-        lent = resources.cpu_millis - booking.cpu_millis
-        self._hold(share, use, booking.cpu_millis, lent, 0 if device is None or booking.reserves else device.count)
-        share.size = (resources.cpu_millis, share.chips)
+        use = share.stopping if booking.stopping else _use_of(share, booking.waits > 0)
+        cpu = booking.cpu_millis
+        chips = 0 if device is None or booking.reserves else device.count
+        self._hold(share, use, cpu, resources.cpu_millis - cpu, chips)
+        share.size = (resources.cpu_millis, chips)
+        if booking.stopping:
+            self._decide(share, Use.LOST if share.verdict is None else share.verdict)
 
-    def _note_task(self, share: _Share, name: AttemptId, task: Task) -> None:
-        if task.attempt_id == name and task.state.is_live:
+    def _note_task(self, share: _Share, name: AttemptId, task: Task, is_current: bool) -> None:
+        if is_current and task.state in LIVE_TASK_STATES:
             self._current[task.task_id] = name
             share.state, share.verdict = task.state, None
             share.is_first = task.attempt <= self._view.jobs[task.job_id].first_attempt
@@ -256,7 +260,7 @@ class Ledger:
         if self._current.get(task.task_id) == name:
             del self._current[task.task_id]
         if share.verdict is None:
-            good = task.attempt_id == name and _has_result(task, self._view)
+            good = is_current and _has_result(task, self._view)
             share.verdict = Use.PRODUCTIVE if good else Use.LOST
             if good:
                 share.stopping = Use.PRODUCTIVE
@@ -266,8 +270,10 @@ class Ledger:
     def _hold(self, share: _Share, use: Use, cpu: int, lent: int, chips: int) -> None:
         meter, now_ms = share.meter, self._now_ms
         if (use, cpu, lent, chips) != (share.use, share.cpu, share.lent, share.chips):
-            meter.shift(share.payer, share.use, now_ms, -share.cpu, -share.lent, -share.chips)
-            meter.shift(share.payer, use, now_ms, cpu, lent, chips)
+            if share.cpu or share.lent or share.chips:
+                meter.shift(share.payer, share.use, now_ms, -share.cpu, -share.lent, -share.chips)
+            if cpu or lent or chips:
+                meter.shift(share.payer, use, now_ms, cpu, lent, chips)
             load = self._view.loads.get(share.worker_id)
             if load is not None and (load.reserved or meter.reserved):
                 meter.reserve({tree: found.taken - found.used for tree, found in load.reserved.items()}, now_ms)
@@ -282,10 +288,8 @@ class Ledger:
             share.since_ms = self._now_ms
 
     def _decide(self, share: _Share, use: Use) -> None:
-        """Move an attempt's running time to its final use."""
+        """Move an attempt's running time, which its meter has handed over, to its final use."""
         if share.ran_ms:
-            # The amounts are only handed over with a change of the lane.
-            share.meter.shift(share.payer, Use.RUNNING, self._now_ms)
             cpu, chips = share.size
             owner = Owner(*share.payer, share.meter.group)
             amounts = (float(cpu * share.ran_ms), float(chips * share.ran_ms))
