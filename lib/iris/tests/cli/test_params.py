@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.params import COUNT, DIRECTORY, LISTED, NAME, SECONDS, SECONDS_OR_ZERO, NumberRange
+from iris.cli.params import COUNT, DIRECTORY, LATER, LISTED, NAME, SECONDS, SECONDS_OR_ZERO, NumberRange
 from rigging.text.quantities import MAX_COUNT, MAX_SECONDS
 
 
@@ -45,6 +45,7 @@ def test_what_is_taken(kind: click.ParamType, text: str, value: Any) -> None:
         (NAME, " \t", "it is empty; give a name"),
         (DIRECTORY, "", "it is empty; give a path"),
         (DIRECTORY, "/etc/passwd", "is a file"),
+        (LATER, "soon", "use e.g. 2026-05-03T14:00, or in how long: 90s, 10m, 2h, 3d."),
     ],
 )
 def test_what_is_refused(kind: click.ParamType, text: str, reason: str) -> None:

@@ -84,21 +84,29 @@ LISTED: Final = click.IntRange(min=1, max=10_000)
 
 
 class Moment(click.types.StringParamType):
-    """A point in time: absolute in ISO 8601 (local time by default), or relative to now: "90s", "10m", "2h"."""
+    """A point in time: absolute in ISO 8601 (local time by default), or relative to now: "90s", "10m", "2h".
+
+    Args:
+        sign: -1 if a relative time is in the past, 1 if it is in the future.
+    """
 
     name = "time"
+
+    def __init__(self, sign: int = -1) -> None:
+        self._sign = sign
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, datetime):
             return value
-        ago = _AGO.fullmatch(value.strip())
+        distance = _AGO.fullmatch(value.strip())
         try:
-            if ago is not None:
-                return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+            if distance is not None:
+                return datetime.now(UTC) + self._sign * timedelta(**{_UNITS[distance[2]]: float(distance[1])})
             return datetime.fromisoformat(value.strip()).astimezone()
         except (ValueError, OverflowError, OSError):
+            how = "how long ago" if self._sign < 0 else "in how long"
             self.fail(
-                f"{value!r} is not a time; use e.g. 2026-05-03T14:00, or how long ago: 90s, 10m, 2h, 3d.",
+                f"{value!r} is not a time; use e.g. 2026-05-03T14:00, or {how}: 90s, 10m, 2h, 3d.",
                 param,
                 ctx,
             )
@@ -178,6 +186,7 @@ _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOMENT: Final = Moment()
+LATER: Final = Moment(sign=1)
 SPAN: Final = Span()
 CONDITION: Final = Condition()
 JOB: Final = JobRef()

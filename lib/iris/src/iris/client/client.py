@@ -215,6 +215,8 @@ class IrisClient(JobStopper):
         soft_limits: bool | None = None,
         limits_said: bool | None = None,
         cpu_quota: bool = False,
+        start_at: float | None = None,
+        max_running: int | None = None,
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
@@ -263,6 +265,9 @@ class IrisClient(JobStopper):
             limits_said: Whether `resources` are also limits. None: yes, unless memory is the default and disk is None.
                 With `soft_limits=False`, the default memory is also a limit.
             cpu_quota: Never give a task more CPU than it requested, even while its host is idle.
+            start_at: Unix time in seconds before which no task starts; None for at once. `scheduling_timeout` counts
+                from there.
+            max_running: Maximum number of tasks that run at the same time; None for all. Not for gangs.
             existing: What to do if a live job has the same name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submissions with the same key create one job; None creates a new job each time.
@@ -291,7 +296,7 @@ class IrisClient(JobStopper):
                 max_retries_failure, max_retries_preemption, *times, max_task_failures, retry_window, retry_delay
             ),
             exclusive=exclusive, fence_after=fence_after, notify_url=notify_url,
-            health=health, stall_timeout=stall_timeout,
+            health=health, stall_timeout=stall_timeout, start_at=start_at, max_running=max_running,
         )  # fmt: skip
         policy = chosen_policy(policy_of(existing_job_policy, existing), adopt=adopt_existing)
         held = holding(plan, reservation, replicas)

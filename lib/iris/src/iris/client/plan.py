@@ -63,6 +63,8 @@ class JobPlan:
     soft_limits: bool | None = None
     limits_said: bool | None = None
     cpu_quota: bool = False
+    start_at: float | None = None
+    max_running: int | None = None
     parent: str | None = None
 
 
@@ -166,10 +168,21 @@ def spec_of(
         stall_timeout_ms=_to_ms(plan.stall_timeout, "stall_timeout"),
         **_health(plan.health),
         enforced=_enforced(plan),
+        start_at_ms=0 if plan.start_at is None else _to_ms(plan.start_at, "start_at"),
+        max_running=_max_running(plan, replicas),
         limits_mode="" if plan.soft_limits is None else "soft" if plan.soft_limits else "enforced",
         runtime=runtime(),
         bundle_digest=bundle_digest(),
     )
+
+
+def _max_running(plan: JobPlan, replicas: int) -> int:
+    if plan.max_running is None:
+        return 0
+    most = check_count(plan.max_running, "max_running", least=1)
+    if plan.coscheduling is not None and most < replicas:
+        raise InvalidRequest(f"max_running is {most}, but the {replicas} tasks of a gang run together: leave it out")
+    return most
 
 
 def _enforced(plan: JobPlan) -> str:

@@ -140,7 +140,10 @@ class Controller:
 
     def _retry_wait(self, job_id: JobId) -> str:
         for at_ms, index in self.view.delays.of_job(job_id):
-            at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")
+            moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+            if at_ms == self.view.jobs[job_id].spec.start_at_ms:
+                return f"starts at {moment:%Y-%m-%d %H:%M:%S} UTC, as asked for"
+            at = moment.strftime("%H:%M:%S UTC")
             return f"task {index} has failed and will be retried at {at}"
         return ""
 

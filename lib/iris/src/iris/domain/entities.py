@@ -10,7 +10,7 @@ from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.states import LIVE_TASK_STATES, JobState, PriorityBand, TaskState
 
 NO_TASKS: tuple[int, ...] = (0,) * (max(TaskState) + 1)
 
@@ -48,6 +48,12 @@ class Job:
     def job_id(self) -> JobId:
         """The job's name."""
         return self.spec.job_id
+
+    def may_start(self, waiting: int) -> int:
+        """Return how many of its waiting tasks may start now (see `JobSpec.max_running`)."""
+        if not self.spec.max_running:
+            return waiting
+        return max(0, min(waiting, self.spec.max_running - sum(self.task_counts[state] for state in LIVE_TASK_STATES)))
 
     def count(self, state: TaskState) -> int:
         """Return the number of its tasks in `state`."""

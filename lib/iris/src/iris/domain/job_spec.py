@@ -61,6 +61,8 @@ class JobSpec:
         notify_url: The webhook for the job's end; empty for none. All but its host is secret (`iris.domain.webhooks`).
         enforced: The enforced limits of its tasks, from LIMIT_WORDS, separated by commas; empty for none.
         limits_mode: The submitter's choice from LIMIT_MODES; empty for none.
+        start_at_ms: Unix ms before which no task starts; 0 for at once.
+        max_running: Maximum number of its tasks that run at the same time; 0 for all.
     """
 
     job_id: JobId
@@ -95,6 +97,8 @@ class JobSpec:
     health_retries: int = 0
     stall_timeout_ms: int = 0
     limits_mode: str = ""
+    start_at_ms: int = 0
+    max_running: int = 0
 
 
 LIMIT_MODES: Final = ("enforced", "soft")

@@ -163,7 +163,12 @@ class _Round:
         demand = self._view.demands[job_id]
         total = len(self._view.pending[job_id])
         begin = done = self._placed.get(job_id, 0)
-        end = min(total, begin + turn.limit)
+        most = job.may_start(total)
+        if begin >= most:
+            most = job.spec.max_running
+            self.plan.reasons.put(job_id, f"runs {most} task{'s' if most > 1 else ''}, the job's max_running")
+            return
+        end = min(most, begin + turn.limit)
         if self._held.is_any:
             done = self._place(job, begin, self._held.share_out(job, end - begin), self.plan.assignments)
         if done == end or not self._is_settled(job, demand, turn):

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import pytest
 from google.protobuf.message import Message
 
 from iris.client.connection import wire
@@ -26,6 +27,7 @@ from iris.domain.runtime import TaskRuntime
 from iris.rpc.convert_job import spec_to_wire
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
+from rigging.errors import InvalidRequest
 from support.iris.messages import filled
 
 
@@ -139,6 +141,8 @@ def job(**changes: Any) -> JobSpec:
         notify_url="https://hooks.example.com/x",
         health=HealthCheck("true", 1, 2, 3),
         stall_timeout=4,
+        start_at=5,
+        max_running=3,
         soft_limits=False,
     )
     plan = dataclasses.replace(plan, **changes)
@@ -167,6 +171,8 @@ def test_every_field_of_a_job_is_sent() -> None:
         "health_timeout_ms": 2000, "health_retries": 3,
     }  # fmt: skip
     assert {name: getattr(spec, name) for name in plain} == plain
+    with pytest.raises(InvalidRequest, match="max_running is 2, but the 3 tasks of a gang run together: leave it out"):
+        job(max_running=2)
 
 
 def test_a_callable_is_named_by_its_digest() -> None:

@@ -29,6 +29,8 @@ OTHER_VALUES: dict[str, object] = {
     "notify_url": "https://hooks.example.com/other",
     "enforced": "memory",
     "limits_mode": "enforced",
+    "start_at_ms": 9,
+    "max_running": 2,
     "reserve": True,
     "exclusive": True,
 }

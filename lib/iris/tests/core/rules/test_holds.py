@@ -64,3 +64,28 @@ def test_a_held_job_can_be_stopped_and_an_ended_one_not_held(cluster: InMemoryCl
         cluster.do(HOLD)
     with pytest.raises(NotFound):
         cluster.do(JobHeld(JobId("/u/none"), "ann"))
+
+
+def test_a_job_starts_at_its_time_also_over_a_restart_and_its_limit_of_waiting_counts_from_there(
+    cluster: InMemoryCluster, restarted
+) -> None:
+    cluster.submit(replicas=2, start_at_ms=60_000, scheduling_timeout_ms=5_000)
+    assert cluster.schedule().assignments == []
+    cluster.view = restarted(cluster.view)
+    assert next_deadline(cluster.view) == 60_000
+    cluster.now_ms = 60_000
+    for event in expired(cluster.view, cluster.now_ms):
+        cluster.do(event)
+    assert next_deadline(cluster.view) == 65_000
+    assert len(cluster.schedule().assignments) == 2
+
+
+def test_no_more_tasks_run_at_once_than_the_job_says(cluster: InMemoryCluster) -> None:
+    cluster.submit(replicas=4, max_running=2)
+    cluster.submit("/v/other")
+    plan = cluster.schedule()
+    assert [task for task, _ in plan.assignments] == ["/u/job/0", "/u/job/1", "/v/other/0"]
+    assert cluster.schedule().reasons.get(JOB, "") == "runs 2 tasks, the job's max_running"
+    cluster.observe(FIRST, TaskState.SUCCEEDED)
+    assert [task for task, _ in cluster.schedule().assignments] == ["/u/job/2"]
+    cluster.stop(JOB)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -54,6 +55,8 @@ class RunOptions:
     health_timeout: float
     health_retries: int
     stall_timeout: float | None
+    start_at: datetime | None
+    max_running: int | None
     user: str | None
     preemptible: bool | None
     wait: bool
@@ -125,6 +128,8 @@ def submit_job(
         retry_delay=options.retry_delay,
         health=None if options.health_cmd is None else _health(options, options.health_cmd),
         stall_timeout=options.stall_timeout,
+        start_at=None if options.start_at is None else options.start_at.timestamp(),
+        max_running=options.max_running,
         soft_limits=options.soft_limits,
         limits_said=True if options.memory_is_said else None,
         cpu_quota=options.cpu_quota,

@@ -58,7 +58,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
     tasks = draft.changes.tasks
     for index in range(spec.replicas):
         name = task_id(spec.job_id, index)
-        tasks[name] = Task(name, spec.job_id, index, TaskState.PENDING, last_attempt)
+        tasks[name] = Task(name, spec.job_id, index, TaskState.PENDING, last_attempt, retry_at_ms=spec.start_at_ms)
     draft.effects.append(JobChanged(spec.job_id))
 
 

@@ -49,7 +49,7 @@ class Deadlines:
             return None
         known = old is not None and old.sequence == new.sequence
         waits = spec.job_id in self._current if known else not was_assigned
-        at_ms = new.submitted_at_ms + spec.scheduling_timeout_ms
+        at_ms = max(new.submitted_at_ms, spec.start_at_ms) + spec.scheduling_timeout_ms
         return (at_ms, new.sequence, spec.job_id, TimeoutKind.SCHEDULING) if waits else None
 
     def next_at(self) -> int | None:

@@ -99,7 +99,8 @@ class _Search:
         if is_gang(spec):
             self._serve_gang(job_id, spec)
             return
-        for _ in self._view.pending[job_id][:_MOST_TASKS]:
+        waiting = self._view.pending[job_id]
+        for _ in waiting[: min(_MOST_TASKS, self._view.jobs[job_id].may_start(len(waiting)))]:
             if not self._serve_task(job_id, spec):
                 return
 

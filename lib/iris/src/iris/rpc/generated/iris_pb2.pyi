@@ -530,6 +530,8 @@ class JobSpec(_message.Message):
     RETRY_WINDOW_MS_FIELD_NUMBER: _builtins.int
     NOTIFY_URL_FIELD_NUMBER: _builtins.int
     ENFORCED_FIELD_NUMBER: _builtins.int
+    START_AT_MS_FIELD_NUMBER: _builtins.int
+    MAX_RUNNING_FIELD_NUMBER: _builtins.int
     LIMITS_MODE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
@@ -573,6 +575,10 @@ class JobSpec(_message.Message):
     """receives the job's end (http, https); shown without its path, which may contain a key"""
     enforced: _builtins.str
     """enforced limits of its tasks: some of memory,disk,cpu; empty for none"""
+    start_at_ms: _builtins.int
+    """Unix ms before which no task starts; 0 for at once"""
+    max_running: _builtins.int
+    """tasks that run at the same time; 0 for all"""
     limits_mode: _builtins.str
     """"soft" or "enforced" as chosen by the submitter; empty for the cluster's mode"""
     @_builtins.property
@@ -621,11 +627,13 @@ class JobSpec(_message.Message):
         retry_window_ms: _builtins.int = ...,
         notify_url: _builtins.str = ...,
         enforced: _builtins.str = ...,
+        start_at_ms: _builtins.int = ...,
+        max_running: _builtins.int = ...,
         limits_mode: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_delay_ms", b"retry_delay_ms", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_running", b"max_running", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_delay_ms", b"retry_delay_ms", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "start_at_ms", b"start_at_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
