@@ -77,7 +77,7 @@ def test_a_reservation_of_several_devices():
     ]
 
 
-@pytest.mark.compatible("submit(preemption_policy=): what is not done is said", since="0.1.0")
+@pytest.mark.compatible("submit(preemption_policy=): a warning names a policy without effect", since="0.1.0")
 def test_a_policy_that_is_not_kept_is_told(caplog):
     client, program = Recorder(), Entrypoint.from_command("true")
     client.submit(program, "train", preemption_policy="JOB_PREEMPTION_POLICY_PRESERVE_CHILDREN")

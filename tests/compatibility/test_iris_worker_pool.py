@@ -38,7 +38,7 @@ def test_functions_run_on_workers(iris_client):
 
 
 @pytest.mark.process
-@pytest.mark.compatible("WorkerPool: a function whose worker died fails, and the other workers go on", since="0.1.0")
+@pytest.mark.compatible("WorkerPool: a function whose worker died fails, and the other workers continue", since="0.1.0")
 def test_a_worker_that_dies_takes_no_other_with_it(iris_client):
     def square(number):
         return number * number

@@ -245,7 +245,7 @@ def test_a_sweep_is_shared_out(tmp_path):
     assert at_return == [3, 3]
 
 
-@pytest.mark.compatible("claim_and_run waits for targets that its peers are at work on", since="0.1.0")
+@pytest.mark.compatible("claim_and_run waits for targets that its peers run", since="0.1.0")
 def test_a_worker_with_nothing_left_to_claim_waits_for_its_peers(tmp_path):
     from marin.execution.sweep import SweepTarget, claim_and_run
 

@@ -46,7 +46,7 @@ class OutputInFile:
         self._offset = 0
 
     def read(self) -> Sequence[tuple[int, bytes]]:
-        """See `OwnOutput.read`."""
+        """Return new output, like `OwnOutput.read`."""
         pieces: list[tuple[int, bytes]] = []
         while piece := os.pread(self._file, _READ_BYTES, self._offset):
             self._offset += len(piece)
@@ -54,7 +54,7 @@ class OutputInFile:
         return pieces
 
     def close(self) -> None:
-        """See `OwnOutput.close`."""
+        """Close the file."""
         os.close(self._file)
 
 

@@ -50,7 +50,7 @@ class LedgerRow:
     Args:
         start_ms: Start of the hour or day (Unix ms).
         core_ms: Core-milliseconds by `Use`. chip_ms: Chip-milliseconds by `Use`.
-        counted_ms: Until when it is counted (Unix ms).
+        counted_ms: The end of the counted time (Unix ms).
     """
 
     start_ms: int

@@ -30,7 +30,7 @@ def ledger_row(row: LedgerRow) -> Row:
 
 
 def read_ledger(connection: sqlite3.Connection) -> tuple[list[LedgerRow], int]:
-    """Return the rows that may still change, and until when all time is counted (Unix ms; 0 for an empty table)."""
+    """Return the rows that may still change, and the end of the counted time (Unix ms; 0 for an empty table)."""
     newest, counted_ms = connection.execute(
         "SELECT start_ms, max(counted_ms) FROM ledger WHERE start_ms = (SELECT max(start_ms) FROM ledger)"
     ).fetchone()

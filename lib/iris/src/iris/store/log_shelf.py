@@ -60,7 +60,7 @@ class LogShelf:
         return [str(row[0]) for row in self._query(sql, above, f"{above}/", f"{above}0")]
 
     def remove(self, job_id: str, beginning: str = "") -> None:
-        """Remove the files of a job whose names begin so."""
+        """Remove the files of a job whose names begin with `beginning`."""
         if self._connection() is not None:
             where = "job_id = ? AND substr(name, 1, ?) = ?"
             self._query(f"DELETE FROM files WHERE {where}", job_id, len(beginning), beginning)

@@ -310,7 +310,7 @@ class Store:
             self._run([upsert("ledger", list(map(ledger_row, rows)))])
 
     def load_ledger(self) -> tuple[list[LedgerRow], int]:
-        """Return the rows of the ledger that may still change, and until when all time is counted (Unix ms)."""
+        """Return the rows of the ledger that may still change, and the end of the counted time (Unix ms)."""
         with self._reading("the ledger"):
             return read_ledger(self._connection)
 

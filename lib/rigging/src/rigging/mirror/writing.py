@@ -99,11 +99,11 @@ class _Buffered:
         self.close()
 
     def commit(self) -> None:
-        """See `WholeFile.commit`."""
+        """Rename the file to its final name."""
         self.raw.commit()
 
     def discard(self) -> None:
-        """See `WholeFile.discard`."""
+        """Delete the written file."""
         self.raw.discard()
 
 

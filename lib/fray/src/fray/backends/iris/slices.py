@@ -37,7 +37,7 @@ def call_on_slices(hosts: int, fn: Callable[..., Any], args: Sequence[Any], kwar
 
 
 def join_slices(hosts: int) -> None:
-    """Set the variables of this task and return once all tasks run. The job's own variables win."""
+    """Set the variables of this task and return once all tasks run. The job's own variables take precedence."""
     if os.environ.get(_COORDINATOR):
         return
     task = iris_ctx()

@@ -47,7 +47,7 @@ class Mindful(Counter):
         return self.end.is_set()
 
     def leave(self) -> None:
-        """End itself."""
+        """End this actor."""
         self.end.set()
 
 

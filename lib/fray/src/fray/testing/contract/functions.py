@@ -97,7 +97,7 @@ class Mixed:
         return sum(self.shards())
 
     def fork(self, flag: Flag) -> str:
-        """See `fork_and_tell`."""
+        """Call `fork_and_tell` in the actor."""
         return fork_and_tell(flag)
 
 

@@ -114,7 +114,7 @@ class LedgerBook:
         """Return the rows to write, and forget those that will not change. Small jobs share their user's row.
 
         Args:
-            counted_ms: Until when the amounts are counted (Unix ms).
+            counted_ms: The end of the counted time (Unix ms).
         """
         changed, self._changed = self._changed, set()
         hours = {hour for hour, _ in changed} | self._ended

@@ -155,7 +155,7 @@ class Ledger:
         """Return the rows to write since the last call.
 
         Args:
-            counted_ms: Until when the amounts are counted (Unix ms).
+            counted_ms: The end of the counted time (Unix ms).
         """
         return self._book.changed(counted_ms)
 
@@ -185,7 +185,7 @@ class Ledger:
         meter.set_capacity(worker.capacity.cpu_millis, 0 if device is None else device.count, is_open, now_ms)
 
     def _note_checkpoint(self, endpoint: RegisteredEndpoint) -> None:
-        """Count what an attempt ran so far as productive, however it ends. One member speaks for its gang."""
+        """Count an attempt's time so far as productive, however the attempt ends. One member speaks for its gang."""
         task, _ = self._view.find_attempt(endpoint.attempt_id)
         if task is None:
             return

@@ -117,7 +117,7 @@ class ReadsNew(Protocol):
     """A function that returns the output of each replica since the last call."""
 
     def __call__(self, *, ended: bool = False) -> Mapping[int | None, str]:
-        """See `fray.client.GivesNewOutput`."""
+        """Return the new output by replica (see `fray.client.GivesNewOutput`)."""
         ...
 
 

@@ -73,11 +73,11 @@ class LeaseToken:
     patience_seconds: float = RETRY_SECONDS
 
     def write(self, name: str, content: bytes, *, is_new: bool = False, is_likely_new: bool = False) -> None:
-        """See `Fence.write`."""
+        """Write a file of the output path, like `Fence.write`."""
         self._fence().write(name, content, is_new=is_new, is_likely_new=is_likely_new)
 
     def remove(self, name: str) -> None:
-        """See `Fence.remove`."""
+        """Remove a file of the output path, like `Fence.remove`."""
         self._fence().remove(name)
 
     def _fence(self) -> Fence:
@@ -111,7 +111,7 @@ class FreshFiles:
         self.token.write(name, content, is_likely_new=True)
 
     def remove(self, name: str) -> None:
-        """See `Fence.remove`."""
+        """Remove a file of the output path, like `Fence.remove`."""
         self.token.remove(name)
 
 

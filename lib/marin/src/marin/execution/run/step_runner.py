@@ -92,11 +92,11 @@ class StepRunner:
             source.raise_failures()
 
     def run_step(self, step: StepSpec, *, force_run_failed: bool = True) -> bool:
-        """See `run_step`."""
+        """Run one spec, like the function `run_step`."""
         return run_step(step, force_run_failed=force_run_failed)
 
     def check_cache(self, step: StepSpec | str) -> bool:
-        """See `check_cache`."""
+        """Return whether an output exists, like the function `check_cache`."""
         return check_cache(step)
 
 
