@@ -1,5 +1,6 @@
 """Every core- and chip-millisecond of a worker has exactly one use."""
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris.core.ledger.ledger import Ledger
+from iris.core.state.batch import Batch
 from iris.core.state.changes import Reduction
 from iris.core.state.view import ClusterView
 from iris.domain.endpoints import CHECKPOINT, RegisteredEndpoint
@@ -41,6 +43,7 @@ class Metered(InMemoryCluster):
 
     def __init__(self, *workers: str) -> None:
         super().__init__()
+        self.batch, self.is_batching = Batch(), False
         self.rows: dict[tuple[int, Owner], LedgerRow] = {}
         self.capacity = Capacity()
         self.ledger = Ledger(self.view, self.now_ms, by=lambda worker: worker.worker_id)
@@ -49,9 +52,15 @@ class Metered(InMemoryCluster):
 
     def do(self, event: Event) -> Reduction:
         outcome = super().do(event)
-        self.ledger.note(outcome.changes, self.now_ms - 1)
-        self.capacity.look(self.view, self.now_ms - 1)
+        self.batch.add(outcome)
+        if not self.is_batching:
+            self.commit()
         return outcome
+
+    def commit(self) -> None:
+        self.ledger.note(self.batch.changes, self.now_ms - 1)
+        self.capacity.look(self.view, self.now_ms - 1)
+        self.batch, self.is_batching = Batch(), False
 
     def save(self) -> None:
         self.capacity.look(self.view, self.now_ms)
@@ -144,10 +153,10 @@ def test_the_uses_add_up_to_the_capacity(restarted, steps: list[tuple[str, int, 
     cluster = Metered("w", "x")
     for what, number, passed in steps:
         cluster.now_ms += passed
-        try:
+        cluster.is_batching = what in ("fail", "succeed", "lost", "submit", "stop")  # with the round that follows
+        with contextlib.suppress(MarinError):
             step(cluster, what, number, restarted)
-        except MarinError:
-            continue
+        cluster.commit()
     cluster.now_ms += 1000
     cluster.judge()
 
@@ -281,6 +290,30 @@ def test_a_restart_and_the_turn_of_an_hour_change_nothing(restarted) -> None:
     end(cluster, attempt, 0)
     assert cluster.sums() == {Use.PRODUCTIVE: (24_000, 24_000)}
     assert [row.core_ms[Use.PRODUCTIVE] // 60_000 for row in cluster.rows.values() if row.owner.user] == [200, 200]
+
+
+def test_a_prefilled_attempt_that_is_handed_back_after_its_turn_came_holds_nothing() -> None:
+    cluster = Metered("w")
+    cluster.launch("/u/a", resources(1), replicas=9)
+    for index in range(4):
+        cluster.observe(f"/u/a/{index}:0", TaskState.RUNNING)
+    cluster.observe("/u/a/0:0", TaskState.SUCCEEDED)
+    cluster.schedule()  # prefills, now that the run time is known
+    cluster.observe("/u/a/1:0", TaskState.SUCCEEDED)
+    [begun] = cluster.schedule().begun
+    cluster.now_ms += 1000
+    cluster.is_batching = True
+    cluster.observe(begun, TaskState.PENDING)
+    cluster.schedule()
+    assert cluster.task(begun.partition(":")[0]).attempt == 1, "it got its room again, in the same batch"
+    cluster.commit()
+    cluster.stop("/u/a")
+    for booking in list(cluster.view.bookings.values()):
+        cluster.observe(booking.attempt_id, TaskState.KILLED)
+    before = cluster.sums()
+    cluster.now_ms += 100_000
+    assert cluster.sums() == before
+    cluster.judge()
 
 
 def test_small_jobs_share_a_row() -> None:

@@ -229,6 +229,8 @@ class Ledger:
                 return
             worker_id = booking.worker_id
             share = self._shares[name] = _Share(worker_id, payer_of(booking.job_id), self._meters[worker_id])
+            if not booking.stopping:
+                self._current[TaskId(name.rpartition(":")[0])] = name
         if task is not None:
             self._note_task(share, name, task, is_current)
         self._pause(share)
