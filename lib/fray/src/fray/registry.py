@@ -34,7 +34,7 @@ class Backend:
     needs: str | None = None
 
     def missing(self) -> str | None:
-        """Return why it cannot be used in this environment and how to change that; None if it can."""
+        """Return why the backend cannot be used in this environment, and the remedy; None if it can be used."""
         if self.needs is None or self.extra is None or importlib.util.find_spec(self.needs) is not None:
             return None
         return f"{self.needs} is not installed: {install_extra(self.extra, 'marin-fray')}"

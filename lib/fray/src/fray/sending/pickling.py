@@ -24,7 +24,7 @@ def dumps(value: Any, what: str, roots: Iterable[str] = (), pickler: ModuleType 
 
     Args:
         value: A callable and its arguments, or anything else.
-        what: Names it in the error.
+        what: The value's name in errors.
         roots: Directories on the receiver's import path, besides this interpreter's installed packages.
         pickler: A copy of cloudpickle; None for cloudpickle itself. A class pickled by two copies becomes two classes.
 

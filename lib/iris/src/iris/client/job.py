@@ -63,7 +63,7 @@ class Task:
         return self.status().state
 
     def status(self) -> TaskStatus:
-        """Return its current status."""
+        """Return the current status."""
         return self._client.task_status(self.task_id)
 
     def logs(self, max_lines: int = 0) -> list[TaskLogEntry]:
@@ -92,7 +92,7 @@ class Job:
         return self.job_id
 
     def status(self) -> JobStatus:
-        """Return its current status."""
+        """Return the current status."""
         return self._client.status(self.job_id)
 
     @property

@@ -291,7 +291,7 @@ class WorkerStatus(Record):
     last_seen_at_ms: int = 0
     is_late: bool = False
     trouble: str = ""
-    """Why it cannot start attempts at present; empty if it can."""
+    """Why the worker cannot start attempts at present; empty if it can start them."""
     address: str = ""
     """Its address; "unix" on the controller's own machine."""
     version: str = ""
@@ -302,7 +302,7 @@ class WorkerStatus(Record):
     rival_address: str = ""
     """Address of another host that tried to connect as this worker in the last minute, and was refused; "" for none."""
     cordoned_by: str = ""
-    """Who cordoned it, e.g. "admin root"; empty for the controller or if unknown."""
+    """Who cordoned the worker, e.g. "admin root"; empty for the controller or if unknown."""
     cordoned_at_ms: int = 0
     committed_disk_bytes: int = 0
     committed_devices: int = 0
@@ -314,7 +314,7 @@ class WorkerStatus(Record):
 
     @property
     def has_far_clock(self) -> bool:
-        """Whether its clock differs by more than 5 s from the controller's, beyond the measurement error."""
+        """Whether the worker's clock differs by more than 5 s from the controller's, beyond the measurement error."""
         return self.clock_skew_ms is not None and abs(self.clock_skew_ms) - self.clock_error_ms > FAR_CLOCK_MS
 
     @property

@@ -139,7 +139,7 @@ class Worker:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may get new attempts."""
+        """Whether the worker may get new attempts."""
         return self.connected and not (self.cordon_reason or self.is_late or self.trouble)
 
 

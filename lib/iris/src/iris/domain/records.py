@@ -35,7 +35,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class AutoCordoned:
-    """The controller cordoned a worker because attempts failed there because of the host."""
+    """The controller cordoned a worker whose host made attempts fail."""
 
     worker_id: WorkerId
     reason: str

@@ -76,9 +76,7 @@ class ProcessSpec:
     fence_ms: int = 0
     """If not 0: maximum time since the last contact with the controller. Then the process is killed, or not started."""
     dies_with_worker: bool = False
-    """Whether it is a tool of the worker process, which the next worker process does not need. It may write to shared
-    files.
-    """
+    """Whether the command is a tool of this worker process and ends with it. A tool may write to shared files."""
     note: Mapping[str, Any] = field(default_factory=dict)
     """State for the next worker process, in JSON's types."""
     mounts: tuple[Mount, ...] = ()
@@ -194,7 +192,7 @@ class InheritedAttempt:
 
     owner: str
     pid: int
-    """0 if it has not started yet."""
+    """0 before the start."""
     log: str
     log_size: int
     at_ms: int

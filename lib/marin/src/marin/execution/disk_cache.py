@@ -195,8 +195,8 @@ def locked_disk_cache(
         fn: The function.
         output_path: The result's path, the same for all arguments. By default each set of arguments has its own path:
             `{prefix}/cache/{module.function}-{hash of the arguments}`.
-        save_fn: Like `disk_cache`; requires load_fn.
-        load_fn: Like `disk_cache`; requires save_fn.
+        save_fn: As in `disk_cache`; requires load_fn.
+        load_fn: As in `disk_cache`; requires save_fn.
 
     Raises:
         InvalidRequest: (from a call) An argument, a value bound to the function, or the result cannot be pickled; or

@@ -113,7 +113,7 @@ class Leader(Protocol):
         ...
 
     def reap(self) -> int:
-        """Return its exit code, or the negative signal number. Raise ChildProcessError if that is unknown."""
+        """Return the exit code, or the negative signal number. Raise ChildProcessError if both are unknown."""
         ...
 
 

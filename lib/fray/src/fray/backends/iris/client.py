@@ -146,7 +146,7 @@ class IrisBackend(BaseClient):
         return sorted(set.intersection(*regions.values())) if regions else []
 
     def hours_of(self, job_ids: Sequence[str], since: float = 0.0) -> Mapping[str, Mapping[str, JobHours]]:
-        """Return what jobs used (see `fray.client.TellsHours`), from the cluster's table ledger."""
+        """Return the used hours of jobs (see `fray.client.TellsHours`), from the cluster's table ledger."""
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in job_ids)
         found = self._client.query(
             "SELECT root_id, job_id, class, sum(core_seconds) / 3600, sum(chip_seconds) / 3600, sum(cost) FROM ledger "

@@ -90,7 +90,7 @@ def to_iris_entrypoint(
 
     Args:
         entrypoint: A callable or a program.
-        what: Names it in errors.
+        what: The value's name in errors.
         workspace: The folder that the job receives; None for none.
         slice_hosts: The number of hosts of each slice, for a job on several TPU slices.
 

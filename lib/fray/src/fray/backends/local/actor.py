@@ -118,7 +118,7 @@ class LocalActor:
             server.close()
 
     def join(self) -> None:
-        """Wait for its threads to end, except for the calling one."""
+        """Wait for the actor's threads to end, except for the calling one."""
         if self._server is not None:
             self._server.join()
         for thread in self._threads:

@@ -75,7 +75,7 @@ class ActorServer:
             self._accepting.join()
 
     def join(self) -> None:
-        """Wait for its threads to end."""
+        """Wait for the server's threads to end."""
         for thread in list(self._threads):
             thread.join()
 

@@ -78,7 +78,7 @@ class SubprocessCall:
 
         Args:
             entry: The callable entry point.
-            what: Names it in errors.
+            what: The callable's name in errors.
             workspace: The working directory of the process; None for the caller's.
             folders: The folders for its files.
             forks: Forks its process, where possible.

@@ -195,7 +195,7 @@ class _Member:
 
     @property
     def starting(self) -> bool:
-        """Whether its constructor is still running."""
+        """Whether the actor's constructor is still running."""
         return not self.constructed and not self.ended
 
     def settle(self) -> None:

@@ -149,7 +149,7 @@ def resolve_environment(
         environment: The request's environment; None for the default.
         resources: The request's resources. The device adds variables.
         budget: Variables with the current transfer budget.
-        job: Names it in warnings.
+        job: The job's name in warnings.
         environ: The submitter's variables; None for `os.environ`.
 
     Raises:

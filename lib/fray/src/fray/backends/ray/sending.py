@@ -20,7 +20,7 @@ def dumps(value: Any, what: str) -> bytes:
 
     Args:
         value: A callable and its arguments, or anything else.
-        what: Names it in the error.
+        what: The value's name in errors.
 
     Raises:
         InvalidRequest: The value cannot be pickled.

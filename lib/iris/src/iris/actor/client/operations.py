@@ -34,7 +34,7 @@ class OperationStatus:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the operation has ended."""
         return self.state != "running"
 
 

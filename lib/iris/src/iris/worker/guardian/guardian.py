@@ -36,7 +36,7 @@ class Guardian:
 
     Args:
         now_ms: Returns Unix time in ms.
-        contact_clock: Like `boot_ms`; used for the last contact.
+        contact_clock: Returns the time of contacts, like `boot_ms`.
         ability: How limits are enforced; None to enforce and measure nothing.
     """
 

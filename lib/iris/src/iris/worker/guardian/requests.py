@@ -79,7 +79,7 @@ def spec_of_run(
         log: Its log file.
         env: Variables in addition to the common ones.
         note: State for the next worker process, in addition to the common one.
-        mounts: As `Mount.words`.
+        mounts: The attempt's mounts, each as `Mount.words`.
 
     Raises:
         TypeError: A field has the wrong type.

@@ -53,7 +53,7 @@ class Watch:
         ability: How limits are enforced.
         live: The live attempts.
         tell: Called with an attempt whose usage must be reported to the worker.
-        table: Like `read_table`.
+        table: Returns the process table, like `read_table`.
         usage_s: Interval between complete measurements, in seconds.
     """
 

@@ -49,7 +49,7 @@ class LimitsAbility:
     processes: int = 0
 
     def __str__(self) -> str:
-        """Return it in words, for operators: "enforced", "off", "soft: cpu, memory"."""
+        """Return the enforcement in words, for operators: "enforced", "off", "soft: cpu, memory"."""
         if self.mode is LimitsMode.OFF:
             return "off"
         return f"soft: {', '.join(name for name, _ in self.missing)}" if self.missing else "enforced"

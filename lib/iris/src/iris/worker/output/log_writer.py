@@ -85,7 +85,7 @@ class LogWriter:
 
     Args:
         limit_bytes: Maximum number of bytes on the disk at a time, without bytes that a reader has released.
-        write: Like `os.write`.
+        write: Writes to a descriptor, like `os.write`.
         is_full: Returns whether the disk of an open file is nearly full.
     """
 

@@ -31,8 +31,8 @@ _LIBRARIES = ("marin", "marin-fray", "marin-iris", "marin-rigging")
 def init(context: CliContext, directory: str, template: str, name: str | None) -> int:
     """Create a project in DIR: an experiment, its test, pyproject.toml, .gitignore, a VS Code launch file.
 
-    The project depends on marin the way marin itself was installed: from a package index, a wheel, a repository or a
-    folder. Nothing is overwritten: if DIR already has one of these files, the command fails.
+    The project gets marin from the source of your installation: a package index, a wheel, a repository or a folder.
+    Nothing is overwritten: if DIR already has one of these files, the command fails.
     """
     del context
     given = Path(directory).expanduser()

@@ -188,7 +188,7 @@ class Uploads:
                 threading.Thread(target=self._run, name="marin-log-uploads", daemon=True).start()
 
     def remove(self, file: UploadedFile) -> None:
-        """Stop uploading it."""
+        """Stop uploading the file."""
         with self._changed:
             self._files.pop(file, None)
             if not self._files:

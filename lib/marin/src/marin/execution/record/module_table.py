@@ -71,7 +71,7 @@ class ModuleTable:
         return found
 
     def imported(self, chain: str) -> list[str]:
-        """Return what a name, perhaps with attributes, means by the imports: `steps.words.count`."""
+        """Return the target of a name, perhaps with attributes, by the imports: `steps.words.count`."""
         root, dot, rest = chain.partition(".")
         return [(f"{module}.{name}" if name else module) + dot + rest for module, name in self.imports.get(root, ())]
 

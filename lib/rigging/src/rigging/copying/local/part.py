@@ -52,7 +52,7 @@ class Part:
         self.kernel_rename = kernel_rename
 
     def restart(self) -> None:
-        """Discard its content."""
+        """Discard the content."""
         os.ftruncate(self.descriptor, 0)
         self.size = 0
 
