@@ -204,7 +204,7 @@ class ClusterReader:
         return cluster_status(self._connection.ask(lambda c: c.cluster.Status, request))
 
     def workers(self, worker_ids: Sequence[str]) -> list[WorkerStatus]:
-        """Return these workers with their attempts, gone or not. Unknown ones are left out."""
+        """Return these workers with their attempts, gone or not. Unknown workers are omitted."""
         names = as_texts(worker_ids, "worker_ids")
         if not names:
             return []

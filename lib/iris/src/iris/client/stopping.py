@@ -79,7 +79,7 @@ class JobStopper(ClusterReader):
         return self._connection.ask(lambda c: c.jobs.HoldJob, request).before
 
     def requeue(self, job_id: str | JobName) -> JobState:
-        """Run a job again as it was submitted, with fresh attempts. A live one is stopped first. Return its state
+        """Run a job again as it was submitted, with fresh attempts. A live job is stopped first. Return its state
         before.
 
         Raises:
@@ -101,7 +101,7 @@ class JobStopper(ClusterReader):
         memory: str | int | None = None,
         disk: str | int | None = None,
     ) -> None:
-        """Change limits of a live job; None leaves one as it is.
+        """Change limits of a live job; None leaves a limit unchanged.
 
         Args:
             job_id: The job.

@@ -46,7 +46,7 @@ class JobReleased:
 
 @dataclass(frozen=True, slots=True)
 class JobUpdated:
-    """Change parts of a live job's request; -1 leaves one as it is. Resources only before the first attempt.
+    """Change parts of a live job's request; -1 leaves a part unchanged. Resources only before the first attempt.
 
     Args:
         band: A PriorityBand.

@@ -174,7 +174,7 @@ def digest_of(path: str) -> tuple[int, str]:
     """Return the size of a file and its SHA-256. The file is read in parts.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
     """
     digest = hashlib.sha256()
     size = 0

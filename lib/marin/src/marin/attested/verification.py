@@ -41,7 +41,7 @@ def verify(
         tell: Called with the number of compared steps, and of all steps.
 
     Raises:
-        NotFound: There is no such script.
+        NotFound: The script does not exist.
         Conflict: The script lacks attested steps, or their inputs do not match the attestation. Nothing has run.
     """
     try:

@@ -49,7 +49,7 @@ def find_target(cluster: str | None, environ: Mapping[str, str], *, start: Path 
         start: Where to start looking for the project root.
 
     Raises:
-        NotFound: There is no such file or name. The message lists the known ones.
+        NotFound: The file or name does not exist. The message lists the known ones.
         InvalidRequest: The file is not a Ray cluster file, or the address is invalid.
     """
     if cluster:

@@ -110,7 +110,7 @@ def as_mirrored(info: Info, path: str, store: PrefixStore) -> Info:
     Args:
         info: The entry as listed by its store.
         path: The mirror path.
-        store: The prefix that has it.
+        store: The prefix that has the entry.
     """
     return {**info, "name": path, "mirror_prefix": store.prefix.url}
 

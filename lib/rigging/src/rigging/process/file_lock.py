@@ -12,7 +12,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
         shared: Take a shared lock, which excludes only exclusive ones.
 
     Returns:
-        False if another process has it.
+        False if another process has the lock.
 
     Raises:
         OSError: The filesystem does not support locks.

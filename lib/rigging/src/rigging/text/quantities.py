@@ -85,7 +85,7 @@ def check_seconds(seconds: float, what: str, *, zero: bool = False) -> float:
         zero: Whether 0 is also allowed.
 
     Raises:
-        InvalidRequest: It is out of range.
+        InvalidRequest: The value is out of range.
     """
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     # Written so that NaN is refused too.
@@ -105,7 +105,7 @@ def check_count(count: int, what: str, least: int = 0, most: int = MAX_COUNT) ->
         most: The largest allowed value.
 
     Raises:
-        InvalidRequest: It is out of range.
+        InvalidRequest: The value is out of range.
     """
     if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
         raise InvalidRequest(f"{what} must be a whole number from {least} to {most}, not {count!r}")

@@ -42,7 +42,7 @@ class StaticFiles:
         """Return a file's content and its media type.
 
         Raises:
-            NotFound: There is no such file.
+            NotFound: The file does not exist.
         """
         owner, _, file = name.partition("/")
         kind = _TYPES.get(file.rpartition(".")[2])

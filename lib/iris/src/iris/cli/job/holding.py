@@ -38,7 +38,7 @@ def release(context: CliContext, names: tuple[str, ...]) -> None:
 @click.argument("names", type=JOB, metavar="JOB...", nargs=-1, required=True)
 @pass_context
 def requeue(context: CliContext, names: tuple[str, ...]) -> None:
-    """Run jobs again from the beginning, as they were submitted. Live ones are stopped first, with their child jobs.
+    """Run jobs again from the beginning, as they were submitted. Live jobs are stopped first, with their child jobs.
 
     Output of earlier attempts is removed.
     """

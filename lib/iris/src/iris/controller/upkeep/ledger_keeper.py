@@ -67,7 +67,7 @@ class LedgerKeeper:
             self.save_or_tell()
 
     def save_or_tell(self) -> None:
-        """Save what has changed. Only log a failure: the next save has it too."""
+        """Save the changes. Only log a failure: the next save includes them."""
         now_ms = self._clock_ms()
         for _ in self.ledger.settle(now_ms):
             pass

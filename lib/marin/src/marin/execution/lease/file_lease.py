@@ -243,7 +243,7 @@ class ExclusiveStepLease(StepLease):
             return True
 
     def _held_in_turn(self) -> StoredLease:
-        """Return the lock file under its store's exclusion. Raise LeaseLostError if another holder has it."""
+        """Return the lock file under its store's exclusion. Raise LeaseLostError if another holder has the lease."""
         if self._found_together is not None:
             return self._found_together
         stored = self._store.read()

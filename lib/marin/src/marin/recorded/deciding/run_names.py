@@ -85,7 +85,7 @@ def find_run(runs: Sequence[RunFiles], word: str, where: str, note: Callable[[st
         note: Called with a note about the other runs if the word begins runs of different steps.
 
     Raises:
-        NotFound: No run has such a name. The message suggests the nearest ones.
+        NotFound: No run has that name. The message suggests the nearest ones.
     """
     word = word.rpartition("/")[2].removesuffix(".events.jsonl").removesuffix(".json")
     for run in runs:
@@ -116,7 +116,7 @@ def runs_named(runs: Sequence[RunFiles], word: str, where: str) -> list[RunFiles
         where: The directory of the runs, for messages.
 
     Raises:
-        NotFound: No run has such a name. The message suggests the nearest ones.
+        NotFound: No run has that name. The message suggests the nearest ones.
         InvalidRequest: The word begins runs of different steps.
     """
     newest = find_run(runs, word, where)

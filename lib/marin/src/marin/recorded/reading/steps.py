@@ -58,7 +58,7 @@ def find_step(root: str, word: str, note: Callable[[str], None] | None = None) -
         note: Called with a note if a step has several outputs; the newest is returned.
 
     Raises:
-        NotFound: There is no such output. The message suggests the nearest names.
+        NotFound: The output does not exist. The message suggests the nearest names.
         InvalidRequest: Several outputs have that name, and there is no `note`.
     """
     directory, name = split_word(word, root)

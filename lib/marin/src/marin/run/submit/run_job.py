@@ -285,7 +285,7 @@ async def _submit_when_ready(api: JobsApi, submission: Submission) -> str:
 
 
 async def take_back(api: JobsApi, job_id: str, look_seconds: float = _LOOK_SECONDS) -> str:
-    """Stop a job whose submission was interrupted, if the cluster has it.
+    """Stop a job whose submission was interrupted, if the cluster has the job.
 
     Args:
         api: The cluster's Jobs API.

@@ -152,7 +152,7 @@ def create_part(final: str, fingerprint: str) -> Part | None:
 
 
 def _lock(part: Part) -> bool:
-    """Take the kernel lock. Return False if another process has it, or the name now refers to another file."""
+    """Take the kernel lock. Return False if another process holds the lock, or the name now refers to another file."""
     if not try_lock(part.descriptor):
         return False
     mine = os.fstat(part.descriptor)
