@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,7 @@ def test_the_last_output_of_a_far_job_that_failed_is_shown_before_the_error(caps
 
 
 def fail_in_the_job(config: Any) -> None:
+    logging.getLogger("mine").info("password=%s", "hunter22secret")
     raise LookupError("no such word")
 
 
@@ -143,8 +145,11 @@ def fail_in_the_job(config: Any) -> None:
 def test_a_failure_in_a_process_of_its_own_is_told_with_the_frames_of_the_steps_code(
     make_step: MakeStep, make_executor: MakeExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
+    step, executor = make_step("bad", fn=remote(fail_in_the_job)), make_executor()
     with LocalClient(processes=True) as client, set_current_client(client), pytest.raises(StepFailed):
-        make_executor().run([make_step("bad", fn=remote(fail_in_the_job))])
+        executor.run([step])
+    log = Path(executor.output_paths[step], ".log").read_text()
+    assert " I mine: password=[REDACTED]\n" in log, "a job logs like the run's own process"
     [told] = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
     assert told.count("Traceback (most recent call last)") == told.count("in fail_in_the_job") == 1
     assert "step_call.py" not in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import logging
 import signal
 import threading
 import time
@@ -186,6 +187,10 @@ def _told_to_run() -> Iterator[None]:
         with Measuring(step_progress(), 0.0):
             yield
         return
+    if not logging.getLogger().handlers:
+        from rigging.log_setup import configure_logging
+
+        configure_logging()  # as in the run's own process: at INFO, without secrets
     began = time.process_time()
     set_progress_of_process(job_progress())
     with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr without a descriptor
