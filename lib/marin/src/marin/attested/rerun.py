@@ -13,7 +13,7 @@ from typing import Any
 from marin.attested.attestation import Attestation, AttestedStep, key_of, path_of
 from marin.attested.reading import digest_of
 from marin.execution.config.instantiate import MIRROR_SCHEME, instantiate_config, rebuild
-from marin.execution.config.step import InputName
+from marin.execution.config.step import ExecutorStep, InputName
 from marin.execution.config.values import MirroredValue, unwrap_versioned_value
 from marin.execution.jobs.live_jobs import LiveJobs
 from marin.execution.jobs.placement import bind, remote_function, tries_of
@@ -169,10 +169,14 @@ class Rerun:
         )
 
     def _at_hand(self, placeholder: Any) -> Any:
-        """Convert a mirrored path to the file below the attested prefix, because the mirror looks below the fresh
-        one."""
+        """Convert a mirrored input to the output itself, and a mirrored path to the file below the attested prefix,
+        because the mirror looks below the fresh one."""
         if isinstance(placeholder, MirroredValue):
             path = unwrap_versioned_value(placeholder.value)
+            if isinstance(path, ExecutorStep) or (isinstance(path, InputName) and path.step is not None):
+                return path
+            if isinstance(path, InputName):
+                path = path.name
             if isinstance(path, str) and MIRROR_SCHEME not in path:
                 fs, place = url_to_fs(path_of(path, self.prefix))
                 if fs.exists(place):

@@ -46,6 +46,7 @@ def numbers(config):
 def total(config):
     if "FAIL" in os.environ:
         raise ValueError("no cheese")
+    assert open_url(config["far"], "r").read()
     texts = [open_url(config[name], "r").read() for name in ("numbers", "raw", "mirrored")]
     write(config["out"] + "/total.txt", "".join(texts))
 
@@ -56,7 +57,8 @@ def fixed(output_path):
 
 raw = {"raw": InputName.hardcoded("raw/x"), "mirrored": mirrored(versioned("raw/x"))}
 data = ExecutorStep(name="numbers", fn=numbers, config={"n": versioned(n), "out": this_output_path()})
-config = {**raw, "numbers": output_path_of(data, "numbers.json"), "out": this_output_path()}
+numbers_path = output_path_of(data, "numbers.json")
+config = {**raw, "numbers": numbers_path, "far": mirrored(numbers_path), "out": this_output_path()}
 sums = ExecutorStep(name="total", fn=total, config=config)
 spec = StepSpec(name="fixed", fn=fixed, override_output_path=os.environ["MARIN_PREFIX"] + "-else/where")
 found = ExecutorStep(name="found", fn=None, config=None, override_output_path="raw")
