@@ -77,6 +77,8 @@ def test_the_name_of_a_runs_file_follows_from_what_counts_of_its_steps() -> None
 
     a, b = step_info(), step_info("b")
     assert name(a) == name(step_info(description="other", unversioned={"k": 1}, source={"f": "1"}))
+    one, other = object(), object()
+    assert name(step_info(config=one)) == name(step_info(config=other)) != name(a), "addresses do not count"
     assert len({name(), name(a), name(b), name(a, b), name(b, a)}) == 5
 
 

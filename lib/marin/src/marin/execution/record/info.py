@@ -8,6 +8,7 @@ import enum
 import hashlib
 import inspect
 import pathlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ from rigging.user import user_name as user_name
 
 STEP_INFO_FILE = INFO_FILE
 
+# Where an object of a config lies in memory differs from run to run.
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 _PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})
 
 # Modules whose frames lie between a script and the executor.
@@ -120,7 +123,7 @@ class ExecutorInfo:
 
     def file_name(self, steps: Sequence[StepText]) -> str:
         """Return `{script name}-{6 hex}.json`. The hash depends only on the steps."""
-        text = "[" + ", ".join(step.canonical for step in steps) + "]"
+        text = "[" + ", ".join(_ADDRESS.sub("", step.canonical) for step in steps) + "]"
         digest = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
         return f"{pathlib.PurePath(self.caller_path).stem}-{digest[:6]}.json"
 
