@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from marin.output_files import INFO_FILE, STATUS_FILE, is_record
 from rigging.errors import MarinError, Unavailable
-from rigging.filesystem import local_path, url_to_fs
+from rigging.filesystem import TEMPORARY_PREFIX, local_path, url_to_fs
 
 _SHOWN: Final = 8
 #: What gives access to a bucket, by scheme.
@@ -142,9 +142,14 @@ def files_added(files: Sequence[StoredFile]) -> list[str]:
         file.name
         for file in files
         if ((file.modified if are_touched else file.changed) or 0.0) > ended
-        and not is_record(file.name)
+        and is_of_output(file.name)
         and not any(_is_in(file.name, at) for at in inner)
     )
+
+
+def is_of_output(name: str) -> bool:
+    """Return whether a file is part of the output: it is neither a record nor a file that was never finished."""
+    return not is_record(name) and not name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
 
 
 def shown_names(names: Sequence[str]) -> str:

@@ -116,6 +116,7 @@ def test_on_a_full_disk_a_lease_stays_as_it_was(tmp_path: Path, monkeypatch: pyt
         lock.refresh()
     monkeypatch.undo()
     assert (tmp_path / "x.lock").read_bytes() == before
+    assert not list(tmp_path.glob(".marin-tmp-*"))
     lock.refresh()
 
 

@@ -9,16 +9,16 @@ from typing import Any, Final
 from marin.attested.attestation import Attestation, AttestedFile, AttestedStep, key_of, path_of
 from marin.execution.lease.status_words import STATUS_SUCCESS
 from marin.execution.record.code_record import texts_path
-from marin.output_files import INFO_FILE, is_record
+from marin.output_files import INFO_FILE
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep, steps_of_run
 from marin.recorded.deciding.run_summary import RunState, RunSummary
 from marin.recorded.reading.runs import MOST_RUNS, read_events, read_info, read_json, summaries
 from marin.recorded.reading.steps import read_statuses
 from marin.recorded.reading.store import below, each
-from marin.stored_files import files_added, files_below, reading
+from marin.stored_files import files_added, files_below, is_of_output, reading
 from rigging.errors import Conflict, Unavailable
-from rigging.filesystem import TEMPORARY_PREFIX, local_path, open_url
+from rigging.filesystem import local_path, open_url
 
 _CHUNK_BYTES: Final = 1 << 20
 _SHOWN: Final = 20
@@ -152,12 +152,7 @@ def read_files(
 
 
 def _names(output_path: str) -> list[str]:
-    names = sorted(file.name for file in files_below(output_path))
-    return [name for name in names if not is_record(name) and not _is_temporary(name)]
-
-
-def _is_temporary(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
+    return sorted(file.name for file in files_below(output_path) if is_of_output(file.name))
 
 
 def _read_file(output_path: str, name: str) -> AttestedFile | None:

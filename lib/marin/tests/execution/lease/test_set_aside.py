@@ -211,4 +211,5 @@ def test_what_a_kill_has_left_in_two_places_belongs_together(tmp_path: Path) -> 
     ForcedOutputs([]).resume([str(path)])
     assert files(str(path)) == {"a", "b", ".executor_status"}
     assert read_status(str(path)) == "SUCCESS"
+    (path / ".marin-tmp-.executor_status.lock").write_text("")  # from a full disk
     assert files_added(list(files_below(str(path)))) == [], "what came back is not somebody's own"

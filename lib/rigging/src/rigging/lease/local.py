@@ -120,6 +120,8 @@ class LocalLeaseStore:
             stored = _stored(descriptor, content)
         except OSError as error:
             name_path(error, self._path)
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary)
             raise
         finally:
             os.close(descriptor)
