@@ -101,13 +101,15 @@ def test_a_list_tells_places_in_the_queue_and_counts_child_jobs(iris: Iris, clie
 
 def test_a_list_asks_for_what_was_asked_for_and_shows_the_tree(iris: Iris, client: Client) -> None:
     _, out, _ = iris("job", "list", "--user", "ann", "--state", "failed", "--state", "running", "-n", "7")
-    assert client.asked == [{"prefix": "/ann", "states": [JobState.FAILED, JobState.RUNNING], "limit": 7}]
+    assert client.asked == [{"prefix": "/ann", "states": [JobState.FAILED, JobState.RUNNING], "limit": 8}]
     shown = [line.split("  running")[0].split("  failed")[0].rstrip() for line in out.splitlines()]
     assert shown[1:3] == ["/ann/train", "  /ann/train/eval"]
     assert "exit code 3" in out
     assert len(json.loads(iris("job", "list", "--json")[1])) == 4
-    assert client.asked[-1] == {"prefix": "", "states": [], "limit": 50}
+    assert client.asked[-1] == {"prefix": "", "states": [], "limit": 51}
     assert [iris("job", "list", "-n", count)[0] for count in ("0", "1", "10000", "10001")] == [2, 0, 0, 2]
+    shorter = "shown are the newest 3; -n 10000 lists more, and --prefix, --user and --state choose jobs\n"
+    assert [iris("job", "list", "-n", count)[2] for count in ("3", "4")] == [shorter, ""]
     client.jobs = []
     assert iris("job", "list") == (0, "", "no jobs\n")
     assert iris("job", "list", "--json") == (0, "[]\n", "")
@@ -116,11 +118,11 @@ def test_a_list_asks_for_what_was_asked_for_and_shows_the_tree(iris: Iris, clien
 @pytest.mark.parametrize(
     ("words", "asked", "shown"),
     [
-        (["--prefix", "tr"], "/ann", 4),
-        (["--prefix", "/ann/train/eval"], "/ann", 2),
-        (["--prefix", "/an"], "", 4),
-        (["--prefix", "tr", "--user", "bob"], "/bob", 0),
-        (["--prefix", "tr", "-n", "3"], "/ann", 3),
+        (["--prefix", "tr"], "/ann/tr*", 4),
+        (["--prefix", "/ann/train/eval"], "/ann/train/eval*", 2),
+        (["--prefix", "/an"], "/an*", 4),
+        (["--prefix", "tr", "--user", "bob"], "/bob/tr*", 0),
+        (["--prefix", "tr", "-n", "3"], "/ann/tr*", 3),
     ],
 )
 def test_jobs_by_their_beginning(words: list[str], asked: str, shown: int, iris: Iris, client: Client) -> None:

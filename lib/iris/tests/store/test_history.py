@@ -50,7 +50,10 @@ def job(number: int) -> Job:
         ("/ann/b", (), 9, ["/ann/b/x/y", "/ann/b/x", "/ann/b"]),
         ("/ann", (DONE,), 2, ["/ann/c", "/ann/b/x/y"]),
         ("", (RUNNING,), 9, ["/bob/b", "/ann/b-1"]),
+        ("/ann/b*", (DONE,), 9, ["/ann/b/x/y", "/ann/b/x"]),
+        ("/ann/b*", (), 2, ["/ann/b-1", "/ann/b/x/y"]),
         ("/eve", (), 9, []),
+        ("/a", (), 9, []),
     ],
 )
 def test_the_newest_jobs(

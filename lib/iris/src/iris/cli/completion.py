@@ -33,7 +33,9 @@ def job_names(ctx: click.Context, typed: str, *, live: bool) -> list[str]:
 
         states = [state for state in JobState if not (live and state.is_terminal)]
         below = "" if typed.startswith("/") else f"/{client.user}"
-        for status in client.list_jobs(prefix=below, states=states, limit=_MOST):
+        for status in client.list_jobs(
+            prefix=f"{below}/{typed}*" if below else f"{typed}*", states=states, limit=_MOST
+        ):
             yield status.job_id.removeprefix(f"{below}/" if below else "")
 
     return _beginning(typed, _ask(ctx, look))

@@ -69,7 +69,7 @@ class ClusterReader:
         """Return jobs, newest first.
 
         Args:
-            prefix: Include only jobs below "/user" or "/user/job".
+            prefix: Include only jobs below "/user" or "/user/job", or whose ids begin with it: "/user/begin*".
             states: Include only jobs in one of these states, by value or number; none for all.
             limit: Maximum number of jobs; 0 for 200.
             state: Include only jobs in this state.

@@ -16,6 +16,7 @@ _ENDED: Final = int(JobState.SUCCEEDED)
 _COLUMNS: Final = ", ".join(f"jobs.{name}" for name in JOB_COLUMNS)
 _SELECT: Final = f"SELECT {_COLUMNS}, job_specs.spec, NULL FROM jobs JOIN job_specs USING (job_id)"
 _BELOW: Final = "job_id > ? AND job_id < ?"
+_LAST: Final = "\x7f"  # after every character of an id
 _USER: Final = "substr(job_id, 2, instr(substr(job_id, 2), '/') - 1)"
 
 
@@ -35,12 +36,16 @@ class History:
         """Return jobs, newest first.
 
         Args:
-            prefix: Only this job (or user, "/ann") and its descendants; empty for all.
+            prefix: Only this job (or user, "/ann") and its descendants; with a final "*", only jobs whose ids begin
+                with it; empty for all.
             states: Only jobs in these states; empty for all.
             limit: Maximum number of jobs.
         """
         wanted, values = [], []
-        if prefix:
+        if prefix.endswith("*"):
+            wanted.append("job_id >= ? AND job_id < ?")
+            values += [prefix[:-1], prefix[:-1] + _LAST]
+        elif prefix:
             wanted.append(f"(job_id = ? OR {_BELOW})")
             values += [prefix, *_range(prefix)]
         if states:

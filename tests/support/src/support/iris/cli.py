@@ -58,7 +58,7 @@ class Client:
 
     def list_jobs(self, prefix: str = "", states: Sequence[JobState] = (), limit: int = 0) -> list[JobStatus]:
         self.asked.append({"prefix": prefix, "states": list(states), "limit": limit})
-        known = [found for found in self.jobs if found.job_id.startswith(prefix)]
+        known = [found for found in self.jobs if found.job_id.startswith(prefix.removesuffix("*"))]
         return [found for found in known if not states or found.state in states][: limit or None]
 
     def list_tasks(self, job_id: str) -> list[TaskStatus]:

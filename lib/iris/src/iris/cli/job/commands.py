@@ -9,7 +9,6 @@ from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, moment, output, say, table
 from iris.cli.params import JOB, LISTED, NAME
 from iris.cli.usage import latest, processor_time, size, totals
-from iris.domain.ids import user_of
 from iris.domain.states import JobState, TaskState
 from rigging.cli.groups import LazyGroup
 from rigging.errors import Denied
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from iris.client import IrisClient, JobStatus, TaskStatus
 
 _STATES: Final = tuple(state.word for state in JobState)
+_MOST_LISTED: Final = int(LISTED.max or 0)
 _CHILDREN_LIMIT: Final = 1000
 
 
@@ -59,7 +59,10 @@ def list_command(
 
     with context.client() as client:
         wanted = [JobState[word.upper()] for word in states]
-        jobs = _listed(client, user, prefix, wanted, limit)
+        found = client.list_jobs(prefix=_start(client, user, prefix), states=wanted, limit=min(limit + 1, _MOST_LISTED))
+    jobs = found[:limit]
+    if len(found) > limit:
+        say(f"shown are the newest {limit}; -n {_MOST_LISTED} lists more, and --prefix, --user and --state choose jobs")
     ordered = in_tree_order(jobs)
     now = context.now_ms()
     has_children = any(status.descendant_counts for status in jobs)
@@ -83,16 +86,11 @@ def list_command(
     )
 
 
-def _listed(
-    client: "IrisClient", user: str | None, prefix: str | None, states: "Sequence[JobState]", limit: int
-) -> "list[JobStatus]":
+def _start(client: "IrisClient", user: str | None, prefix: str | None) -> str:
+    """Return what the ids of the jobs of --user and --prefix begin with, in the form of `list_jobs`."""
     if prefix is None:
-        return client.list_jobs(prefix=f"/{user}" if user else "", states=states, limit=limit)
-    start = prefix if prefix.startswith("/") else f"/{user or client.user}/{prefix}"
-    owner = user_of(start) if "/" in start[1:] else ""
-    # The cluster lists what is below a job; names that only begin alike are chosen here.
-    found = client.list_jobs(prefix=f"/{owner}" if owner else "", states=states, limit=_CHILDREN_LIMIT)
-    return [status for status in found if status.job_id.startswith(start)][:limit]
+        return f"/{user}" if user else ""
+    return f"{prefix if prefix.startswith('/') else f'/{user or client.user}/{prefix}'}*"
 
 
 def _note(status: "JobStatus") -> str:
