@@ -199,7 +199,7 @@ def _search(tier: list[_Entry], need: Resources) -> Host | None:
 
 
 def _covers(larger: Resources, smaller: Resources) -> bool:
-    """Return whether `larger` needs at least as much as `smaller` in every dimension; both have the same wish."""
+    """Return whether `larger` needs at least as much as `smaller` in every dimension; both have the same `wish`."""
     return (
         larger.cpu_millis >= smaller.cpu_millis
         and larger.memory_bytes >= smaller.memory_bytes

@@ -22,7 +22,7 @@ class Reason:
 
 
 class Reasons(Mapping[JobId, str]):
-    """Map each job with pending tasks to the reason why its first one is not placed."""
+    """Map each job with pending tasks to the reason why its first task is not placed."""
 
     __slots__ = ("_found", "_rest", "_rest_reason", "_without")
 

@@ -75,7 +75,7 @@ class Confined:
         """Return the path of a name, which must not lead out of the root.
 
         Raises:
-            InvalidRequest: The name is not a plain relative one.
+            InvalidRequest: The name is not a plain relative name.
             Denied: A symbolic link leads out of the root.
         """
         if name and not _is_plain(name):

@@ -1,4 +1,4 @@
 """Thin helper modules for experiments written for marin's predecessor.
 
-Nothing in marin imports these. New code does not belong here.
+Nothing in marin imports these modules. New code does not belong here.
 """

@@ -133,7 +133,7 @@ class Sessions:
     def of_cookies(self, cookies: Iterable[str]) -> Session | None:
         """Return the session of a request's cookies; None if none is valid, or if two different sessions are.
 
-        Another page of this host may have added cookies. Invalid ones are ignored; a second valid session would be
+        Another page of this host may have added cookies. Invalid cookies are ignored; a second valid session would be
         ambiguous.
         """
         found = {session.id: session for cookie in cookies if (session := self.read(cookie)) is not None}

@@ -24,7 +24,7 @@ Reached = dict[str, set[str]]
 
 
 def reach(module: str, names: Iterable[str], table_of: Callable[[str], ModuleTable | None]) -> Reached:
-    """Return the definitions reached from definitions of a module, including the latter.
+    """Return the definitions reached from definitions of a module, including these.
 
     Args:
         module: The module's name.

@@ -44,7 +44,9 @@ class RunStep:
 
     @property
     def job(self) -> str:
-        """The job of its last attempt; "" if it was none. All attempts at an output have the same job name."""
+        """The job of its last attempt; "" if the attempt was not a job. All attempts at an output have the same job
+        name.
+        """
         log = self.log or ""
         return log.removeprefix("job ") if log.startswith("job ") else ""
 
