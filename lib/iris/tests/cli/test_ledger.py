@@ -15,6 +15,7 @@ from iris.store.store import Store
 from support.iris.cli import Client, Iris
 
 DAY = 20_000 * DAY_MS
+SINCE = ("--since", "2024-10-01")
 
 
 def row(start_ms: int, user: str, job: str, price: Price = Price(), **hours: float) -> LedgerRow:  # noqa: B008
@@ -57,7 +58,7 @@ def ask(store: Store, tmp_path: Path, client: Client) -> Callable[[str | None], 
 
 
 def test_hours_by_user_with_their_cost(iris: Iris, ask: Callable[[str | None], None]) -> None:
-    assert [" ".join(line.split()) for line in iris("usage")[1].splitlines()] == [
+    assert [" ".join(line.split()) for line in iris("usage", *SINCE)[1].splitlines()] == [
         "USER HOURS OF TOTAL PRODUCTIVE RUNNING ENVIRONMENT RESTART LOST IDLE COST",
         "(nobody) cores 3.00 - - - - - 3.00 0.00",
         "ann cores 4.50 2.00 1.00 - 0.50 1.00 - 17.50",
@@ -65,11 +66,11 @@ def test_hours_by_user_with_their_cost(iris: Iris, ask: Callable[[str | None], N
         "bob cores 0.25 - - 0.25 - - - 0.00",
     ]
     ask("bob")
-    assert [item["name"] for item in json.loads(iris("usage", "--json")[1])] == ["bob"], "own rows only"
+    assert [item["name"] for item in json.loads(iris("usage", *SINCE, "--json")[1])] == ["bob"], "own rows only"
 
 
 def test_hours_by_job_count_for_the_root_and_since_a_time(iris: Iris, ask: Callable[[str | None], None]) -> None:
-    sums = csv.DictReader(io.StringIO(iris("usage", "--by", "job", "--csv")[1]))
+    sums = csv.DictReader(io.StringIO(iris("usage", *SINCE, "--by", "job", "--csv")[1]))
     assert [(item["name"], item["class"], float(item["core_hours"])) for item in sums] == [
         ("(nobody)", "idle", 3),
         ("(small jobs of ann)", "restart", 0.5),

@@ -22,24 +22,29 @@ _NAMES: Final = {
 
 @click.command()
 @click.option("--by", type=click.Choice([*_NAMES]), default="user", show_default=True, help="Add up by this.")
-@click.option("--since", type=MOMENT, metavar="T", help="Only hours since: 2026-05-03T14:00, or 7d ago.")
+@click.option(
+    "--since",
+    type=MOMENT,
+    metavar="T",
+    default="7d",
+    show_default=True,
+    help="Hours since: 2026-05-03T14:00, or 7d ago.",
+)
 @click.option("--csv", "for_sheets", is_flag=True, help="Print CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
-def usage(context: CliContext, by: str, since: datetime | None, for_sheets: bool, as_json: bool) -> None:
+def usage(context: CliContext, by: str, since: datetime, for_sheets: bool, as_json: bool) -> None:
     """Show for what cores and chips were used, in hours.
 
     Productive: attempts that succeeded. Lost: those that did not. Environment: before a task's first start.
     Restart: before a further one. Waiting: for child jobs. Reserved: kept free for a job. Running: not decided yet.
     Users see their own use, admins everybody's and idle time. `iris query` has the table ledger.
     """
-    where = ""
-    if since is not None:
-        since_ms = round(since.timestamp() * 1000)
-        where = f"WHERE start_ms >= {since_ms - since_ms % _HOUR_MS}"
+    since_ms = round(since.timestamp() * 1000)
     sql = (
         f"SELECT {_NAMES[by]} AS name, class, sum(core_seconds) / 3600 AS core_hours, "
-        f"sum(chip_seconds) / 3600 AS chip_hours, sum(cost) AS cost FROM ledger {where} GROUP BY 1, 2 ORDER BY 1, 2"
+        f"sum(chip_seconds) / 3600 AS chip_hours, sum(cost) AS cost FROM ledger "
+        f"WHERE start_ms > {since_ms - _HOUR_MS} GROUP BY 1, 2 ORDER BY 1, 2"
     )
     with context.client() as client:
         found = client.query(sql, _MANY)
@@ -49,6 +54,6 @@ def usage(context: CliContext, by: str, since: datetime | None, for_sheets: bool
     else:
         output(as_json).rows(*hours_table(by, items), items)
     if not items:
-        say("no hours yet: the controller adds them once a minute")
+        say("no hours since then: the controller adds them once a minute")
     if found.truncated:
         say(f"only the first {len(found.rows)} sums are shown; --since limits the hours")
