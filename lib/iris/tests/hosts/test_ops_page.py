@@ -70,7 +70,7 @@ def test_the_commands_of_the_page(
     run(f"{submit} sh -c 'echo begun; exec sleep 600'")
     until(lambda: "begun" in run("iris --cluster=ops job logs /root/stuck"), "the job runs")
     assert "/root/stuck" in run(look[0]), "what runs is seen"
-    (upkeep,) = section("Jobs that do not go on")
+    (upkeep,) = section("Jobs that make no progress")
     assert "begun" in run(upkeep)
     assert (tmp_path / "bug-report.tar.gz").stat().st_size > 500
     run("iris --cluster=ops job run --no-workspace --job-name talk --cpu 1 --memory 50MB --disk 1MB -- seq 1 20000")
