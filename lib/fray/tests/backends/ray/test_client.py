@@ -113,7 +113,7 @@ def test_a_function_that_is_rays_already(cluster: RayCluster, capsys: pytest.Cap
         for failing_fn, n, words in failing:
             with pytest.raises(JobFailed, match=words):
                 client.run_remote_function(failing_fn, [n])
-        with pytest.raises(InvalidRequest, match=r"function .double. fits on no node .*: odd: 1 asked"):
+        with pytest.raises(InvalidRequest, match=r"function .double. fits on no node .*: odd: 1 requested"):
             client.run_remote_function(ray.remote(resources={"odd": 1})(of_double), [1])
     printed = capsys.readouterr().out
     assert printed.count("doubling 21\n") == 1

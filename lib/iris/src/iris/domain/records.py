@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from iris.domain.events import Event
+from iris.domain.events import Begun, Event, LendCpu, RetryDue
 from iris.domain.ids import WorkerId
 
 
@@ -47,6 +47,9 @@ class ControllerStarted:
 
     version: str
 
+
+UNHURRIED: Final = (ControllerStarted, Begun, LendCpu, RetryDue)
+"""Kinds that are written with the next commit and need none themselves: a restart forgets their consequences, too."""
 
 Recorded = Event | Requested | AutoCordoned | ControllerStarted
 

@@ -8,6 +8,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
+from fray.testing.waiting import eventually_async
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.transaction import Transaction
 from iris.core.state.archived_table import ArchivedTable
@@ -18,6 +19,7 @@ from iris.domain.errors import StorageUnavailable
 from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
+from iris.domain.records import Caller, ControllerStarted, Requested
 from iris.domain.resources import Resources
 from iris.sched.plan import RoundPlan, plan_round
 from iris.store.store import Store
@@ -379,3 +381,15 @@ async def test_jobs_and_tasks_leave_the_memory_only_once_their_end_is_committed(
     assert rig.story == ["fetch /ann/a", *["commit", "effects"] * 2], "a new name is looked for once"
     assert job_id not in view.jobs
     assert rig.story[-1] == "fetch /ann/a"
+
+
+async def test_the_start_of_a_controller_is_written_with_the_first_commit_and_a_request_at_once(rig: Rig) -> None:
+    written: list[object] = []
+    commit = rig.store.commit
+    rig.store.commit = lambda changes: (commit(changes), written.append([type(r.what) for r in changes.records]))[0]
+    rig.engine.record(ControllerStarted("1"))
+    await rig.engine.decide(lambda _: None)
+    assert written == [], "a full disk stops no controller from starting"
+    rig.engine.record(Requested("revoke users' tokens"), Caller("root"))
+    await eventually_async(lambda: written, "the request is written")
+    assert written == [[ControllerStarted, Requested]]

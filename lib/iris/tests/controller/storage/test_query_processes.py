@@ -29,12 +29,12 @@ async def test_a_query_meets_its_limits_and_the_next_one_is_answered(
     Store.open(tmp_path, generation=1).close()
     queries = QueryProcesses(tmp_path, time_limit_s=2.0)
     for sql, kind, words in (
-        (LONG_STEP, BudgetExceeded, "the query took longer than 2 s and was ended"),
-        (f"{NUMBERS} SELECT count(*) FROM n", BudgetExceeded, "the query took longer than 2 s and was ended"),
+        (LONG_STEP, BudgetExceeded, "the query took longer than 2 s and was stopped"),
+        (f"{NUMBERS} SELECT count(*) FROM n", BudgetExceeded, "the query took longer than 2 s and was stopped"),
         (
             f"{NUMBERS} SELECT i, zeroblob(4000000) AS x FROM n ORDER BY x",
             BudgetExceeded,
-            "the query needed more than 512 MiB of memory and was ended",
+            "the query needed more than 512 MiB of memory and was stopped",
         ),
         ("SELEC 1", InvalidRequest, 'near "SELEC": syntax error'),
     ):

@@ -252,7 +252,10 @@ class Engine:
             self._flush_timer.cancel()
             self._flush_timer = None
         try:
-            if not batch.changes.is_durable or self._write(batch):
+            if not batch.changes.is_durable:
+                self._open_batch.changes.records += batch.changes.records
+                self._finish(batch, answers)
+            elif self._write(batch):
                 self._finish(batch, answers)
         except StorageUnavailable as error:
             self._stall = Stall(batch, answers, error, self._clock_ms())

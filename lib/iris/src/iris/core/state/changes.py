@@ -9,7 +9,7 @@ from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
-from iris.domain.records import Record
+from iris.domain.records import UNHURRIED, Record
 from iris.domain.usage import AttemptUse
 
 
@@ -99,7 +99,7 @@ class Changes:
             or self.stopping
             or self.lost
             or self.usage
-            or self.records
+            or any(not isinstance(record.what, UNHURRIED) for record in self.records)
             or self.forgotten_jobs
             or self.forgotten_workers
         )

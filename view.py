@@ -1,0 +1,452 @@
+"""The in-memory state of the cluster, with the indexes for fast decisions."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Self
+from weakref import WeakValueDictionary
+
+from iris.core.state.booking import Booking, Demand
+from iris.core.state.bookings import BookingTable, count
+from iris.core.state.changes import Changes
+from iris.core.state.deadlines import Deadlines
+from iris.core.state.delays import Delays
+from iris.core.state.endpoint_table import EndpointTable
+from iris.core.state.families import Families
+from iris.core.state.load import WorkerLoad
+from iris.core.state.prefill import RunTimes, may_be_prefilled
+from iris.core.state.task_table import Archive, TaskTable
+from iris.core.state.usage import UsageLedger
+from iris.core.state.waiting import WaitingKinds
+from iris.domain.constraints import Constraint
+from iris.domain.endpoints import RegisteredEndpoint
+from iris.domain.entities import Job, JobsPerUser, LostAttempt, Stopping, Task, UserBudget, Worker
+from iris.domain.events import AttemptObserved
+from iris.domain.ids import (
+    AttemptId,
+    JobId,
+    TaskId,
+    WorkerId,
+    attempt_id,
+    parse_attempt_id,
+    parse_task_id,
+    user_of,
+)
+from iris.domain.job_spec import JobSpec, is_gang
+from iris.domain.resources import NOTHING, Resources, weight
+from iris.domain.states import LIVE_TASK_STATES, TaskState
+from rigging.errors import NotFound
+
+
+class ClusterView:
+    """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
+
+    The attributes are read-only:
+        jobs, workers: Records by id. tasks: Each job's tasks, in order of index; see TaskTable for ended jobs.
+        live_jobs: Jobs that have not ended, oldest first. families: Descendants of jobs. children: See `Families`.
+        job_of_key: Job of each idempotency key.
+        queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
+        pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
+        Those of held jobs are in neither.
+        waiting_gangs: Jobs in `queue` that are gangs.
+        waiting_demands: The number of jobs in `queue` by demand. waiting: The jobs in `queue` by user and kind.
+        touched: The workers that changed, or whose bookings did.
+        bookings: The resources of each live or stopping attempt. loads: Their sums by worker.
+        stopping_counts: The number of stopping attempts of each job that has any.
+        held_counts: Like `stopping_counts`, without attempts that were considered lost. While a job has any, its tasks
+        must not start.
+        deadlines: Future time limits of jobs.
+        delays: Tasks that wait for a retry and are not in `pending` yet.
+        prefilled_on: Workers with prefilled attempts.
+        run_times: The expected run times of attempts.
+        lost: Lost attempts that may still run. endpoints: Addresses of live attempts.
+        returned: The last reports of attempts in `lost` whose worker has reconnected, until the decision whether they
+        continue.
+        usage: Each user's recent usage. budgets: Users' budgets, if any.
+        jobs_per_user: Limits from the configuration, not stored.
+    """
+
+    def __init__(self, archive: Archive | None = None) -> None:
+        self.jobs: dict[JobId, Job] = {}
+        self.tasks = TaskTable(self.jobs, archive)
+        self.workers: dict[WorkerId, Worker] = {}
+        self.live_jobs: dict[JobId, None] = {}
+        self.families = Families()
+        self.children = self.families.children
+        self.job_of_key: dict[str, JobId] = {}
+        self.queue: list[tuple[int, int, JobId]] = []
+        self.pending: dict[JobId, list[int]] = {}
+        self.waiting_gangs: dict[JobId, None] = {}
+        self.waiting_demands: dict[Demand, int] = {}
+        self.waiting = WaitingKinds()
+        self.demands: dict[JobId, Demand] = {}
+        self.deadlines = Deadlines()
+        self.delays = Delays()
+        self.next_sequence = 1
+        self.usage = UsageLedger()
+        self.bookings = BookingTable(self.usage)
+        self.loads = self.bookings.loads
+        self.touched = self.bookings.touched
+        self.stopping_counts = self.bookings.stopping_counts
+        self.held_counts = self.bookings.held_counts
+        self.prefilled_on = self.bookings.prefilled_on
+        self.budgets: dict[str, UserBudget] = {}
+        self.jobs_per_user = JobsPerUser()
+        self.lost: dict[AttemptId, LostAttempt] = {}
+        self.returned: dict[AttemptId, AttemptObserved] = {}
+        self.endpoints = EndpointTable()
+        self.run_times = RunTimes()
+        self._now_ms = 0
+        self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
+
+    # ---- reading ----
+
+    def job(self, job_id: JobId) -> Job:
+        """Return the job with this id.
+
+        Raises:
+            NotFound: The job does not exist.
+        """
+        job = self.jobs.get(job_id)
+        if job is None:
+            raise NotFound(f"job {job_id} does not exist")
+        return job
+
+    def task(self, task_id: TaskId) -> Task:
+        """Return the task with this id.
+
+        Raises:
+            NotFound: The task does not exist. InvalidRequest: The text is not a task id.
+        """
+        job_id, index = parse_task_id(task_id)
+        tasks: list[Task] | None = self.tasks.get(job_id)
+        if tasks is None:
+            raise NotFound(f"task {task_id} does not exist: there is no job {job_id}")
+        if index >= len(tasks):
+            raise NotFound(f"task {task_id} does not exist: job {job_id} has tasks 0 to {len(tasks) - 1}")
+        return tasks[index]
+
+    def find_attempt(self, name: str) -> tuple[Task | None, int]:
+        """Return the task and number in an attempt id. The task is None if it does not exist or the id is malformed."""
+        task_name, _, number = name.rpartition(":")
+        job_id, _, index = task_name.rpartition("/")
+        tasks: list[Task] | None = self.tasks.get(JobId(job_id))
+        if tasks is None or not (number.isascii() and number.isdigit() and index.isascii() and index.isdigit()):
+            return None, -1
+        position = int(index)
+        return (tasks[position] if position < len(tasks) else None), int(number)
+
+    def committed(self, worker_id: WorkerId) -> Resources:
+        """Return the resources held by live and stopping attempts on a worker, without lent CPUs."""
+        return self.loads[worker_id].committed(self.workers[worker_id].capacity)
+
+    def free(self, worker_id: WorkerId) -> Resources:
+        """Return the free resources of a worker. CPUs may be negative while lent ones are taken back."""
+        return self.workers[worker_id].capacity.sub(self.committed(worker_id))
+
+    def attempts_on(self, worker_id: WorkerId) -> Iterator[Booking]:
+        """Return the live and stopping attempts on a worker."""
+        load = self.loads.get(worker_id)
+        return iter(()) if load is None else iter(load.bookings.values())
+
+    def is_settled(self, job_id: JobId) -> bool:
+        """Return whether the job has ended and no worker has its attempts any more."""
+        return self.jobs[job_id].state.is_terminal and job_id not in self.stopping_counts
+
+    # ---- changing ----
+
+    @classmethod
+    def load(
+        cls,
+        jobs: Iterable[Job],
+        tasks: Iterable[Task],
+        workers: Iterable[Worker],
+        archive: Archive | None = None,
+        budgets: Iterable[UserBudget] = (),
+        endpoints: Iterable[RegisteredEndpoint] = (),
+        stopping: Iterable[tuple[AttemptId, Stopping]] = (),
+        lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
+    ) -> Self:
+        """Return the view of stored records, in any order. Lent CPUs are not stored; tasks report them again.
+
+        Args:
+            jobs: All jobs.
+            tasks: The tasks of all jobs or, with an archive, of live jobs.
+            workers: All workers.
+            archive: Contains the tasks of ended jobs.
+            budgets: Budgets of users.
+            endpoints: Endpoints of live attempts.
+            stopping: Stopping attempts, by id.
+            lost: Lost attempts that may still run, by id.
+        """
+        view = cls(archive)
+        jobs = sorted(jobs, key=lambda job: job.sequence)
+        tasks = sorted(tasks, key=lambda task: task.index)
+        changes = Changes.of(jobs, tasks, workers, budgets, endpoints, stopping, lost)
+        # Which of these have room is learnt from their workers.
+        assigned = [task for task in tasks if task.state is TaskState.ASSIGNED]
+        changes.prefilled = {
+            task.attempt_id: True for task in assigned if may_be_prefilled(changes.jobs[task.job_id].spec)
+        }
+        view.apply(changes)
+        for booking in view.bookings.values():
+            view.loads[booking.worker_id].note_lent(booking)  # not stored: its cpu may be lent
+        return view
+
+    def apply(self, changes: Changes) -> None:
+        """Apply the changes of one outcome, which must come from a reduction of this view."""
+        self._now_ms = changes.at_ms
+        self.budgets.update(changes.budgets)
+        if changes.endpoints:
+            self.endpoints.apply(changes.endpoints)
+        for worker in changes.workers.values():
+            self.workers[worker.worker_id] = worker
+            self.touched.note(worker.worker_id)
+            if worker.worker_id not in self.loads:
+                self.loads[worker.worker_id] = WorkerLoad(self.touched.stamp)
+        fresh: dict[JobId, list[Task]] = {}
+        for job_id, job in changes.jobs.items():
+            known = self.jobs.get(job_id)
+            if known is None or known.sequence != job.sequence:
+                fresh[job_id] = self._open_job(known, job)
+        for task in changes.tasks.values():
+            if task.job_id in fresh:
+                fresh[task.job_id].append(task)
+            else:
+                self._move_task(task, changes)
+        for job_id, tasks in fresh.items():
+            # A job that was loaded without its tasks has ended: they stay where they are.
+            if tasks or not changes.jobs[job_id].state.is_terminal:
+                self._fill_job(changes.jobs[job_id], tasks, changes)
+        for job in changes.jobs.values():
+            self._move_job(job, fresh)
+        for name, stopping in changes.stopping.items():
+            self._set_stopping(name, stopping)
+        for name, given_up in changes.lost.items():
+            if given_up is None:
+                self.lost.pop(name, None)
+                self.returned.pop(name, None)
+            else:
+                self.lost[name] = given_up
+                self.returned.pop(name, None)
+        for name, heard in changes.returned.items():
+            if heard is None or name not in self.lost:
+                self.returned.pop(name, None)
+            else:
+                self.returned[name] = heard
+        for task_id in changes.due:
+            if self.delays.remove(task_id):
+                self._add_pending(self.task(task_id))
+        for name, waits in changes.lending.items():
+            booking = self.bookings.get(name)
+            if booking is not None:
+                self.loads[booking.worker_id].set_waits(booking, waits)
+                self.touched.note(booking.worker_id)
+        for name, is_prefilled in changes.prefilled.items():
+            if not is_prefilled:
+                self.bookings.begin(self.bookings[name], changes.at_ms)
+
+    def forget_job(self, job_id: JobId) -> None:
+        """Remove a settled job. Remove its descendants first."""
+        for name in self.lost_of(job_id):
+            del self.lost[name]
+            self.returned.pop(name, None)
+        job = self.jobs.pop(job_id)
+        self.families.move(job_id, job.state, None)
+        if dict.__contains__(self.tasks, job_id):
+            del self.tasks[job_id]
+        self.demands.pop(job_id, None)
+        if self.job_of_key.get(job.idempotency_key) == job_id:
+            del self.job_of_key[job.idempotency_key]
+
+    def forget_worker(self, worker_id: WorkerId) -> None:
+        """Remove a worker without bookings."""
+        for name in self.lost_on(worker_id):
+            del self.lost[name]
+            self.returned.pop(name, None)
+        del self.workers[worker_id]
+        del self.loads[worker_id]
+        self.touched.note(worker_id)
+
+    def lost_on(self, worker_id: WorkerId) -> list[AttemptId]:
+        """Return the lost attempts of a worker."""
+        return [name for name, lost in self.lost.items() if lost.worker_id == worker_id]
+
+    def lost_of(self, job_id: JobId) -> list[AttemptId]:
+        """Return the lost attempts of a job."""
+        return [name for name, lost in self.lost.items() if lost.job_id == job_id]
+
+    def _open_job(self, known: Job | None, job: Job) -> list[Task]:
+        if known is not None:
+            self.job_of_key.pop(known.idempotency_key, None)
+        if job.idempotency_key:
+            self.job_of_key[job.idempotency_key] = job.spec.job_id
+        self.next_sequence = max(self.next_sequence, job.sequence + 1)
+        self.demands[job.spec.job_id] = self._intern(job.spec)
+        return []
+
+    def _intern(self, spec: JobSpec) -> Demand:
+        key = (spec.resources, spec.constraints)
+        demand = self._interned.get(key)
+        if demand is None:
+            demand = self._interned[key] = Demand(spec.resources, spec.constraints)
+        return demand
+
+    def _fill_job(self, job: Job, tasks: list[Task], changes: Changes) -> None:
+        job_id = job.spec.job_id
+        self.tasks[job_id] = tasks
+        pending = [task for task in reversed(tasks) if task.state is TaskState.PENDING]
+        waiting = [-task.index for task in pending if task.retry_at_ms <= self._now_ms]
+        for task in pending if len(waiting) < len(pending) else ():
+            if task.retry_at_ms > self._now_ms:
+                self.delays.add(task.task_id, task.retry_at_ms)
+        if waiting and not job.hold:
+            self.pending[job_id] = waiting
+            self._queue_job(job)
+        for task in tasks:
+            if task.state in LIVE_TASK_STATES:
+                self._book(task, job, changes)
+
+    def _move_job(self, job: Job, fresh: dict[JobId, list[Task]]) -> None:
+        job_id = job.spec.job_id
+        known = self.jobs.get(job_id)
+        self.jobs[job_id] = job
+        was_assigned = job_id in fresh and any(task.attempt >= job.first_attempt for task in fresh[job_id])
+        if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh:
+            self.deadlines.track(known, job, was_assigned)
+        self.families.move(job_id, None if known is None else known.state, job.state)
+        if known is not None and known.hold != job.hold and job_id not in fresh:
+            self._move_hold(job)
+        elif job_id in self.pending and (known is None or known.state is not job.state):
+            self._note_kind(job)
+        if job.state.is_terminal:
+            self.live_jobs.pop(job_id, None)
+        elif job_id in fresh:
+            self.live_jobs[job_id] = None
+
+    def _move_hold(self, job: Job) -> None:
+        """Take a held job out of the queue, or put a released one into it."""
+        if not job.hold:
+            for task in self.tasks[job.job_id] if not job.state.is_terminal else ():
+                if task.state is TaskState.PENDING and task.task_id not in self.delays:
+                    self._add_pending(task)
+        elif self.pending.pop(job.job_id, None) is not None:
+            self._unqueue_job(job)
+
+    def _move_task(self, new: Task, changes: Changes) -> None:
+        tasks = self.tasks[new.job_id]
+        old = tasks[new.index]
+        tasks[new.index] = new
+        was, now = old.state, new.state
+        if was is TaskState.PENDING:
+            if now is not TaskState.PENDING:
+                self._remove_pending(new)
+        elif was in LIVE_TASK_STATES and (now not in LIVE_TASK_STATES or old.attempt != new.attempt):
+            name = attempt_id(old.task_id, old.attempt)
+            self.run_times.note(new, self.bookings[name])
+            if changes.stopping.get(name) is None:
+                self.bookings.release(name, self._now_ms)
+        if now is TaskState.PENDING:
+            if was is not TaskState.PENDING:
+                self._add_pending(new)
+        elif now in LIVE_TASK_STATES and (was not in LIVE_TASK_STATES or old.attempt != new.attempt):
+            self._book(new, self.jobs[new.job_id], changes)
+        elif was is TaskState.ASSIGNED and now in LIVE_TASK_STATES:
+            self.bookings.begin(self.bookings[attempt_id(new.task_id, new.attempt)], self._now_ms)
+
+    def _book(self, task: Task, job: Job, changes: Changes) -> None:
+        worker_id = task.worker_id
+        if worker_id is None:
+            raise NotFound(f"task {task.task_id} is {task.state.word} on no worker")
+        name = attempt_id(task.task_id, task.attempt)
+        if name in self.bookings:
+            self.bookings.release(name, self._now_ms)  # it was found again, and has its task back
+        booking = self._booking(name, job, worker_id, job.spec.resources, changes.prefilled.get(name, False))
+        self.bookings.hold(booking, self._now_ms)
+
+    def _booking(
+        self, name: AttemptId, job: Job, worker_id: WorkerId, held: Resources, prefilled: bool = False
+    ) -> Booking:
+        job_id = job.spec.job_id
+        demand = self.demands[job_id]
+        held_weight = demand.weight if held == demand.resources else weight(held)
+        kind = (user_of(job_id), demand)
+        spec = job.spec
+        return Booking(
+            name, job_id, worker_id, held, is_gang(spec), held_weight, kind, prefilled, spec.reserve, spec.band
+        )
+
+    def _queue_job(self, job: Job) -> None:
+        job_id = job.spec.job_id
+        insort(self.queue, (job.spec.band, job.sequence, job_id))
+        count(self.waiting_demands, self.demands[job_id], 1)
+        if is_gang(job.spec):
+            self.waiting_gangs[job_id] = None
+        self._note_kind(job)
+
+    def _note_kind(self, job: Job) -> None:
+        job_id = job.spec.job_id
+        self.waiting.put(job, self.demands[job_id], len(self.pending[job_id]))
+
+    def _unqueue_job(self, job: Job) -> None:
+        job_id = job.spec.job_id
+        self.waiting_gangs.pop(job_id, None)
+        del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, job_id))]
+        count(self.waiting_demands, self.demands[job_id], -1)
+        self.waiting.remove(job_id)
+
+    def _add_pending(self, task: Task) -> None:
+        if task.retry_at_ms > self._now_ms:
+            self.delays.add(task.task_id, task.retry_at_ms)
+            return
+        job = self.jobs[task.job_id]
+        if job.hold:
+            return
+        waiting = self.pending.get(task.job_id)
+        if waiting is None:
+            self.pending[task.job_id] = [-task.index]
+            self._queue_job(job)
+        else:
+            insort(waiting, -task.index)
+            if task.job_id in self.waiting_gangs:
+                self._note_kind(job)
+
+    def _remove_pending(self, task: Task) -> None:
+        if self.delays.remove(task.task_id):
+            return
+        waiting = self.pending.get(task.job_id)
+        if waiting is None:
+            return  # the job is held
+        if waiting[-1] == -task.index:
+            waiting.pop()
+        else:
+            del waiting[bisect_left(waiting, -task.index)]
+        if not waiting:
+            del self.pending[task.job_id]
+            self._unqueue_job(self.jobs[task.job_id])
+        elif task.job_id in self.waiting_gangs:
+            self._note_kind(self.jobs[task.job_id])
+
+    def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
+        bookings, now_ms = self.bookings, self._now_ms
+        booking = bookings.get(name)
+        if stopping is None:
+            if booking is not None and booking.stopping:
+                bookings.release(name, now_ms)
+            return
+        if (
+            booking is not None
+            and booking.stopping
+            and not booking.prefilled
+            and booking.resources != stopping.resources
+        ):
+            bookings.release(name, now_ms)  # it had begun after all
+            booking = None
+        if booking is None:
+            job = self.jobs[stopping.job_id]
+            booking = self._booking(name, job, stopping.worker_id, stopping.resources)
+            # Whether an earlier job of the name was a gang is not stored.
+            booking.is_gang = booking.is_gang and parse_attempt_id(name)[1] >= job.first_attempt
+            bookings.hold(booking, now_ms)
+        elif booking.prefilled and stopping.resources != NOTHING:
+            bookings.begin(booking, now_ms)
+        bookings.mark_stopping(booking, stopping.found)
