@@ -23,6 +23,17 @@ def count(config): return scaled(1)
 def scaled(n): return n * FACTOR
 class Count:
     run = count
+import functools
+TABLE = {}
+def registered(fn): return TABLE.setdefault(fn.__name__, fn)
+@registered
+def tripled(n): return 3 * FACTOR
+def chosen(name): return TABLE[name](1)
+@functools.singledispatch
+def size(value): return 1
+@size.register
+def of_text(value: str): return FACTOR
+def sized(config): return size("")
 """
 
 
@@ -57,6 +68,8 @@ HELD: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "a function in a config": lambda words: (call, {"helpers": [words.count]}),
     "a partial in a config": lambda words: (call, {"helper": functools.partial(words.count, 1)}),
     "a class in a config": lambda words: (call, {"kind": versioned(words.Count)}),
+    "a table that a decorator fills": lambda words: (functools.partial(call, words.chosen), None),
+    "a case of a singledispatch function": lambda words: (functools.partial(call, words.sized), None),
     "an object in a config": lambda words: (call, {"helper": Holder(words.count)}),
 }
 

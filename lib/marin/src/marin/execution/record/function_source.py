@@ -24,7 +24,7 @@ from marin.execution.config.unversioned import described, unversioned_part
 from marin.execution.jobs.remote import RemoteCallable
 from marin.execution.jobs.step_call import is_ray_function
 from marin.execution.record.bare_source import bare_source, source_digest
-from marin.execution.record.held import attributes_of
+from marin.execution.record.held import attributes_of, table_in
 from rigging.redaction import redact_value
 
 # At most this many names of a module are followed from one function.
@@ -117,14 +117,13 @@ def _parts_of(fn: Any, held: Iterable[Any]) -> Iterator[tuple[str, str]]:
                 yield from _constant_text(name, value, f"default {name} of {function.__qualname__}", may_change=True)
                 waiting += _functions_in([value])
             for name, value in _names_of(function):
+                waiting += _functions_in(table_in(value))
                 value = value if isinstance(value, type) else _followed(value)
                 if isinstance(value, _FUNCTIONS):
                     waiting.append(value)
                     continue
                 may_change = name.isupper() and name[0] != "_"
                 yield from _constant_text(name, value, name, may_change)
-                if isinstance(value, _CHANGING if may_change else _LASTING):
-                    waiting += _functions_in(value)
 
 
 def _followed(value: Any) -> Any:

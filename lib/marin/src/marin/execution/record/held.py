@@ -41,6 +41,15 @@ def held_by(roots: Iterable[Any]) -> list[Any]:
     return found
 
 
+def table_in(value: Any) -> Any:
+    """Return the table that a module's value is or has, where decorators may put functions: a container, or the cases
+    of a `functools.singledispatch` function. None if there is none."""
+    if isinstance(value, (dict, *_TABLES)):
+        return value
+    cases = getattr(value, "registry", None) if isinstance(value, types.FunctionType) else None
+    return dict(cases) if isinstance(cases, types.MappingProxyType) else None
+
+
 def attributes_of(owner: Any) -> dict[str, Any]:
     """Return an object's own attributes, including slots."""
     slots = [name for kind in type(owner).__mro__ for name in _slots_of(kind)]

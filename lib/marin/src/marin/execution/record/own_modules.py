@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from marin.execution.record.bare_source import bare_lines, joined
 from marin.execution.record.function_source import plain_function
+from marin.execution.record.held import held_by, table_in
 from marin.execution.record.module_table import ModuleTable, parsed, table_of, text_of_lines
 from marin.execution.record.reach import WHOLE, Reached, reach, recorded_reach
 from marin.execution.record.table_cache import KnownTables
@@ -136,8 +137,24 @@ class OwnModules:
 
     def _reach(self, start: _Start) -> Reached:
         if start not in self._reached:
-            self._reached[start] = reach(*start, self.table)
+            together: Reached = {}
+            waiting = [start]
+            while waiting:
+                for module, names in reach(*waiting.pop(), self.table).items():
+                    there = together.setdefault(module, set())
+                    waiting += self._registered(module, names - there)
+                    there |= names
+            self._reached[start] = together
         return self._reached[start]
+
+    def _registered(self, module: str, names: Iterable[str]) -> set[_Start]:
+        """Return the module's own functions and classes in tables of these names: decorators may have put them there.
+
+        Those of other modules do not count, because they depend on what the script imports.
+        """
+        values = vars(sys.modules.get(module, sys))
+        tables = [table_in(values.get(name)) for name in names]
+        return {found for item in held_by(tables) if (found := self._start(plain_function(item)))[0] == module}
 
     def _digests(self, reached: Reached) -> dict[str, dict[str, str]]:
         return {
