@@ -64,13 +64,16 @@ class LedgerKeeper:
             await asyncio.sleep(EVERY_S)
             for _ in self.ledger.settle(self._clock_ms()):
                 await asyncio.sleep(0)
-            self.save_or_tell()
+            self._save(self._clock_ms())
 
     def save_or_tell(self) -> None:
         """Save the changes. Only log a failure: the next save includes them."""
         now_ms = self._clock_ms()
         for _ in self.ledger.settle(now_ms):
             pass
+        self._save(now_ms)
+
+    def _save(self, now_ms: int) -> None:
         self._unsaved += self.ledger.changed(now_ms)
         try:
             self._store.save_ledger(self._unsaved)
