@@ -1,17 +1,20 @@
 """Tracks free capacity during one round, and finds the workers that fit a request."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Set
 
 from iris.core.state.booking import Demand, PlacementKey
 from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate, soft_score
 from iris.domain.entities import Worker
-from iris.domain.ids import JobId, WorkerId
+from iris.domain.ids import JobId
 from iris.domain.resources import Device, Resources
 
 _MAX_MISSES_KEPT = 16
+_FEW = 64
+_NO_LIMIT = 1 << 60
+_SPARE_DEMANDS = 1000
 
 
 class Host:
@@ -20,19 +23,25 @@ class Host:
     Attributes:
         coming: Capacity that becomes free when stopping attempts have ended; None for none.
         gangs: Gangs with an attempt on the host, which exclude other gangs. held_by: The job that the host is reserved
-        for.
+        for. used: All hosts of the round that have changed in it, in order, with repetitions.
     """
 
     __slots__ = (
-        "coming", "cpu_millis", "device", "device_count", "disk_bytes", "gangs", "held_by", "load", "memory_bytes",
-        "order", "worker",
+        "coming", "cpu_millis", "device", "device_count", "disk_bytes", "gangs", "held_by", "is_open", "load",
+        "memory_bytes", "order", "used", "worker",
     )  # fmt: skip
 
-    def __init__(self, worker: Worker, load: WorkerLoad, order: int) -> None:
-        capacity = worker.capacity
-        self.worker = worker
+    def __init__(self, worker: Worker, load: WorkerLoad, used: "list[Host] | None" = None) -> None:
         self.load = load
-        self.order = order
+        self.order = load.order
+        self.used: list[Host] = [] if used is None else used
+        self.renew(worker)
+
+    def renew(self, worker: Worker) -> None:
+        """Begin a round with what the worker has free."""
+        capacity, load = worker.capacity, self.load
+        self.worker = worker
+        self.is_open = worker.is_open
         self.cpu_millis = capacity.cpu_millis - load.taken_cpu_millis
         self.memory_bytes = capacity.memory_bytes - load.memory_bytes
         self.disk_bytes = capacity.disk_bytes - load.disk_bytes
@@ -48,6 +57,7 @@ class Host:
 
     def expect(self, amount: Resources) -> None:
         """Record capacity that becomes free when an attempt has ended."""
+        self.used.append(self)
         self.coming = amount if self.coming is None else self.coming.add(amount)
 
     def fits(self, need: Resources) -> bool:
@@ -84,6 +94,7 @@ class Host:
 
     def take(self, need: Resources, count: int = 1) -> None:
         """Deduct the resources of tasks. Assignments from `coming` may make the rest negative."""
+        self.used.append(self)
         self.cpu_millis -= need.cpu_millis * count
         self.memory_bytes -= need.memory_bytes * count
         self.disk_bytes -= need.disk_bytes * count
@@ -91,9 +102,14 @@ class Host:
         if wanted is not None:
             self.device_count -= wanted.count * count
 
+    def keep_for(self, job_id: JobId) -> None:
+        """Reserve the host for a job in this round."""
+        self.used.append(self)
+        self.held_by = job_id
+
     def with_devices(self, count: int) -> "Host":
         """Return a copy with this many more free accelerators."""
-        seen = Host(self.worker, self.load, self.order)
+        seen = Host(self.worker, self.load)
         seen.cpu_millis, seen.memory_bytes, seen.disk_bytes = self.cpu_millis, self.memory_bytes, self.disk_bytes
         seen.device_count = self.device_count + count
         seen.gangs, seen.held_by, seen.coming = self.gangs, self.held_by, self.coming
@@ -109,11 +125,11 @@ class Host:
 _NO_GANGS: frozenset[JobId] = frozenset()
 
 
-def hosts_of(view: ClusterView, among: Iterable[WorkerId] | None = None) -> list[Host]:
-    """Return the workers that accept new work, in order of discovery; with `among`, only these."""
-    loads, known = view.loads, view.workers
-    workers = known.values() if among is None else [known[worker_id] for worker_id in among]
-    return [Host(worker, loads[worker.worker_id], order) for order, worker in enumerate(workers) if worker.is_open]
+def hosts_of(view: ClusterView) -> list[Host]:
+    """Return the workers that accept new work, in order of discovery."""
+    loads = view.loads
+    used: list[Host] = []
+    return [Host(worker, loads[name], used) for name, worker in view.workers.items() if worker.is_open]
 
 
 def may_run_on(demand: Demand, worker: Worker) -> bool:
@@ -129,6 +145,7 @@ def has_device(need: Resources, capacity: Resources) -> bool:
     return wanted is None or (have is not None and wanted.accepts(have))
 
 
+_Tier = tuple[int, bool]
 _Entry = tuple[int, int, int, Host]  # free cpu, free memory, order
 
 
@@ -138,24 +155,87 @@ class Pool:
     The best host meets most soft constraints. Among these, hosts whose accelerators the task would leave idle come
     last. Among the rest, the fullest host with room is best, so that room for large requests stays together.
 
-    Hosts also shrink through other pools. Because hosts only shrink, an outdated entry is too far to the right, where
-    each search passes and corrects it.
+    Requests that failed in the last round are tried only on hosts that have changed since.
+
+    Attributes:
+        hosts: In order of discovery. fresh: The hosts that changed since the last round.
     """
 
     def __init__(self, demand: Demand, hosts: Iterable[Host]) -> None:
-        self.hosts = [host for host in hosts if may_run_on(demand, host.worker)]
-        self.hosts_set = frozenset(self.hosts)
-        plain = demand.resources.accelerator is None
-        tiers: dict[tuple[int, bool], list[_Entry]] = {}
-        soft = any(constraint.soft for constraint in demand.constraints)
+        self._demand = demand
+        self._is_plain = demand.resources.accelerator is None
+        self._has_soft = any(constraint.soft for constraint in demand.constraints)
+        self.hosts = sorted((host for host in hosts if may_run_on(demand, host.worker)), key=_order)
+        self.hosts_set = set(self.hosts)
+        self.fresh = self.hosts
+        self._entries: dict[Host, tuple[_Tier, _Entry]] = {}
+        tiers: dict[_Tier, list[_Entry]] = {}
         for host in self.hosts:
-            score = soft_score(demand.constraints, host.worker.attributes) if soft else 0
-            entry = (host.cpu_millis, host.memory_bytes, host.order, host)
-            tiers.setdefault((-score, plain and host.device is not None), []).append(entry)
-        self._tiers = [sorted(entries) for _, entries in sorted(tiers.items(), key=lambda item: item[0])]
+            tier, entry = self._entries[host] = (self._tier_of(host), _entry(host))
+            tiers.setdefault(tier, []).append(entry)
+        self._tiers = {tier: sorted(entries) for tier, entries in sorted(tiers.items())}
+        self._most_cpu = max((host.worker.capacity.cpu_millis for host in self.hosts), default=0)
+        self._used = self.hosts[0].used if self.hosts else []
+        self._place_in_used = len(self._used)
         self._misses: list[Resources] = []
+        self._missed: dict[Resources, None] = {}
+        self._missed_before: tuple[Iterable[Resources], dict[Resources, None]] = ((), {})
         self._hint: Host | None = None
         self._hint_need: Resources | None = None
+
+    def renew(self, fresh: Iterable[Host], changed: Set[Host]) -> None:
+        """Begin a round.
+
+        Args:
+            fresh: The hosts of which something may have changed since the last one, already renewed.
+            changed: Those of them that are new, or whose worker has changed or is gone.
+        """
+        self._missed_before = self._misses, self._missed
+        self._misses, self._missed = [], {}
+        self._hint = None
+        self._place_in_used = 0
+        for host in changed:
+            self._remove(host)
+            if self._admit(host):
+                self._insert(host)
+        self.fresh = [host for host in fresh if host in self._entries]
+        for host in self.fresh:
+            self._correct(host)
+
+    def _correct(self, host: Host) -> None:
+        """Take over what is free on a host now."""
+        if self._entries[host][1] != _entry(host):
+            self._remove(host)
+            self._insert(host)
+
+    def _remove(self, host: Host) -> None:
+        known = self._entries.pop(host, None)
+        if known is not None:
+            tier, entry = known
+            del self._tiers[tier][bisect_left(self._tiers[tier], entry)]
+
+    def _insert(self, host: Host) -> None:
+        tier, entry = self._entries[host] = (self._tier_of(host), _entry(host))
+        if tier not in self._tiers:
+            self._tiers = dict(sorted({**self._tiers, tier: []}.items()))
+        insort(self._tiers[tier], entry)
+
+    def _admit(self, host: Host) -> bool:
+        """Return whether a changed host is eligible, and add it to the hosts, or remove it."""
+        may_run = host.is_open and may_run_on(self._demand, host.worker)
+        if host in self.hosts_set and not may_run:
+            self.hosts_set.remove(host)
+            self.hosts.remove(host)
+        elif may_run and host not in self.hosts_set:
+            self.hosts_set.add(host)
+            insort(self.hosts, host, key=_order)
+        if may_run:
+            self._most_cpu = max(self._most_cpu, host.worker.capacity.cpu_millis)
+        return may_run
+
+    def _tier_of(self, host: Host) -> _Tier:
+        score = soft_score(self._demand.constraints, host.worker.attributes) if self._has_soft else 0
+        return (-score, self._is_plain and host.device is not None)
 
     def find(self, need: Resources) -> Host | None:
         """Return the best unreserved host for a task of this size now, or None."""
@@ -166,36 +246,56 @@ class Pool:
         if self._misses and self.misses(need):
             return None
         self._hint_need = need
-        for tier in self._tiers:
-            self._hint = host = _search(tier, need)
-            if host is not None:
-                return host
-        self._note_miss(need)
+        while self._place_in_used < len(self._used):
+            host = self._used[self._place_in_used]
+            self._place_in_used += 1
+            if host in self._entries:
+                self._correct(host)
+        self._hint = found = self._search(need)
+        if found is None:
+            self._note_miss(need)
+        return found
+
+    def _search(self, need: Resources) -> Host | None:
+        if len(self.fresh) <= _FEW and self._has_missed_before(need):
+            able = [host for host in self.fresh if host.held_by is None and host.fits(need)]
+            return min(able, key=self._entries.__getitem__, default=None)
+        cpu = need.cpu_millis
+        for tier in self._tiers.values():
+            for place in range(bisect_left(tier, (cpu,)) if cpu else 0, len(tier)):
+                host = tier[place][3]
+                if host.held_by is None and host.fits(need):
+                    return host
         return None
+
+    def changed(self) -> Set[Host]:
+        """Return the hosts that have changed since the begin of the last round."""
+        return {*self.fresh, *self.hosts_set.intersection(self._used)}
 
     def misses(self, need: Resources) -> bool:
         """Return whether a request of this size or smaller has already failed in this round."""
         return any(_covers(need, missed) for missed in self._misses)
 
+    def most(self, need: Resources) -> int:
+        """Return a number of tasks of this size that no host can exceed, unless cpu is lent there."""
+        return self._most_cpu // need.cpu_millis if need.cpu_millis else _NO_LIMIT
+
+    def _has_missed_before(self, need: Resources) -> bool:
+        misses, missed = self._missed_before
+        return need in missed or any(_covers(need, other) for other in misses)
+
     def _note_miss(self, need: Resources) -> None:
+        self._missed[need] = None
         kept = [missed for missed in self._misses if not _covers(missed, need)]
         self._misses = [need, *kept[: _MAX_MISSES_KEPT - 1]]
 
 
-def _search(tier: list[_Entry], need: Resources) -> Host | None:
-    cpu = need.cpu_millis
-    index = bisect_left(tier, (cpu,)) if cpu else 0
-    while index < len(tier):
-        entry = tier[index]
-        host = entry[3]
-        if entry[0] != host.cpu_millis or entry[1] != host.memory_bytes:
-            del tier[index]
-            fresh = (host.cpu_millis, host.memory_bytes, host.order, host)
-            insort(tier, fresh)
-        if host.held_by is None and host.fits(need):
-            return host
-        index += 1
-    return None
+def _order(host: Host) -> int:
+    return host.order
+
+
+def _entry(host: Host) -> _Entry:
+    return (host.cpu_millis, host.memory_bytes, host.order, host)
 
 
 def _covers(larger: Resources, smaller: Resources) -> bool:
@@ -216,6 +316,22 @@ class Pools:
         self._by_key: dict[PlacementKey, Pool] = {}
         self._of_demand: dict[Demand, Pool] = {}
         self._by_value: dict[str, dict[str, list[Host]]] = {}
+
+    def renew(self, fresh: Iterable[Host], changed: Set[Host], wanted: Collection[Demand]) -> None:
+        """Begin a round.
+
+        Args:
+            fresh: As in `Pool.renew`, like `changed`.
+            changed: See there.
+            wanted: The demands that wait. Pools of others are dropped when there are many.
+        """
+        if changed:
+            self._by_value.clear()
+        if len(self._of_demand) > 2 * len(wanted) + _SPARE_DEMANDS:
+            self._of_demand = {demand: pool for demand, pool in self._of_demand.items() if demand in wanted}
+            self._by_key = {demand.placement_key: pool for demand, pool in self._of_demand.items()}
+        for pool in self._by_key.values():
+            pool.renew(fresh, changed)
 
     def of(self, demand: Demand) -> Pool:
         """Return the pool of a request."""

@@ -1,10 +1,13 @@
 """Places all tasks of a gang together, or none of them."""
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import Final
 
 from iris.core.state.booking import Demand
+from iris.core.state.view import ClusterView
 from iris.domain.constraints import soft_score
+from iris.domain.entities import Job
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import SLICE_ATTRIBUTE, slice_hosts
@@ -24,6 +27,21 @@ def group_size(spec: JobSpec) -> int:
     return hosts if spec.replicas % hosts == 0 else spec.replicas
 
 
+def gang_shape(job: Job, view: ClusterView) -> tuple[int, int, str | None]:
+    """Return a gang's pending tasks in each group, the number of groups, and the group with its running members."""
+    pending = len(view.pending[job.job_id])
+    within = _group_of_running(job, view) if pending < job.spec.replicas else None
+    size = pending if within is not None else min(group_size(job.spec), pending)
+    return size, max(pending // size, 1), within
+
+
+def _group_of_running(job: Job, view: ClusterView) -> str | None:
+    for task in view.tasks[job.job_id]:
+        if task.state.is_live and task.worker_id is not None:
+            return view.workers[task.worker_id].attributes.get(job.spec.coscheduling_group_by)
+    return None
+
+
 def usable(host: Host, job_id: JobId | None) -> bool:
     """Return whether a gang may use the host: no other gang uses it, and no other job has reserved it."""
     return (host.held_by is None or host.held_by == job_id) and (not host.gangs or host.gangs == {job_id})
@@ -32,8 +50,6 @@ def usable(host: Host, job_id: JobId | None) -> bool:
 class Groups:
     """The groups eligible for gangs of one demand, sorted by remaining room.
 
-    As in pools, room only shrinks during a round. An outdated size is detected at its use.
-
     Args:
         group_by: The attribute whose value the members of a group share.
     """
@@ -41,6 +57,7 @@ class Groups:
     def __init__(self, demand: Demand, group_by: str, pool: Pool) -> None:
         self.group_by = group_by
         self.need = demand.resources
+        self._hosts = pool.hosts_set
         self.members: dict[str, list[Host]] = {}
         for host in pool.hosts:
             value = host.worker.attributes.get(group_by)
@@ -48,11 +65,40 @@ class Groups:
                 self.members.setdefault(value, []).append(host)
         soft = any(constraint.soft for constraint in demand.constraints)
         tiers: dict[int, list[tuple[int, str]]] = {}
+        self._places: dict[str, tuple[int, tuple[int, str]]] = {}
         for value, hosts in self.members.items():
             hosts.sort(key=rank)
             score = min(soft_score(demand.constraints, host.worker.attributes) for host in hosts) if soft else 0
-            tiers.setdefault(-score, []).append((self.room(value), value))
-        self._tiers = [sorted(sizes) for _, sizes in sorted(tiers.items())]
+            tier, entry = self._places[value] = (-score, (self.room(value), value))
+            tiers.setdefault(tier, []).append(entry)
+        self._tiers = {tier: sorted(entries) for tier, entries in sorted(tiers.items())}
+        self._is_fresh = True
+        self._used = pool.hosts[0].used if pool.hosts else []
+        self._place_in_used = len(self._used)
+
+    def renew(self, fresh: Iterable[Host]) -> None:
+        """Begin a round with the same members, of which these have changed since the last one."""
+        self._place_in_used = 0
+        self._is_fresh = not self._hosts.isdisjoint(fresh)
+        self._correct(fresh)
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether any host has changed since the begin of the last round."""
+        return self._is_fresh or not self._hosts.isdisjoint(self._used)
+
+    def _correct(self, hosts: Iterable[Host]) -> None:
+        """Take over the room that the groups of these hosts have now."""
+        for value in {host.worker.attributes.get(self.group_by) for host in hosts if host in self._hosts}:
+            if value is None:
+                continue
+            tier, known = self._places[value]
+            entry = (self.room(value), value)
+            if entry != known:
+                entries = self._tiers[tier]
+                del entries[bisect_left(entries, known)]
+                insort(entries, entry)
+                self._places[value] = (tier, entry)
 
     def room(self, value: str, limit: int = 1 << 30) -> int:
         """Return how many tasks a group has room for now."""
@@ -69,18 +115,11 @@ class Groups:
         if within is not None:
             fits = within in self.members and self.room(within) >= size
             return [within] if fits and count == 1 else None
+        self._correct(self._used[self._place_in_used :])
+        self._place_in_used = len(self._used)
         chosen: list[str] = []
-        for tier in self._tiers:
-            index = bisect_left(tier, (size,))
-            while index < len(tier) and len(chosen) < count:
-                known, value = tier[index]
-                room = self.room(value)
-                if room != known:
-                    del tier[index]
-                    insort(tier, (room, value))
-                if room >= size:
-                    chosen.append(value)
-                index += 1
+        for tier in self._tiers.values():
+            chosen += [value for _, value in tier[bisect_left(tier, (size,)) :][: count - len(chosen)]]
         return sorted(chosen, key=_natural) if len(chosen) == count else None
 
     def take(self, job_id: JobId, values: list[str], size: int) -> list[WorkerId]:

@@ -1,7 +1,7 @@
 """Places jobs on accelerators that reservations of their trees hold."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from iris.core.state.booking import Demand
 from iris.core.state.view import ClusterView
@@ -20,7 +20,7 @@ class HeldRoom:
         hosts: The round's hosts, which shrink by placements, except for held accelerators.
     """
 
-    def __init__(self, view: ClusterView, hosts: Sequence[Host]) -> None:
+    def __init__(self, view: ClusterView, hosts: Iterable[Host]) -> None:
         self._reserving = view.bookings.reserving
         self._demands = view.demands
         self._hosts = {host.worker.worker_id: host for host in hosts} if self._reserving else {}

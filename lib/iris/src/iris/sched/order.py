@@ -3,14 +3,15 @@
 A few gangs that have waited long come first in a band, so that smaller work cannot starve them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 from iris.core.state.view import ClusterView
 from iris.domain.ids import JobId, user_of
 from iris.domain.states import PriorityBand
-from iris.sched.reserve import MAX_RESERVED, RESERVE_AFTER_MS
+from iris.sched.reserve import MAX_RESERVED, has_live, is_old
 
 # Among several users, how many tasks of one job are placed before the next user has a turn.
 _TURN_TASKS: Final = 8
@@ -19,19 +20,24 @@ _NO_LIMIT: Final = 1 << 60
 _ASSUMED_RUN_MS: Final = 3600 * 1000
 
 
-_Queued = tuple[int, int, JobId]  # an entry of ClusterView.queue
+class Rest(IntEnum):
+    """Which of the jobs of the same kind have a turn in this round after the one that just had its own."""
+
+    ALL = 0
+    RESERVING = 1
+    """Only those that have waited long without running tasks."""
+    NONE = 2
 
 
 class JobTurn:
-    """A job's turn. The round sets `placed_weight` and `is_done`.
+    """A job's turn. The round sets the attributes as its answer.
 
     Attributes:
-        limit: Maximum number of tasks to place.
-        placed_weight: The weight of the placed tasks.
-        is_done: Whether no more of the job's tasks can be placed in this round.
+        limit: Maximum number of tasks to place. placed_weight: The weight of the placed tasks.
+        is_done: Whether no more of the job's tasks can be placed in this round. rest: What holds for its kind.
     """
 
-    __slots__ = ("band", "is_done", "job_id", "limit", "placed_weight")
+    __slots__ = ("band", "is_done", "job_id", "limit", "placed_weight", "rest")
 
     def __init__(self, band: PriorityBand, limit: int) -> None:
         self.band = band
@@ -44,7 +50,56 @@ class JobTurn:
         self.job_id = job_id
         self.placed_weight = 0.0
         self.is_done = True
+        self.rest = Rest.ALL
         return self
+
+
+class _Line:
+    """One user's jobs of a band, oldest first, merged from their kinds."""
+
+    def __init__(self, view: ClusterView, now_ms: int, without: Container[JobId]) -> None:
+        self._view = view
+        self._now_ms = now_ms
+        self._without = without
+        self._heads: list[tuple[int, int, list[tuple[int, JobId]]]] = []  # sequence, place, jobs of the kind
+
+    def add(self, jobs: list[tuple[int, JobId]]) -> None:
+        """Add the jobs of a kind."""
+        self._push(jobs, 0)
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    @property
+    def sequence(self) -> int:
+        """Return the sequence of the first job."""
+        return self._heads[0][0]
+
+    @property
+    def first(self) -> JobId:
+        """Return the first job."""
+        _, place, jobs = self._heads[0]
+        return jobs[place][1]
+
+    def advance(self, rest: Rest) -> None:
+        """Remove the first job, and those of its kind that have no turn."""
+        _, place, jobs = heappop(self._heads)
+        place += 1
+        if rest is Rest.RESERVING:
+            while place < len(jobs) and is_old(job := self._view.jobs[jobs[place][1]], self._now_ms):
+                if not has_live(job):
+                    break
+                place += 1
+            else:
+                return
+        if rest is not Rest.NONE:
+            self._push(jobs, place)
+
+    def _push(self, jobs: list[tuple[int, JobId]], place: int) -> None:
+        while place < len(jobs) and jobs[place][1] in self._without:
+            place += 1
+        if place < len(jobs):
+            heappush(self._heads, (jobs[place][0], place, jobs))
 
 
 def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
@@ -52,40 +107,21 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
 
     Users over budget are in the batch band. Answer each turn before taking the next.
     """
-    if len(view.waiting_users) == 1 and not view.budgets and not view.waiting_gangs:
-        yield from _of_one_user(view)
-        return
-    bands: dict[PriorityBand, dict[str, list[_Queued]]] = {band: {} for band in PriorityBand}
-    over = _over_budget(view)
+    over = over_budget(view)
     aged = _aged_gangs(view, over, now_ms)
-    served = {int(band): users for band, users in bands.items()}
-    batch = bands[PriorityBand.BATCH]
-    for entry in view.queue:
-        if entry[2] in aged:
-            continue
-        user = user_of(entry[2])
-        users = batch if user in over else served[entry[0]]
-        jobs = users.get(user)
-        if jobs is None:
-            jobs = users[user] = []
-        jobs.append(entry)
-    for band, users in bands.items():
+    bands: dict[PriorityBand, dict[str, _Line]] = {band: {} for band in PriorityBand}
+    for user, kinds in view.waiting_kinds.by_user.items():
+        for kind, jobs in kinds.items():
+            lines = bands[PriorityBand.BATCH if user in over else kind[0]]
+            if user not in lines:
+                lines[user] = _Line(view, now_ms, aged)
+            lines[user].add(jobs)
+    for band, lines in bands.items():
         first = JobTurn(band, _NO_LIMIT)
         for job_id, theirs in aged.items():
             if theirs is band:
                 yield first.of(job_id)
-        if not users:
-            continue
-        if over and band is PriorityBand.BATCH:
-            for jobs in users.values():
-                jobs.sort(key=lambda entry: entry[1])
-        if len(users) == 1:
-            turn = JobTurn(band, _NO_LIMIT)
-            for jobs in users.values():
-                for entry in jobs:
-                    yield turn.of(entry[2])
-        else:
-            yield from _fair(view, band, users, now_ms)
+        yield from _fair(view, band, {user: line for user, line in lines.items() if line}, now_ms)
 
 
 def places(view: ClusterView, now_ms: int) -> dict[JobId, tuple[int, int]]:
@@ -104,31 +140,22 @@ def places(view: ClusterView, now_ms: int) -> dict[JobId, tuple[int, int]]:
     return {job_id: (place, len(served)) for served in order.values() for place, job_id in enumerate(served, start=1)}
 
 
-def _of_one_user(view: ClusterView) -> Iterator[JobTurn]:
-    by_number = {int(band): JobTurn(band, _NO_LIMIT) for band in PriorityBand}
-    for band, _, job_id in view.queue:
-        yield by_number[band].of(job_id)
-
-
-def _fair(view: ClusterView, band: PriorityBand, users: dict[str, list[_Queued]], now_ms: int) -> Iterator[JobTurn]:
-    heap: list[tuple[float, int, str]] = []
-    for user, jobs in users.items():
-        heap.append((view.usage.use(user, now_ms), jobs[0][1], user))
-        jobs.reverse()
+def _fair(view: ClusterView, band: PriorityBand, lines: dict[str, _Line], now_ms: int) -> Iterator[JobTurn]:
+    heap = [(view.usage.use(user, now_ms), line.sequence, user) for user, line in lines.items()]
     heapify(heap)
-    turn = JobTurn(band, _TURN_TASKS)
+    turn = JobTurn(band, _TURN_TASKS if len(lines) > 1 else _NO_LIMIT)
     while heap:
         use, _, user = heappop(heap)
-        jobs = users[user]
-        while jobs:
-            yield turn.of(jobs[-1][2])
+        line = lines[user]
+        while line:
+            yield turn.of(line.first)
             if turn.is_done:
-                jobs.pop()
+                line.advance(turn.rest)
             if turn.placed_weight:
                 use += turn.placed_weight * _ASSUMED_RUN_MS
                 break
-        if jobs:
-            heappush(heap, (use, jobs[-1][1], user))
+        if line:
+            heappush(heap, (use, line.sequence, user))
 
 
 def _aged_gangs(view: ClusterView, over: frozenset[str], now_ms: int) -> dict[JobId, PriorityBand]:
@@ -137,7 +164,7 @@ def _aged_gangs(view: ClusterView, over: frozenset[str], now_ms: int) -> dict[Jo
     if not view.waiting_gangs:
         return found
     jobs = [view.jobs[job_id] for job_id in view.waiting_gangs]
-    old = [job for job in jobs if now_ms - job.submitted_at_ms >= RESERVE_AFTER_MS]
+    old = [job for job in jobs if is_old(job, now_ms)]
     users: set[tuple[PriorityBand, str]] = set()
     places = dict.fromkeys(PriorityBand, MAX_RESERVED)
     for job in sorted(old, key=lambda job: job.sequence):
@@ -151,7 +178,8 @@ def _aged_gangs(view: ClusterView, over: frozenset[str], now_ms: int) -> dict[Jo
     return found
 
 
-def _over_budget(view: ClusterView) -> frozenset[str]:
+def over_budget(view: ClusterView) -> frozenset[str]:
+    """Return the users whose jobs run as batch, because they hold as much as their budget allows."""
     return frozenset(
         user
         for user, budget in view.budgets.items()

@@ -1,6 +1,5 @@
 """One scheduling round: a pure function of the view."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,23 +8,27 @@ from iris.core.state.booking import Demand
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job
 from iris.domain.events import Assigned, Begun, Event, Preempted
-from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, task_id, user_of
 from iris.domain.job_spec import is_gang
 from iris.domain.states import PriorityBand
 from iris.sched.explain import explain_gang, explain_task
-from iris.sched.fit import Host, Pools, hosts_of
-from iris.sched.gang import Groups, group_size
+from iris.sched.fit import Host
+from iris.sched.fleet import Fleet
+from iris.sched.gang import Groups, gang_shape
 from iris.sched.held import HeldRoom
-from iris.sched.order import JobTurn, turns
+from iris.sched.order import JobTurn, Rest, over_budget, turns
 from iris.sched.preempt import Room, Victims
 from iris.sched.prefill import PrefillShares, with_room
-from iris.sched.reasons import Reason, Reasons
-from iris.sched.reserve import RESERVE_AFTER_MS, Reservations
+from iris.sched.reasons import MOVED_TEXT, Reason, Reasons, full_text, held_text
+from iris.sched.reserve import Reservations
 from iris.sched.running_limit import RunningLimit
 
 _MAX_GANG_SEARCHES: Final = 16
-_PAUSE_US_PER_JOB: Final = 4
-"""Pause per pending job: about twice the duration of a round per job."""
+_PAUSE_US_PER_KIND: Final = 10
+"""Pause per kind of pending jobs: about twice the time that a round spends on a kind."""
+
+# The request of one job: its demand, and for a gang the attribute, the sizes and the group that it needs.
+_Request = Demand | tuple[Demand, str, int, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,20 @@ class RoundPlan:
             yield Assigned(task, worker_id, prefilled=True)
 
 
+class Planner:
+    """Plans the rounds of a view. A round examines only what has changed since the last one."""
+
+    def __init__(self) -> None:
+        self._fleet: Fleet | None = None
+
+    def plan_round(self, view: ClusterView, now_ms: int) -> RoundPlan:
+        """Return the same as `plan_round`, whose arguments these are."""
+        if self._fleet is None or self._fleet.view is not view:
+            self._fleet = Fleet(view)
+        self._fleet.renew()
+        return _run(self._fleet, now_ms, every_job=False)
+
+
 def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> RoundPlan:
     """Choose workers for as many pending tasks as fit, in the order of `iris.sched.order`.
 
@@ -67,62 +84,50 @@ def plan_round(view: ClusterView, now_ms: int, every_job: bool = False) -> Round
     Args:
         view: Never modified.
         now_ms: Unix ms.
-        every_job: Examine every job, even if all have equal requests. The decisions are the same.
+        every_job: Examine every job, even if equal ones did not fit. The decisions are the same.
     """
-    round_ = _Round(view, now_ms, every_job)
-    if view.queue:
-        for turn in turns(view, now_ms):
-            round_.place(turn)
-            if round_.is_over():
-                break
-    round_.begin_prefilled()
-    round_.plan.kept.update((host.worker.worker_id, host.held_by) for host in round_.hosts if host.held_by is not None)
+    return _run(Fleet(view), now_ms, every_job)
+
+
+def _run(fleet: Fleet, now_ms: int, every_job: bool) -> RoundPlan:
+    round_ = _Round(fleet, now_ms, every_job)
+    for turn in turns(fleet.view, now_ms):
+        round_.place(turn)
+    round_.end()
     return round_.plan
 
 
 def pause_ms(view: ClusterView) -> int:
-    """Return the pause between rounds in ms, so that rounds do not delay events: 0 unless hundreds of jobs are
+    """Return the pause between rounds in ms, so that rounds do not delay events: 0 unless a hundred kinds of jobs are
     pending.
     """
-    return len(view.queue) * _PAUSE_US_PER_JOB // 1000
-
-
-def _is_uniform(view: ClusterView, now_ms: int) -> bool:
-    """Return whether all pending tasks are alike, without gangs and reserved capacity."""
-    if len(view.waiting_demands) != 1 or view.waiting_gangs or view.held_counts or view.bookings.reserving:
-        return False
-    oldest = min(
-        view.jobs[view.queue[place][2]].submitted_at_ms
-        for place in {bisect_left(view.queue, (band,)) for band in PriorityBand}
-        if place < len(view.queue)
-    )
-    return now_ms - oldest < RESERVE_AFTER_MS
+    return len(view.waiting_kinds) * _PAUSE_US_PER_KIND // 1000
 
 
 class _Round:
     """Free capacity, and requests that did not fit, during one round."""
 
-    def __init__(self, view: ClusterView, now_ms: int, every_job: bool) -> None:
+    def __init__(self, fleet: Fleet, now_ms: int, every_job: bool) -> None:
+        view = fleet.view
         self.plan = RoundPlan()
         self._view = view
-        # When no task waits, only what was prefilled is looked at.
-        self.hosts = hosts_of(view, None if view.queue else view.prefilled_on)
-        self._pools = Pools(self.hosts)
-        self._groups: dict[tuple[Demand, str], Groups] = {}
+        self._fleet = fleet
+        self._pools = fleet.pools
+        self._every_job = every_job
         self._reservations = Reservations(now_ms)
         self._prefill = PrefillShares(view)
-        self._held = HeldRoom(view, self.hosts)
+        self._held = HeldRoom(view, fleet.hosts)
         self._running = RunningLimit(view)
+        self._over = over_budget(view)
         self._victims: Victims | None = None
         self._placed: dict[JobId, int] = {}
-        self._reasons: dict[tuple[object, ...], Reason] = {}
-        self._settled: dict[tuple[Demand, PriorityBand], Reason] = {}
-        self._hopeless: set[tuple[object, ...]] = set()
+        self._settled: dict[tuple[_Request, PriorityBand], Reason] = {}
+        self._unreservable: set[_Request] = set()
+        self._limited: dict[str, str] = {}  # why further jobs of a user are held back
         self._moved: set[JobId] = set()  # jobs preempted in this round; none of their tasks may start in it
         self._gang_searches = 0
-        self._is_uniform = not every_job and _is_uniform(view, now_ms)
         # Hosts of which something is on its way out; each demand looks at them in this order, and back never.
-        self._coming = [host for host in self.hosts if host.coming is not None]
+        self._coming = sorted(fleet.leaving, key=lambda host: host.order)
         self._coming_seen: dict[Demand, int] = {}
 
     def place(self, turn: JobTurn) -> None:
@@ -130,31 +135,43 @@ class _Round:
         job = self._view.jobs[turn.job_id]
         held = self._view.held_counts.get(turn.job_id)
         if held:
-            many = "attempt" if held == 1 else "attempts"
-            self.plan.reasons.put(turn.job_id, f"waits for {held} earlier {many} to end")
+            self.plan.reasons.put(turn.job_id, held_text(held))
         elif why := self._running.why_held(job):
             self.plan.reasons.put(turn.job_id, why)
+            self._limited[user_of(turn.job_id)] = why
+            turn.rest = Rest.ALL if self._every_job else Rest.NONE
         elif turn.job_id in self._moved:
-            self.plan.reasons.put(turn.job_id, "waits for its own stopping attempts, which make room for other work")
+            self.plan.reasons.put(turn.job_id, MOVED_TEXT)
         elif is_gang(job.spec):
             self._place_gang(job, turn)
         else:
             self._place_each(job, turn)
 
-    def is_over(self) -> bool:
-        """Return whether nothing more can be placed: all remaining tasks are alike, and no host has room for one."""
-        if not (self._is_uniform and self._settled) or self._moved:
-            return False
-        pending = self._view.pending
-        done = {job_id for job_id, count in self._placed.items() if count == len(pending[job_id])}
-        self.plan.reasons.put_rest(pending, next(iter(self._settled.values())), done)
-        return True
+    def end(self) -> None:
+        """Start prefilled attempts on workers with remaining capacity, and give all other jobs their reasons."""
+        view = self._view
+        self.plan.begun.extend(with_room(self._fleet.in_order(view.prefilled_on)))
+        self.plan.kept.update(self._fleet.kept())
+        placed = {job_id for job_id, count in self._placed.items() if count == len(view.pending[job_id])}
+        self.plan.reasons.put_others(view.pending, lambda name: None if name in placed else self._why_waits(name))
 
-    def begin_prefilled(self) -> None:
-        """Start prefilled attempts on workers with remaining capacity."""
-        prefilled_on = self._view.prefilled_on
-        if prefilled_on:
-            self.plan.begun.extend(with_room(host for host in self.hosts if host.worker.worker_id in prefilled_on))
+    def _why_waits(self, job_id: JobId) -> Reason | str | None:
+        """Return the reason of a job that had no turn."""
+        job, user = self._view.jobs[job_id], user_of(job_id)
+        band = PriorityBand.BATCH if user in self._over else job.spec.band
+        reason: Reason | str | None = self._settled.get((self._request(job), band))
+        if reason is not None and job_id in self._moved:
+            reason = MOVED_TEXT
+        elif reason is not None and not is_gang(job.spec) and not job.may_start(len(self._view.pending[job_id])):
+            reason = full_text(job.spec.max_running)
+        elif reason is None and self._running.counts(job):
+            reason = self._limited.get(user)
+        held = self._view.held_counts.get(job_id)
+        return held_text(held) if held and reason is not None else reason
+
+    def _request(self, job: Job) -> _Request:
+        demand = self._view.demands[job.job_id]
+        return (demand, job.spec.coscheduling_group_by, *gang_shape(job, self._view)) if is_gang(job.spec) else demand
 
     # ---- tasks by themselves ----
 
@@ -165,8 +182,7 @@ class _Round:
         begin = done = self._placed.get(job_id, 0)
         most = job.may_start(total)
         if begin >= most:
-            most = job.spec.max_running
-            self.plan.reasons.put(job_id, f"runs {most} task{'s' if most > 1 else ''}, the job's max_running")
+            self.plan.reasons.put(job_id, full_text(job.spec.max_running))
             return
         end = min(most, begin + turn.limit)
         if self._held.is_any:
@@ -222,13 +238,26 @@ class _Round:
         shares = self._prefill.share_out(job, demand, self._pools.of(demand), end - done, left)
         return self._place(job, done, ((host.worker.worker_id, count) for host, count in shares), self.plan.prefilled)
 
-    def _is_settled(self, job: Job, demand: Demand, turn: JobTurn) -> bool:
+    def _is_settled(self, job: Job, request: _Request, turn: JobTurn) -> bool:
         """Return whether this round has already found no room for an equal task. The job then gets the same reason."""
-        reason = self._settled.get((demand, turn.band))
-        if reason is None or self._reservations.is_due(job, turn.band):
+        reason = self._settled.get((request, turn.band))
+        if reason is None or (request not in self._unreservable and self._reservations.is_due(job, turn.band)):
             return False
         self.plan.reasons.put(turn.job_id, reason)
+        self._skip_equal(turn, request)
         return True
+
+    def _settle(self, request: _Request, turn: JobTurn, make: Callable[[], str]) -> None:
+        """Record that there is no room for a request in this round."""
+        reason = self._settled[request, turn.band] = Reason(make)
+        self.plan.reasons.put(turn.job_id, reason)
+        self._skip_equal(turn, request)
+
+    def _skip_equal(self, turn: JobTurn, request: _Request) -> None:
+        if self._every_job or self._held.is_any:
+            return
+        ends = request in self._unreservable or self._reservations.is_full(turn.band)
+        turn.rest = Rest.NONE if ends else Rest.RESERVING
 
     def _wait_each(self, job: Job, demand: Demand, turn: JobTurn, left: int) -> None:
         """Handle a task without free capacity: wait for stopping attempts, preempt, or reserve."""
@@ -245,15 +274,17 @@ class _Round:
             self._running.note_start(job)
             self.plan.reasons.put(turn.job_id, f"waits for attempts on {expecting.worker.worker_id} to end")
             return
+        if self._reservations.is_due(job, turn.band) and (host := self._fleet.nearest_to(demand)) is not None:
+            self._reservations.keep_host(job.job_id, turn.band, host)
+            self.plan.reasons.put(job.job_id, Reason(lambda: self._explain_kept(job.job_id, demand, host)))
+            return
         if self._reservations.is_due(job, turn.band):
-            host = self._reservations.keep_host(job.spec.job_id, turn.band, demand, self._pools.of(demand).hosts)
-            if host is not None:
-                text = explain_task(demand, self.hosts, self._view, job.spec.job_id)
-                self.plan.reasons.put(turn.job_id, f"{text}; worker {host.worker.worker_id} is kept free for it")
-                return
-        self._put_reason((demand,), turn.job_id, lambda: explain_task(demand, self.hosts, self._view))
-        if left:
-            self._settled[(demand, turn.band)] = self._reasons[(demand,)]
+            self._unreservable.add(demand)
+        self._settle(demand, turn, lambda: explain_task(demand, self._fleet.hosts, self._view))
+
+    def _explain_kept(self, job_id: JobId, demand: Demand, host: Host) -> str:
+        text = explain_task(demand, self._fleet.hosts, self._view, job_id)
+        return f"{text}; worker {host.worker.worker_id} is kept free for it"
 
     def _find_coming(self, demand: Demand) -> Host | None:
         seen = self._coming_seen.get(demand, 0)
@@ -270,6 +301,8 @@ class _Round:
 
     def _preempt_for_task(self, job: Job, demand: Demand, band: PriorityBand) -> Host | None:
         victims = self._victims_for(band)
+        if victims is None:
+            self._fleet.exhausted.add((demand, band))
         if victims is None or (room := victims.for_task(demand, band, self._pools.of(demand))) is None:
             return None
         self._preempt(victims, room, job)
@@ -279,7 +312,7 @@ class _Round:
         if band is PriorityBand.BATCH:
             return None
         if self._victims is None:
-            self._victims = Victims(self._view, self.hosts)
+            self._victims = Victims(self._view, self._fleet)
         return self._victims if self._victims.may_help(band) else None
 
     def _preempt(self, victims: Victims, room: Room, job: Job) -> None:
@@ -290,49 +323,46 @@ class _Round:
             single = unit.bookings[:1]
             self.plan.preemptions.extend(Preempted(booking.attempt_id, why) for booking in single)
         self._moved.update(booking.job_id for unit in room.victims for booking in unit.bookings)
-        names = {booking.worker_id for unit in room.victims for booking in unit.bookings}
-        self._coming.extend(host for host in self.hosts if host.worker.worker_id in names)
+        self._coming += self._fleet.in_order({item.worker_id for unit in room.victims for item in unit.bookings})
 
     # ---- gangs ----
 
     def _place_gang(self, job: Job, turn: JobTurn) -> None:
         job_id, spec = turn.job_id, job.spec
         demand = self._view.demands[job_id]
-        waiting = self._view.pending[job_id]
-        within = self._group_of_running(job) if len(waiting) < spec.replicas else None
-        size = len(waiting) if within is not None else min(group_size(spec), len(waiting))
-        count = max(len(waiting) // size, 1)
+        request = self._request(job)
+        size, count, within = gang_shape(job, self._view)
         held = self._held.place_gang(job, size, count, within)
         if held is not None:
             self._assign_gang(job, turn, demand, held)
             return
-        groups = self._groups.get((demand, spec.coscheduling_group_by))
-        if groups is None:
-            groups = Groups(demand, spec.coscheduling_group_by, self._pools.of(demand))
-            self._groups[(demand, spec.coscheduling_group_by)] = groups
+        if self._is_settled(job, request, turn):
+            return
+        groups = self._fleet.groups_of(demand, spec.coscheduling_group_by)
         chosen = groups.choose(size, count, within)
         if chosen is not None:
             self._assign_gang(job, turn, demand, groups.take(job_id, chosen, size))
             return
         self._prefill.close(demand, self._pools.of(demand).hosts_set)
-        key = (demand, spec.coscheduling_group_by, size, count, within)
         hosts = None if within is not None else self._make_room_for_gang(job, turn.band, groups, size, count)
         if hosts:
             self._running.note_start(job)
             self.plan.reasons.put(job_id, f"waits for attempts on {hosts[0].worker.worker_id} and other hosts to end")
             return
-        if within is None and self._reservations.is_due(job, turn.band):
+        if self._reservations.is_due(job, turn.band):
             text = explain_gang(spec, groups, size, count, self._view)  # before: what is kept has room for nothing
-            kept = self._reservations.keep_groups(job_id, turn.band, groups, size, count)
+            kept = self._reservations.keep_groups(job_id, turn.band, groups, size, count) if within is None else ""
             if kept:
                 self.plan.reasons.put(job_id, f"{text}; {kept} is kept free for it")
                 return
-        self._put_reason(key, job_id, lambda: explain_gang(spec, groups, size, count, self._view))
+            self._unreservable.add(request)
+        self._settle(request, turn, lambda: explain_gang(spec, groups, size, count, self._view))
 
     def _assign_gang(self, job: Job, turn: JobTurn, demand: Demand, placed: list[WorkerId]) -> None:
         for negated, worker_id in zip(reversed(self._view.pending[turn.job_id]), placed, strict=True):
             self.plan.assignments.append((task_id(turn.job_id, -negated), worker_id))
         turn.placed_weight = demand.weight * len(placed)
+        self._placed[turn.job_id] = len(placed)
         self._running.note_start(job)
 
     def _make_room_for_gang(self, job: Job, band: PriorityBand, groups: Groups, size: int, count: int) -> list[Host]:
@@ -341,14 +371,17 @@ class _Round:
         key = (groups, size, count, band)
         if victims is None and not self._coming:
             return []
-        if key in self._hopeless or self._gang_searches >= _MAX_GANG_SEARCHES:
+        fleet, job_id = self._fleet, job.job_id
+        if key in fleet.hopeless or self._gang_searches >= _MAX_GANG_SEARCHES:
             return []
         self._gang_searches += 1
-        job_id = job.spec.job_id
-        victims = victims or Victims(self._view, self.hosts)
-        rooms = victims.for_gang(job_id, groups.need, band, groups.members.values(), size, count)
+        victims = victims or Victims(self._view, fleet)
+        rooms = None
+        # The job's own attempts that are stopping may be in the way of another job only.
+        if key not in fleet.was_hopeless or groups.has_changed or job_id in self._view.stopping_counts:
+            rooms = victims.for_gang(job_id, groups.need, band, groups.members.values(), size, count)
         if rooms is None:
-            self._hopeless.add(key)
+            fleet.hopeless.add(key)
             return []
         for room in rooms:
             if room.victims:
@@ -356,17 +389,5 @@ class _Round:
             for host in room.hosts:
                 host.take(groups.need)
                 host.gangs = host.gangs | {job_id}
-                host.held_by = job_id
+                host.keep_for(job_id)
         return [host for room in rooms for host in room.hosts]
-
-    def _group_of_running(self, job: Job) -> str | None:
-        for task in self._view.tasks[job.spec.job_id]:
-            if task.state.is_live and task.worker_id is not None:
-                return self._view.workers[task.worker_id].attributes.get(job.spec.coscheduling_group_by)
-        return None
-
-    def _put_reason(self, key: tuple[object, ...], job_id: JobId, make: Callable[[], str]) -> None:
-        reason = self._reasons.get(key)
-        if reason is None:
-            reason = self._reasons[key] = Reason(make)
-        self.plan.reasons.put(job_id, reason)

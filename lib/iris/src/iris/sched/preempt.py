@@ -11,6 +11,7 @@ from iris.domain.job_spec import is_gang
 from iris.domain.resources import Resources
 from iris.domain.states import PriorityBand
 from iris.sched.fit import Host, Pool
+from iris.sched.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,14 @@ class Victims:
         taken: Attempts chosen so far.
     """
 
-    def __init__(self, view: ClusterView, hosts: Sequence[Host]) -> None:
+    def __init__(self, view: ClusterView, fleet: Fleet) -> None:
         self._view = view
-        self._host_of = {host.worker.worker_id: host for host in hosts}
+        self._fleet = fleet
         self.taken: set[AttemptId] = set()
         self._gangs: dict[JobId, Unit] = {}
         self._options: dict[tuple[Demand, PriorityBand], list[tuple[float, int, Host, Room]]] = {}
-        self._lowest = self._lowest_running()
-
-    def _lowest_running(self) -> PriorityBand:
-        """Return the least urgent band of running work. Work of this band or below can preempt nothing."""
-        jobs = self._view.jobs
-        bands = {jobs[job_id].spec.band for job_id in {booking.job_id for booking in self._view.bookings.values()}}
-        return max(bands, default=PriorityBand.PRODUCTION)
+        # Work of the least urgent band of all that runs can preempt nothing.
+        self._lowest = max(view.bookings.bands, default=PriorityBand.PRODUCTION)
 
     def may_help(self, band: PriorityBand) -> bool:
         """Return whether any work less urgent than `band` is running."""
@@ -98,7 +94,7 @@ class Victims:
         for unit in room.victims:
             for booking in unit.bookings:
                 self.taken.add(booking.attempt_id)
-                host = self._host_of.get(booking.worker_id)
+                host = self._fleet.host(booking.worker_id)
                 if host is not None:
                     host.expect(booking.resources)
 
@@ -115,7 +111,7 @@ class Victims:
         options = self._options.get((demand, band))
         if options is None:
             options = []
-            for host in pool.hosts:
+            for host in pool.changed() if (demand, band) in self._fleet.was_exhausted else pool.hosts:
                 self._offer(options, host, demand.resources, band)
             heapify(options)
             self._options[(demand, band)] = options
@@ -127,6 +123,7 @@ class Victims:
                 heappush(options, option)
             if again and again[0][3].victims == known.victims:
                 return known
+        self._fleet.exhausted.add((demand, band))
         return None
 
     def _offer(

@@ -8,7 +8,7 @@ No worker is prefilled on which an earlier request in the scheduling order waits
 bypass that request.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Final
 
 from iris.core.state.booking import Demand, Kind
@@ -32,9 +32,9 @@ class PrefillShares:
         self._view = view
         self._left: dict[Kind, dict[Host, int]] = {}
         self._given: dict[Host, int] = {}
-        self._closed: dict[Demand, frozenset[Host]] = {}
+        self._closed: dict[Demand, Set[Host]] = {}
 
-    def close(self, demand: Demand, hosts: frozenset[Host]) -> None:
+    def close(self, demand: Demand, hosts: Set[Host]) -> None:
         """Record that a request waits for room on one of these hosts, so that later requests are not prefilled
         there.
         """
@@ -74,12 +74,12 @@ class PrefillShares:
 
     def _shares(self, kind: Kind, pool: Pool, waiting: int) -> dict[Host, int]:
         expected_ms = self._view.run_times.expected_ms(kind)
-        if expected_ms is None:
+        if expected_ms is None or not _target(pool.most(kind[1].resources), expected_ms):
             return {}
         hosts = [host for host in pool.hosts if _may_have(host, kind)]
         shares: dict[Host, int] = {}
         for host in hosts:
-            target = min(int(_PREFILL_MS * host.load.running[kind] / (expected_ms + _START_MS)), MAX_PREFILLED)
+            target = _target(host.load.running[kind], expected_ms)
             there = len(host.load.prefilled)
             # By the dozen: nothing is added before half of it has begun.
             if there <= target // 2 and there < target:
@@ -89,6 +89,11 @@ class PrefillShares:
     def _is_closed(self, host: Host) -> bool:
         capacity = host.worker.capacity
         return any(host in hosts and demand.resources.fits(capacity) for demand, hosts in self._closed.items())
+
+
+def _target(running: int, expected_ms: float) -> int:
+    """Return how many prefilled attempts a host should have beside that many running ones."""
+    return min(int(_PREFILL_MS * running / (expected_ms + _START_MS)), MAX_PREFILLED)
 
 
 def _may_have(host: Host, kind: Kind) -> bool:

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from iris.core.state.booking import Demand
 from iris.domain.entities import Job
 from iris.domain.ids import JobId
-from iris.domain.resources import shortfalls
 from iris.domain.states import LIVE_TASK_STATES, PriorityBand
 from iris.sched.fit import Host
 from iris.sched.gang import Groups
@@ -24,31 +22,22 @@ class Reservations:
 
     def is_due(self, job: Job, band: PriorityBand) -> bool:
         """Return whether the job has waited long without running tasks, and few enough such jobs come before it."""
-        old = self._now_ms - job.submitted_at_ms >= RESERVE_AFTER_MS
-        return old and self._made.get(band, 0) < MAX_RESERVED and not _has_live(job)
+        return is_old(job, self._now_ms) and not self.is_full(band) and not has_live(job)
 
-    def keep_host(self, job_id: JobId, band: PriorityBand, demand: Demand, hosts: Sequence[Host]) -> Host | None:
-        """Reserve the host that is closest to having room for one task, so that it gets no new work.
+    def is_full(self, band: PriorityBand) -> bool:
+        """Return whether this round makes no more reservations in the band."""
+        return self._made.get(band, 0) >= MAX_RESERVED
+
+    def keep_host(self, job_id: JobId, band: PriorityBand, host: Host) -> None:
+        """Reserve a host, so that it gets no new work.
 
         Args:
             job_id: The job.
             band: The job's band. Less urgent work does not get the host.
-            demand: The task's demand.
-            hosts: The hosts that fit the demand.
+            host: The host.
         """
-        best: tuple[float, int] | None = None
-        chosen: Host | None = None
-        for host in hosts:
-            if host.held_by is not None or not demand.resources.fits(host.worker.capacity):
-                continue
-            lacking = shortfalls(demand.resources, host.free)
-            key = (lacking[0].severity if lacking else 0.0, host.order)
-            if best is None or key < best:
-                best, chosen = key, host
-        if chosen is not None:
-            chosen.held_by = job_id
-            self._made[band] = self._made.get(band, 0) + 1
-        return chosen
+        host.keep_for(job_id)
+        self._made[band] = self._made.get(band, 0) + 1
 
     def keep_groups(self, job_id: JobId, band: PriorityBand, groups: Groups, size: int, count: int) -> str:
         """Reserve the groups closest to having room. Return their names; empty if no group could ever have room.
@@ -70,12 +59,18 @@ class Reservations:
         able.sort(key=lambda item: item[:2])
         for _, _, there in able[:count]:
             for host in there:
-                host.held_by = job_id
+                host.keep_for(job_id)
         self._made[band] = self._made.get(band, 0) + 1
         return ", ".join(f"{groups.group_by} {value}" for _, value, _ in able[:count])
 
 
-def _has_live(job: Job) -> bool:
+def is_old(job: Job, now_ms: int) -> bool:
+    """Return whether a job has waited so long that capacity may be reserved for it."""
+    return now_ms - job.submitted_at_ms >= RESERVE_AFTER_MS
+
+
+def has_live(job: Job) -> bool:
+    """Return whether some task of the job has a live attempt."""
     return any(job.task_counts[state] for state in LIVE_TASK_STATES)
 
 

@@ -22,7 +22,7 @@ class RunningLimit:
 
     def why_held(self, job: Job) -> str:
         """Return why no task of a job may start now; empty if tasks may start."""
-        if not self._counts(job):
+        if not self.counts(job):
             return ""
         user = user_of(job.job_id)
         started = self._started.get(user, set())
@@ -36,8 +36,9 @@ class RunningLimit:
 
     def note_start(self, job: Job) -> None:
         """Record that tasks of a job start, or get room that becomes free."""
-        if self._counts(job):
+        if self.counts(job):
             self._started.setdefault(user_of(job.job_id), set()).add(job.job_id)
 
-    def _counts(self, job: Job) -> bool:
+    def counts(self, job: Job) -> bool:
+        """Return whether the limit applies to a pending job."""
         return bool(self._limit) and job.state is JobState.PENDING and parent_of(job.job_id) is None

@@ -102,8 +102,8 @@ async def turns() -> None:
     await asyncio.sleep(0)
 
 
-def submitted(name: str) -> JobSubmitted:
-    return JobSubmitted(JobSpec(JobId(name), CommandEntrypoint(("true",)), Resources(cpu_millis=1000)))
+def submitted(name: str, cpu_millis: int = 1000) -> JobSubmitted:
+    return JobSubmitted(JobSpec(JobId(name), CommandEntrypoint(("true",)), Resources(cpu_millis)))
 
 
 WORKER = WorkerConnected(WorkerId("w1"), "one", Resources(cpu_millis=8000), {})
@@ -179,25 +179,25 @@ async def test_where_many_jobs_wait_rounds_are_apart_and_none_is_forgotten(rig: 
 
     def submit_many(transaction: Transaction) -> None:
         for index in range(1000):
-            transaction.apply(submitted(f"/ann/many-{index}"))
+            transaction.apply(submitted(f"/ann/many-{index}", 1000 + index))
 
     await rig.engine.decide(submit_many)
     assert rounds == [1000]
-    # 4 ms are kept between rounds: what comes sooner is stored and answered, and scheduled when they are over.
-    rig.now_ms = 1003
+    # 10 ms are kept between rounds: what comes sooner is stored and answered, and scheduled when they are over.
+    rig.now_ms = 1009
     await rig.engine.submit(WorkerConnected(WorkerId("w"), "i", Resources(cpu_millis=1000), {}))
     assert rounds == [1000]
     assert not any(isinstance(effect, StartAttempt) for effect in rig.effects)
     started = asyncio.Event()
     rig.engine.listen(lambda effects: started.set())
-    rig.now_ms = 1004
+    rig.now_ms = 1010
     await started.wait()
     assert any(isinstance(effect, StartAttempt) for effect in rig.effects)
-    assert rounds == [1000, 1004]
+    assert rounds == [1000, 1010]
     # A clock that is set back holds up nothing.
     rig.now_ms = 500
     await rig.engine.submit(submitted("/ann/late"))
-    assert rounds == [1000, 1004, 500]
+    assert rounds == [1000, 1010, 500]
 
 
 async def test_when_a_commit_fails_nobody_is_answered_and_nothing_is_done(rig: Rig) -> None:

@@ -43,7 +43,7 @@ from iris.domain.errors import StorageUnavailable
 from iris.domain.events import Event
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.records import NOBODY, Caller, Recorded
-from iris.sched.plan import RoundPlan, pause_ms, plan_round
+from iris.sched.plan import Planner, RoundPlan, pause_ms
 from rigging.errors import MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -91,10 +91,10 @@ class Engine:
         on_fatal: Callable[[Exception], None],
         make_room: Callable[[], bool] = lambda: False,
         share_commit_s: float = SHARE_COMMIT_S,
-        plan: Callable[[ClusterView, int], RoundPlan] = plan_round,
+        plan: Callable[[ClusterView, int], RoundPlan] | None = None,
     ) -> None:
         self.view = view
-        self._plan = plan
+        self._plan = plan or Planner().plan_round
         self.reasons: Mapping[JobId, str] = {}
         self.kept: Mapping[WorkerId, JobId] = {}
         self._store = store

@@ -3,6 +3,7 @@
 from iris.domain.constraints import Constraint
 from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
 from iris.domain.resources import NOTHING, Resources, weight
+from iris.domain.states import PriorityBand
 
 PlacementKey = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
 
@@ -41,7 +42,7 @@ class Booking:
     """
 
     __slots__ = (
-        "attempt_id", "found", "has_lent", "is_gang", "job_id", "kind", "prefilled", "reserves", "resources",
+        "attempt_id", "band", "found", "has_lent", "is_gang", "job_id", "kind", "prefilled", "reserves", "resources",
         "stopping", "user", "waits", "was_prefilled", "weight", "worker_id",
     )  # fmt: skip
 
@@ -56,10 +57,12 @@ class Booking:
         kind: Kind | None = None,
         prefilled: bool = False,
         reserves: bool = False,
+        band: PriorityBand = PriorityBand.PRODUCTION,
     ) -> None:
         self.prefilled = self.was_prefilled = prefilled
         self.kind = kind
         self.reserves = reserves
+        self.band = band
         self.is_gang = is_gang
         self.weight = weight
         self.user = user_of(job_id)

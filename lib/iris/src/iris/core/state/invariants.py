@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from iris.core.state.kinds import JobKind, kind_of
 from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job, Task
@@ -95,9 +96,14 @@ def _queue(view: ClusterView) -> Iterator[str]:
     if gangs != view.waiting_gangs.keys():
         yield f"waiting gangs {list(view.waiting_gangs)}, should be {gangs}"
     demands = Counter(view.demands[job_id] for _, _, job_id in expected)
-    users = Counter(user_of(job_id) for _, _, job_id in expected)
-    if demands != view.waiting_demands or users != view.waiting_users:
-        yield f"waiting demands {view.waiting_demands} and users {view.waiting_users}, queue {expected}"
+    if demands != view.waiting_demands:
+        yield f"waiting demands {view.waiting_demands}, queue {expected}"
+    kinds: dict[str, dict[JobKind, list[tuple[int, JobId]]]] = {}
+    for _, sequence, job_id in expected:
+        kind = kind_of(view.jobs[job_id], view.demands[job_id], len(waiting[job_id]))
+        kinds.setdefault(user_of(job_id), {}).setdefault(kind, []).append((sequence, job_id))
+    if kinds != view.waiting_kinds.by_user:
+        yield f"waiting kinds {view.waiting_kinds.by_user}, should be {kinds}"
     if expected != view.queue:
         yield f"queue {view.queue}, tasks {expected}"
 

@@ -15,16 +15,18 @@ class WorkerLoad:
         prefilled: Bookings that have not started, in order. running: The number of started, wanted attempts of each
         kind.
         lenders: The number of bookings that have lent CPUs.
+        order: Grows with the order in which workers were discovered.
         reserved: Accelerators of each tree that has a reservation here. gang_attempts: Attempts of gangs, except
         reservations, which use nothing.
     """
 
     __slots__ = (
         "bookings", "cpu_millis", "device_count", "disk_bytes", "gang_attempts", "lenders", "lent_millis",
-        "memory_bytes", "prefilled", "reserved", "running", "stopping",
+        "memory_bytes", "order", "prefilled", "reserved", "running", "stopping",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, order: int = 0) -> None:
+        self.order = order
         self.prefilled: dict[AttemptId, Booking] = {}
         self.running: dict[Kind, int] = {}
         self.lenders = 0

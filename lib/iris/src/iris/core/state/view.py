@@ -44,7 +44,8 @@ class ClusterView:
         pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
         Those of held jobs are in neither.
         waiting_gangs: Jobs in `queue` that are gangs.
-        waiting_demands, waiting_users: The number of jobs in `queue` by demand, and by user.
+        waiting_demands: The number of jobs in `queue` by demand. waiting_kinds: The jobs in `queue` by user and kind.
+        touched: The workers that changed, or whose bookings did.
         bookings: The resources of each live or stopping attempt. loads: Their sums by worker.
         stopping_counts: The number of stopping attempts of each job that has any.
         held_counts: Like `stopping_counts`, without attempts that were considered lost. While a job has any, its tasks
@@ -75,14 +76,14 @@ class ClusterView:
         self._archive: Archive | None = None
         self._waiting = WaitingTasks()
         self.queue, self.pending = self._waiting.queue, self._waiting.pending
-        self.waiting_gangs, self.waiting_users = self._waiting.gangs, self._waiting.users
+        self.waiting_gangs, self.waiting_kinds = self._waiting.gangs, self._waiting.kinds
         self.waiting_demands, self.demands = self._waiting.demand_counts, self._waiting.demands
         self.delays = self._waiting.delays
         self.deadlines = Deadlines()
         self.next_sequence = 1
         self.usage = UsageLedger()
         self.bookings = BookingTable(self.usage)
-        self.loads = self.bookings.loads
+        self.loads, self.touched = self.bookings.loads, self.bookings.touched
         self.stopping_counts = self.bookings.stopping_counts
         self.held_counts = self.bookings.held_counts
         self.prefilled_on = self.bookings.prefilled_on
@@ -209,8 +210,9 @@ class ClusterView:
             self.endpoints.apply(changes.endpoints)
         for worker in changes.workers.values():
             self.workers[worker.worker_id] = worker
+            self.touched.note(worker.worker_id)
             if worker.worker_id not in self.loads:
-                self.loads[worker.worker_id] = WorkerLoad()
+                self.loads[worker.worker_id] = WorkerLoad(self.touched.stamp)
         fresh: dict[JobId, list[Task]] = {}
         for job_id, job in changes.jobs.items():
             known = self.jobs.get(job_id)
@@ -249,6 +251,7 @@ class ClusterView:
             booking = self.bookings.get(name)
             if booking is not None:
                 self.loads[booking.worker_id].set_waits(booking, waits)
+                self.touched.note(booking.worker_id)
         for name, is_prefilled in changes.prefilled.items():
             if not is_prefilled:
                 self.bookings.begin(self.bookings[name], changes.at_ms)
@@ -292,6 +295,7 @@ class ClusterView:
             self.returned.pop(name, None)
         del self.workers[worker_id]
         del self.loads[worker_id]
+        self.touched.note(worker_id)
 
     def lost_on(self, worker_id: WorkerId) -> list[AttemptId]:
         """Return the lost attempts of a worker."""
@@ -330,8 +334,10 @@ class ClusterView:
         self.families.move(job_id, None if known is None else known.state, job.state)
         if known is not None and is_updated:
             self._waiting.move_spec(known, job)
+            self.bookings.move_band((task.attempt_id for task in tasks), job.spec.band)
         if known is not None and known.hold != job.hold and job_id not in fresh and not job.state.is_terminal:
             self._waiting.move_hold(job, self.tasks[job_id], self._now_ms)
+        self._waiting.note_kind(job)
         if job.state.is_terminal:
             self.live_jobs.pop(job_id, None)
         elif job_id in fresh:
@@ -375,7 +381,10 @@ class ClusterView:
         demand = self.demands.get(job_id) or self._waiting.demand(job.spec)
         held_weight = demand.weight if held == demand.resources else weight(held)
         kind = (user_of(job_id), demand)
-        return Booking(name, job_id, worker_id, held, is_gang(job.spec), held_weight, kind, prefilled, job.spec.reserve)
+        spec = job.spec
+        return Booking(
+            name, job_id, worker_id, held, is_gang(spec), held_weight, kind, prefilled, spec.reserve, spec.band
+        )
 
     def _set_stopping(self, name: AttemptId, stopping: Stopping | None) -> None:
         bookings, now_ms = self.bookings, self._now_ms

@@ -7,9 +7,10 @@ from weakref import WeakValueDictionary
 from iris.core.state.booking import Demand
 from iris.core.state.bookings import count
 from iris.core.state.delays import Delays
+from iris.core.state.kinds import WaitingKinds
 from iris.domain.constraints import Constraint
 from iris.domain.entities import Job, Task
-from iris.domain.ids import JobId, user_of
+from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
@@ -19,18 +20,18 @@ class WaitingTasks:
     """Pending tasks by job, in scheduling order. `ClusterView` explains the attributes of the same names.
 
     Attributes:
-        gangs, demand_counts, users: `waiting_gangs`, `waiting_demands` and `waiting_users` of the view.
+        gangs, demand_counts, kinds: `waiting_gangs`, `waiting_demands` and `waiting_kinds` of the view.
         demands: The demand of each live job's tasks.
     """
 
-    __slots__ = ("_interned", "delays", "demand_counts", "demands", "gangs", "pending", "queue", "users")
+    __slots__ = ("_interned", "delays", "demand_counts", "demands", "gangs", "kinds", "pending", "queue")
 
     def __init__(self) -> None:
         self.queue: list[tuple[int, int, JobId]] = []
         self.pending: dict[JobId, list[int]] = {}
         self.gangs: dict[JobId, None] = {}
         self.demand_counts: dict[Demand, int] = {}
-        self.users: dict[str, int] = {}
+        self.kinds = WaitingKinds()
         self.demands: dict[JobId, Demand] = {}
         self.delays = Delays()
         self._interned: WeakValueDictionary[tuple[Resources, tuple[Constraint, ...]], Demand] = WeakValueDictionary()
@@ -67,6 +68,8 @@ class WaitingTasks:
             self._enqueue(job)
         else:
             insort(waiting, -task.index)
+            if task.job_id in self.gangs:
+                self.note_kind(job)
 
     def remove(self, task: Task, job: Job) -> None:
         """Remove a task that is no longer pending."""
@@ -82,6 +85,8 @@ class WaitingTasks:
         if not waiting:
             del self.pending[task.job_id]
             self._dequeue(job)
+        elif task.job_id in self.gangs:
+            self.note_kind(job)
 
     def move_hold(self, job: Job, tasks: Iterable[Task], now_ms: int) -> None:
         """Take a held job out of the queue, or put a released one into it.
@@ -107,17 +112,23 @@ class WaitingTasks:
         if is_queued:
             self._enqueue(job)
 
+    def note_kind(self, job: Job) -> None:
+        """Queue a job under its kind, which depends on its state and on how much of a gang is pending."""
+        pending = self.pending.get(job.job_id)
+        if pending is not None:
+            self.kinds.put(job, self.demands[job.job_id], len(pending))
+
     def _enqueue(self, job: Job) -> None:
         job_id = job.spec.job_id
         insort(self.queue, (job.spec.band, job.sequence, job_id))
         count(self.demand_counts, self.demands[job_id], 1)
-        count(self.users, user_of(job_id), 1)
         if is_gang(job.spec):
             self.gangs[job_id] = None
+        self.note_kind(job)
 
     def _dequeue(self, job: Job) -> None:
         job_id = job.spec.job_id
         self.gangs.pop(job_id, None)
         del self.queue[bisect_left(self.queue, (job.spec.band, job.sequence, job_id))]
         count(self.demand_counts, self.demands[job_id], -1)
-        count(self.users, user_of(job_id), -1)
+        self.kinds.remove(job_id)
