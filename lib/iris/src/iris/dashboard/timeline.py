@@ -53,7 +53,7 @@ class AttemptTimes:
     Attributes:
         number: Its number.
         begin_ms: Unix time.
-        end_ms: Unix time; the current time for a running attempt.
+        end_ms: Unix time; the current time for a running one.
     """
 
     number: int

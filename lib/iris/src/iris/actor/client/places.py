@@ -90,8 +90,7 @@ class FixedPlace:
 
 
 class NamedPlace:
-    """An actor found by its endpoint's full name. Among several endpoints it uses the latest, but stays with a live
-    endpoint.
+    """An actor found by its endpoint's full name. Among several it uses the latest, but stays with a live one.
 
     Args:
         connection: The connection to the cluster.
