@@ -221,7 +221,7 @@ def test_workers_are_chosen_by_name_attribute_and_state(
 def test_jobs_are_held_and_released(iris: Iris, client: Client) -> None:
     held = "held by ann since 2026-05-03 14:00 UTC"
     client.holds = {"/ann/train/eval": held}
-    lets = "`iris job release /ann/train{}` lets it start"
+    lets = "`iris job release /ann/train{}` lets its waiting tasks and retries start"
     assert iris("job", "hold", "train", "train/eval")[2].splitlines() == [
         f"job /ann/train is held; {lets.format('')}",
         f"iris: job /ann/train/eval is already {held}; {lets.format('/eval')}",

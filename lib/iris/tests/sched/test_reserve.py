@@ -55,7 +55,8 @@ class TestOneTask:
         reasons = busy.schedule().reasons
         assert (reasons["/u/small"], reasons["/u/other"]) == (
             kept,
-            "needs 4 cores; worker w has 3 of 4 free; it is kept free for /u/large",
+            "needs 4 cores; worker w has 3 of 4 free; it is kept free for /u/large;"
+            " suitable, but out of use: v (cordoned: bad fan)",
         )
 
     @pytest.mark.parametrize(("need", "replicas"), [(resources(3), 2), (resources(5), 1)])

@@ -130,8 +130,9 @@ class Controller:
         neither.
         """
         job = self.view.jobs.get(job_id)
-        if job is not None and job.hold and job.count(TaskState.PENDING):
-            return f"{job.hold}; `iris job release` lets it start"
+        if job is not None and job.hold and not job.state.is_terminal:
+            waits = "it start" if job.count(TaskState.PENDING) else "its retries start"
+            return f"{job.hold}; `iris job release` lets {waits}"
         reason = self.engine.reasons.get(job_id, "")
         if not reason:
             return self.attempt_waits.of_job(job_id) or self._retry_wait(job_id)
@@ -204,7 +205,8 @@ class Controller:
         return await self.engine.decide(lambda transaction: _stop(transaction, job_id, reason, keep_children, caller))
 
     async def requeue(self, job_id: JobId, caller: Caller = NOBODY) -> JobState:
-        """Submit a job again, as it was submitted; stop it first if it lives. Return its state before.
+        """Submit a job again, as it was submitted; stop it first if it lives. A held one stays held. Return its state
+        before.
 
         Raises:
             NotFound: The job does not exist. Conflict: Its parent has ended, or another job took its name meanwhile.
@@ -223,6 +225,8 @@ class Controller:
             if now.sequence != job.sequence:
                 raise Conflict(f"job {job_id} was replaced by another one meanwhile; look at that one first")
             self.admit(transaction, job.spec, "", ExistingJobPolicy.REPLACE, caller, "requeued")
+            if now.hold and not now.state.is_terminal:
+                transaction.apply(JobHeld(job_id, caller.name), caller)
             return now.state
 
         return await self.engine.decide(decide)

@@ -53,7 +53,7 @@ class AttemptTimes:
     Attributes:
         number: Its number.
         begin_ms: Unix time.
-        end_ms: Unix time; the current time for a running one.
+        end_ms: Unix time; the current time for a running attempt.
     """
 
     number: int

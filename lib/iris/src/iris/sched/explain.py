@@ -55,13 +55,14 @@ def explain_task(demand: Demand, hosts: Sequence[Host], view: ClusterView, kept_
         [Offer(host.worker.worker_id, host.worker.capacity, host.free, host.worker.attributes) for host in asked],
     )
     text += preference_text(demand.constraints)
+    others = _would_do(need, demand.constraints, view)
     if asked is able:
-        return text + _would_do(need, demand.constraints, view)
+        return text + others
     lacking = [host for host in asked if not host.fits(need)]
     nearest = min(lacking, key=lambda host: shortfalls(need, host.free)[0].severity, default=None)
     if nearest is not None:
         text += f"; it is kept free for {nearest.held_by}" if asked is theirs else next_task_text(nearest, need)
-    return "; ".join((text, *kept))
+    return "; ".join((text + others, *kept))
 
 
 def explain_gang(spec: JobSpec, groups: Groups, size: int, count: int, view: ClusterView) -> str:

@@ -224,7 +224,7 @@ class _Refused:
 
 
 class _Preparer:
-    """Replaces BundlePreparer: takes time, and sometimes fails."""
+    """A preparer that takes time and sometimes fails, in place of BundlePreparer."""
 
     def __init__(self, context: SimContext) -> None:
         self._context = context

@@ -47,7 +47,9 @@ EVENT_COLUMNS: Final = (
     "sequence", "turn", "decided", "at_ms", "kind", "subject", "worker_id", "caller", "address", "detail",
 )  # fmt: skip
 
+BUDGET_SET: Final = 21
 REQUESTED: Final = 23
+UPDATED: Final = 27
 _OBSERVED: Final = 100
 """Added to a task state to give the kind of an observed attempt."""
 
@@ -72,13 +74,13 @@ _KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
     18: (Preempted, "preempted"),
     19: (WorkerCordoned, "cordoned"),
     20: (WorkerUncordoned, "uncordoned"),
-    21: (BudgetSet, "budget set"),
+    BUDGET_SET: (BudgetSet, "budget set"),
     22: (AutoCordoned, "auto-cordoned"),
     REQUESTED: (Requested, "requested"),
     24: (ControllerStarted, "controller started"),
     25: (JobHeld, "held"),
     26: (JobReleased, "released"),
-    27: (JobUpdated, "updated"),
+    UPDATED: (JobUpdated, "updated"),
 }
 """The stored number of each kind. Numbers never change their meaning."""
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from iris.domain.ledger import Use
 from iris.domain.states import JobState, PriorityBand, TaskState
-from iris.store.event_rows import REQUESTED, WORDS
+from iris.store.event_rows import BUDGET_SET, REQUESTED, UPDATED, WORDS
 
 
 def _word(column: str, kind: type[IntEnum]) -> str:
@@ -103,7 +103,9 @@ VIEWS: Final = {
     "audit": f"""
         SELECT sequence, at_ms, caller, address,
             CASE kind WHEN {REQUESTED} THEN json_extract(detail, '$.action') ELSE CASE kind {_KINDS} END END AS action,
-            coalesce(subject, worker_id) AS subject, json_extract(detail, '$.reason') AS reason
+            coalesce(subject, worker_id) AS subject,
+            coalesce(json_extract(detail, '$.reason'), CASE WHEN kind IN ({BUDGET_SET}, {UPDATED}) THEN detail END)
+                AS reason
         FROM main.events WHERE caller IS NOT NULL""",
 }
 

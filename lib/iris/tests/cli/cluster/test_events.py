@@ -9,7 +9,8 @@ import pytest
 
 from iris.client.types import QueryResult
 from iris.core.state.changes import Changes
-from iris.domain.events import Assigned, AttemptObserved, Begun, JobSubmitted, Preempted, WorkerCordoned
+from iris.domain.entities import UserBudget
+from iris.domain.events import Assigned, AttemptObserved, Begun, BudgetSet, JobSubmitted, Preempted, WorkerCordoned
 from iris.domain.ids import AttemptId, TaskId, WorkerId
 from iris.domain.records import NOBODY, Caller, Record, Recorded, Requested
 from iris.domain.states import FailureKind, TaskState
@@ -28,6 +29,7 @@ HISTORY: tuple[tuple[Recorded, Caller], ...] = (
     (AttemptObserved(AttemptId("/o'neil/c/0:0"), WORKER, TaskState.FAILED, 3, 0, "bang", FailureKind.USER), NOBODY),
     (WorkerCordoned(WORKER, "bad fan", drain=True), Caller("root", "unix")),
     (Requested("revoke users' tokens", "t-1"), Caller("root", "unix")),
+    (BudgetSet(UserBudget("bob", 8)), Caller("root", "unix")),
 )
 
 
@@ -62,24 +64,31 @@ def test_events_are_a_line_each_and_bookkeeping_is_left_out(iris: Iris) -> None:
         "2023-11-14 22:13:24  failed              /o'neil/c/0:0 on w1  bang; exit_code 3",
         "2023-11-14 22:13:25  cordoned            w1  bad fan; drained; by root from unix",
         "2023-11-14 22:13:26  requested           t-1  revoke users' tokens; by root from unix",
+        "2023-11-14 22:13:27  budget set          /bob  max_weight 8; max_band 1; by root from unix",
     ]
 
 
 @pytest.mark.parametrize(
     ("options", "kinds"),
     [
-        (("--all", "-n", "6"), ["placed", "begun", "preempted", "failed", "cordoned", "requested"]),
-        (("--user", "root"), ["cordoned", "requested"]),
+        (("--all", "-n", "6"), ["begun", "preempted", "failed", "cordoned", "requested", "budget set"]),
+        (("--user", "root"), ["cordoned", "requested", "budget set"]),
         (("--user", "o'neil"), ["failed"]),
         (("--kind", "begun", "--kind", "placed"), ["placed", "begun"]),
-        (("--since", "2023-11-14T22:13:25+00:00"), ["cordoned", "requested"]),
-        (("-n", "1"), ["requested"]),
+        (("--since", "2023-11-14T22:13:26+00:00"), ["requested", "budget set"]),
+        (("-n", "1"), ["budget set"]),
     ],
     ids=["all", "caller", "owner", "kinds", "since", "last"],
 )
 def test_options_choose_events(iris: Iris, options: tuple[str, ...], kinds: list[str]) -> None:
     lines = iris("cluster", "events", "--json", *options)[1].splitlines()
     assert [json.loads(line)["kind"] for line in lines] == kinds
+
+
+def test_a_search_without_result_names_the_kinds(iris: Iris) -> None:
+    known = "begun, budget set, cordoned, failed, placed, preempted, requested, submitted"
+    assert iris("cluster", "events", "--kind", "preemted")[1:] == ("", f"no event matches; kinds so far: {known}\n")
+    assert iris("cluster", "events", "--user", "eve")[1:] == ("", "no event matches\n")
 
 
 def test_new_events_are_followed(iris: Iris, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,13 +102,15 @@ def test_new_events_are_followed(iris: Iris, store: Store, monkeypatch: pytest.M
     monkeypatch.setattr(time, "sleep", sleep)
     code, out, _ = iris("cluster", "events", "-f", "-n", "1")
     assert code == 130
-    assert [line.split()[2] for line in out.splitlines()] == ["requested", "preempted"]
+    assert [line.split()[2] for line in out.splitlines()] == ["budget", "preempted"]
 
 
 def test_the_audit_is_a_table_of_requests(iris: Iris) -> None:
+    assert iris("cluster", "audit", "--user", "eve") == (0, "", "no request matches\n")
     heads, *rows = iris("cluster", "audit", "--user", "root")[1].splitlines()
     assert heads.split() == ["WHEN", "WHO", "FROM", "WHAT", "SUBJECT", "REASON"]
     assert [" ".join(row.split()) for row in rows] == [
         "2023-11-14 22:13:25 root unix cordoned w1 bad fan",
         "2023-11-14 22:13:26 root unix revoke users' tokens t-1 -",
+        '2023-11-14 22:13:27 root unix budget set /bob {"max_weight":8,"max_band":1}',
     ]

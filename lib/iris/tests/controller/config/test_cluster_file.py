@@ -79,6 +79,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     assert (config.state_dir, config.port, config.idle_exit_s) == (tmp_path / "s", 0, 9.5)
     assert (config.remote_state_dir, config.durability) == ("s3://other", Durability.LOCAL)
     assert len(config.scale_groups) == 2
+    assert controller_config(path, Given(Path("s"))).state_dir == Path.cwd() / "s", "others read it, elsewhere"
     found = controller_config(path, Given())
     assert (found.state_dir, found.port, found.durability) == (Path("/var/iris"), 7077, Durability.REMOTE)
     with pytest.raises(InvalidRequest, match="--state-dir"):

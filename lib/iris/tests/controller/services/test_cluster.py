@@ -180,7 +180,8 @@ def test_a_cordoned_worker_gets_nothing_new_and_with_a_drain_what_runs_goes_else
     assert admin.cluster.UncordonWorker(pb.UncordonWorkerRequest(worker_id="w1")).former_reason == "bad fan"
     worker.wait_for_start("/ann/a/0:0")
     worker.observe("/ann/a/0:0", RUNNING)
-    with ScriptedWorker(controller.address, controller.worker_token("w2"), worker_id="w2") as other:
+    with ScriptedWorker(controller.address, controller.worker_token("v2"), worker_id="v2") as other:
+        assert [item.worker_id for item in user.cluster.Status(STATUS).workers] == ["v2", "w1"], "by name"
         drain = pb.CordonWorkerRequest(worker_id="w1", reason="new kernel", drain=True)
         assert admin.cluster.CordonWorker(drain).moved_attempt_ids == ["/ann/a/0:0"]
         worker.wait_for_stop("/ann/a/0:0")
@@ -208,6 +209,8 @@ def test_a_budget_is_kept_and_limits_the_band(user: Any, admin: Any, worker: Scr
     cluster.SetBudget(pb.SetBudgetRequest(budget=budget))
     assert list(cluster.ListBudgets(pb.ListBudgetsRequest(user="bob")).budgets) == [budget]
     cluster.SetBudget(pb.SetBudgetRequest(budget=pb.UserBudget(user="ann", max_weight=8)))
+    (asked,) = cluster.Query(pb.QueryRequest(sql="SELECT reason FROM audit WHERE subject = '/bob'")).rows
+    assert asked.values[0].text == '{"max_weight":8.0,"max_band":3}'
 
     def users(caller: Any) -> list[str]:
         return [found.user for found in caller.cluster.ListBudgets(pb.ListBudgetsRequest()).budgets]

@@ -169,9 +169,12 @@ def test_a_requeued_job_runs_as_it_was_submitted_also_after_a_restart(tmp_path: 
         with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
             user.submit("/ann/a", env_vars={"K": "v"}, max_retries_failure=1)
             worker.wait_for_start("/ann/a/0:0")
+            user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/a"))
+            assert user.get("/ann/a").pending_reason.endswith("UTC; `iris job release` lets its retries start")
             assert user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/a")).was == pb.JOB_STATE_BUILDING
             worker.wait_for_stop("/ann/a/0:0")
             worker.observe("/ann/a/0:0", pb.TASK_STATE_KILLED)
+            assert user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/a", release=True)).before.startswith("held by ann")
             worker.wait_for_start("/ann/a/0:1")
             worker.observe("/ann/a/0:1", SUCCEEDED)
             eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_SUCCEEDED, "it has ended")

@@ -38,7 +38,7 @@ class AttestedStep:
         path: Its path relative to the run's prefix; absolute if it is outside.
         name: The step's name.
         made_by: Its `.executor_info`: function, config, version, dependencies, unversioned values, code.
-        run: The run that made it; None if no longer recorded.
+        run: The run that made the output; None if no longer recorded.
         files: Its files, by name, without marin's own records.
         changed: The names of those that changed after the step ended.
     """

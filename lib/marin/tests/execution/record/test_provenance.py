@@ -236,6 +236,24 @@ def test_a_constant_with_the_name_of_somebody_elses_attribute_is_not_read(load: 
     assert set(function_source(load(source).fn)) == {"fn"}
 
 
+@pytest.mark.parametrize("number", ["41", "42", "43", "44"])
+def test_functions_of_one_name_all_count(number: str, load: Load) -> None:
+    source = """import functools
+one = lambda c: 41
+two = lambda c: 42
+@functools.singledispatch
+def case(c): ...
+@case.register
+def _(c: int): return 43
+@case.register
+def _(c: str): return 44
+def step(c): return one(c), two(c), case(c)
+"""
+    first, second = load(source), load(source)
+    other = load(source.replace(number, "9"))
+    assert function_source(first.step) == function_source(second.step) != function_source(other.step)
+
+
 def test_a_lambda_is_its_own_text_alone(load: Load) -> None:
     first, second = load("step = (lambda c: c + 1, 10)\n"), load("step = (lambda c: c + 1, 99)\n")
     third = load("step = (lambda c: c + 2, 10)\n")

@@ -26,8 +26,8 @@ class Evidence:
 
     Args:
         holder: The state of the holder's process, as known to this machine.
-        unchanged_seconds: The time for which the observer has seen it unchanged, by its monotonic clock.
-        timestamp_age: The age of its timestamp by the observer's wall clock; negative if it is in the future.
+        unchanged_seconds: Seconds without an observed change of the lock file, by the observer's monotonic clock.
+        timestamp_age: The age of the lease's timestamp by the observer's wall clock; negative if it is in the future.
         storage_age: The age of the lock file by the storage's own clock; None if unknown.
     """
 

@@ -32,7 +32,7 @@ class NavItem:
     Attributes:
         title: The link's text.
         path: The link's target, from the server's root.
-        viewers: Decides who sees it. An application uses that of the page set.
+        viewers: Decides who sees the set. An application uses that of the page set.
     """
 
     title: str

@@ -150,7 +150,7 @@ class SlotPool:
             return keep
 
     def _finish(self, slot: Slot) -> Slot | None:
-        """Release the slot. Return a queued one for this thread to run next, and start threads for any others."""
+        """Release the slot. Return a queued slot for this thread to run next, and start threads for any others."""
         with self._lock:
             if not slot.lent:
                 self._give(slot)

@@ -104,7 +104,7 @@ class Link:
             raise Unavailable(f"{self.place.address} did not answer within {_HANDSHAKE_S:g} s") from None
 
     def send(self, call: PendingCall) -> None:
-        """Send the call. A large one's pickle follows when the server requests it."""
+        """Send the call. The pickle of a large call follows when the server requests it."""
         call.actor = self.place.actor
         size = call.data.size
         call.whole = INLINE_BYTES < size <= WHOLE_BYTES and sum(self._unasked.values()) + size <= WINDOW_BYTES

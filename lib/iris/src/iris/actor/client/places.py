@@ -90,7 +90,8 @@ class FixedPlace:
 
 
 class NamedPlace:
-    """An actor found by its endpoint's full name. Among several it uses the latest, but stays with a live one.
+    """An actor found by its endpoint's full name. Among several endpoints it uses the latest, but stays with a live
+    endpoint.
 
     Args:
         connection: The connection to the cluster.

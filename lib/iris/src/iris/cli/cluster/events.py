@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.output import echo, output
+from iris.cli.output import echo, output, say
 from iris.cli.params import MOMENT
 
 if TYPE_CHECKING:
     from iris.client import IrisClient
 
 BOOKKEEPING: Final = ("assigned", "building", "running", "begun", "retry due", "lent cpu", "resized", "heard")
-_TOLD: Final = ("exit_code", "exit_signal", "silent_ms", "what", "version")
+_TOLD: Final = (
+    "exit_code", "exit_signal", "silent_ms", "what", "version", "max_weight", "max_band", "band", "timeout_ms",
+    "scheduling_timeout_ms", "max_retries_failure", "cpu_millis", "memory_bytes", "disk_bytes",
+)  # fmt: skip
 _LOOKS_EVERY_S: Final = 1.0
 _AT_ONCE: Final = 1000
 _USER_HELP: Final = "Only events of this user's jobs, or asked for by this user."
@@ -59,6 +62,8 @@ def events(
     with context.client() as client:
         found = read_events(client, wanted, f"ORDER BY sequence DESC LIMIT {last}", last)[::-1]
         _print(found, as_json)
+        if not (found or follow or as_json):
+            say(_nothing(client, kinds))
         newest = found[-1]["sequence"] if found else 0
         while follow:
             time.sleep(_LOOKS_EVERY_S)
@@ -82,6 +87,12 @@ def read_events(client: "IrisClient", wanted: Sequence[str], order: str, max_row
     found = client.query(f"SELECT * FROM events {where} {order}", max_rows)
     rows: list[dict[str, Any]] = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
     return [{**row, "detail": json.loads(row["detail"] or "{}")} for row in rows]
+
+
+def _nothing(client: "IrisClient", kinds: Sequence[str]) -> str:
+    """Return that no event was found, and if kinds were asked for, those that there are."""
+    known = client.query("SELECT DISTINCT kind FROM events ORDER BY kind", _AT_ONCE).rows if kinds else ()
+    return "no event matches" + (f"; kinds so far: {', '.join(str(kind) for (kind,) in known)}" if kinds else "")
 
 
 def _print(found: Sequence[dict[str, Any]], as_json: bool) -> None:
@@ -134,6 +145,8 @@ def audit(context: CliContext, since: datetime | None, user: str | None, last: i
         ]
         for item in items
     ]
+    if not items and not as_json:
+        say("no request matches")
     output(as_json).rows(("when", "who", "from", "what", "subject", "reason"), rows, items)
 
 

@@ -15,10 +15,11 @@ def hold(context: CliContext, names: tuple[str, ...]) -> None:
     from iris.cli.job.ids import find_job
 
     with context.client() as client:
-        for job_id in [find_job(client, name).job_id for name in names]:
-            before = client.hold(job_id)
+        for status in [find_job(client, name) for name in names]:
+            before = client.hold(status.job_id)
             state = f"already {before}" if before else "held"
-            say(f"job {job_id} is {state}; `iris job release {job_id}` lets it start")
+            waiting = "it" if status.state.word == "pending" else "its waiting tasks and retries"
+            say(f"job {status.job_id} is {state}; `iris job release {status.job_id}` lets {waiting} start")
 
 
 @click.command()

@@ -159,7 +159,6 @@ RULES: Final[dict[str, Rule]] = {
 
 AUDITED: Final[dict[str, About]] = {
     "ClusterService/Shutdown": _nothing,
-    "ClusterService/SetBudget": lambda _, request: (f"/{request.budget.user}",),
     "ClusterService/Checkpoint": _nothing,
     "ClusterService/CreateToken": _user,
     "AccessService/Join": _field("worker_id"),

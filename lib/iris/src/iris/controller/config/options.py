@@ -36,7 +36,7 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         raise InvalidRequest(f"durability is {given.durability!r}; it must be {allowed}") from None
     host = given.host or file.host or LOOPBACK
     config = ControllerConfig(
-        state_dir=state_dir,
+        state_dir=state_dir.absolute(),
         host=host,
         # On this machine alone only its user submits, who could speak to any address anyway.
         notices=NoticeRules(file.notify_url, file.notify_allow, is_private=host == LOOPBACK),

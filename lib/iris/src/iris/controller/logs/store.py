@@ -311,7 +311,7 @@ class LogStore:
     def settling(self, job_id: str) -> Iterator[None]:
         """Pack the last pieces of an ended job's logs if they are large enough, and drop cached data.
 
-        Each step handles one log. Cached data is dropped after the last.
+        Each step handles one log. Cached data is dropped after the last log.
         """
         for key in self.keys(job_id) if self.on_ripe is not None else ():
             log = self.log(key)

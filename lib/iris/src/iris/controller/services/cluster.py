@@ -49,7 +49,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             started_at_ms=controller.started_at_ms,
             workers=[
                 self._worker(worker, used.get(worker.worker_id, _UNUSED), worker.worker_id in wanted)
-                for worker in view.workers.values()
+                for worker in sorted(view.workers.values(), key=lambda worker: worker.worker_id)
                 if worker.worker_id in wanted
                 or (not wanted and (request.all_workers or controller.sessions.present(worker.worker_id)))
             ],
@@ -83,7 +83,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         return pb.RemoveWorkerResponse(lost_attempt_ids=lost)
 
     async def SetBudget(self, request: pb.SetBudgetRequest, context: Context) -> pb.SetBudgetResponse:
-        await self._controller.engine.submit(BudgetSet(budget_from_wire(request.budget)))
+        set_to, caller = BudgetSet(budget_from_wire(request.budget)), current_caller()
+        await self._controller.engine.decide(lambda transaction: transaction.apply(set_to, caller))
         return pb.SetBudgetResponse()
 
     async def ListBudgets(self, request: pb.ListBudgetsRequest, context: Context) -> pb.ListBudgetsResponse:

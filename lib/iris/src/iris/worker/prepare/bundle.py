@@ -125,7 +125,7 @@ class BundleStore:
         return path
 
     async def _sound_bundle(self, digest: str) -> Path:
-        """Return an unpacked bundle. Repairs a damaged one in place, because other attempts may run in it."""
+        """Return an unpacked bundle. Repairs a damaged bundle in place, because other attempts may run in it."""
         target = self._paths.bundles / digest
         if await asyncio.to_thread(self._sound.is_unchanged, target):
             return target

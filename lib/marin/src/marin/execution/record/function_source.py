@@ -53,7 +53,16 @@ def function_source(fn: Callable[..., Any] | None, held: Iterable[Any] = ()) -> 
         held: Functions and classes contained in the function or its step's config (`held_by`). Those of the function's
             module have parts, too.
     """
-    return {} if fn is None else {**dict(_bound_values(fn)), **dict(_parts_of(fn, held))}
+    if fn is None:
+        return {}
+    found: dict[str, set[str]] = {}
+    for name, text in (*_bound_values(fn), *_parts_of(fn, held)):
+        found.setdefault(name, set()).add(text)
+    # Lambdas, and functions named `_`, have one name.
+    return {
+        name: min(texts) if len(texts) == 1 else source_digest("\n".join(sorted(texts)))
+        for name, texts in found.items()
+    }
 
 
 def _bound_values(fn: Any) -> Iterator[tuple[str, str]]:

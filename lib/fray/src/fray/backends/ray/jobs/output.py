@@ -115,7 +115,7 @@ class JobOutput:
             self._parts.append(part)
 
     def _ask_another(self, part: Part, kept: _Kept) -> bytes:
-        """Ask the session that replaced a dead one, because the replica may have reported to it."""
+        """Ask the session that replaced a dead session, because the replica may have reported to it."""
         try:
             again: bytes = self._client.sessions.ask(lambda session: session.take.remote(*kept[:2]), SESSION_SECONDS)
         except ray.exceptions.RayError:
