@@ -34,7 +34,7 @@ class Operator:
         return list(reply.moved_attempt_ids)
 
     def uncordon(self, worker_id: str) -> str:
-        """Allow assignments to a worker again. Return why it was cordoned; empty if it was not. Raise NotFound."""
+        """Allow assignments to a worker again. Return the reason for its cordon; empty for none. Raise NotFound."""
         request = pb.UncordonWorkerRequest(worker_id=worker_id)
         reply = self._connection.ask(lambda c: c.cluster.UncordonWorker, request)
         return reply.former_reason

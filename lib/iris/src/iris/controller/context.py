@@ -285,7 +285,7 @@ class Controller:
         return await self.engine.decide(decide)
 
     async def uncordon(self, worker_id: WorkerId, caller: Caller = NOBODY) -> str:
-        """Allow assignments to a worker again. Return why it was cordoned; empty if it was not. Raise NotFound."""
+        """Allow assignments to a worker again. Return the reason for its cordon; empty for none. Raise NotFound."""
 
         def decide(transaction: Transaction) -> str:
             worker = transaction.view.workers.get(worker_id)

@@ -121,7 +121,7 @@ class Worker:
         cordon_reason: Why it gets no new assignments; empty if it is not cordoned. Survives reconnections.
         strikes: The number of consecutive attempts that failed because of the host: a failed start or a device error.
         cordoned_by: Who cordoned it, e.g. "admin root"; empty for the controller. cordoned_at_ms: 0 if unknown.
-        trouble: Why it cannot start attempts now, as it reports; empty if it can. Not stored.
+        trouble: Why it cannot start attempts now, as it reports; empty for none. Not stored.
     """
 
     worker_id: WorkerId

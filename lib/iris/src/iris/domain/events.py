@@ -70,7 +70,7 @@ class AttemptObserved:
     Args:
         state: BUILDING, RUNNING or a final state. PENDING: handed back before its start. A prefilled attempt may also
             be ASSIGNED: it is queued on the worker.
-        started_at_ms: When it started to run; 0 if it has not, or if the report lacks the time.
+        started_at_ms: When it started to run; 0 before the start, or if the report lacks the time.
         usage: Its total resource use, reported with its end; None if the report lacks it.
     """
 

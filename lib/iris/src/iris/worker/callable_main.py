@@ -163,7 +163,7 @@ def write_result(packed: bytes) -> None:
 
 
 def wrong_python(pickled_by: str) -> str:
-    """Return why this interpreter cannot load a pickle of Python `pickled_by` ("3.12"); empty if it can."""
+    """Return why this interpreter cannot load a pickle of Python `pickled_by` ("3.12"); empty for none."""
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not pickled_by or pickled_by == own:
         return ""

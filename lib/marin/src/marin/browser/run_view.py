@@ -27,7 +27,7 @@ class RunView:
     Attributes:
         files: Its files.
         head: The run's own fields in its info file; {} if it has none.
-        problem: Why the info file cannot be shown; None if it can.
+        problem: Why the info file cannot be shown, or None.
         steps: Its steps, in the order of the info file.
         position: The number of bytes of its event log that `steps` includes.
     """

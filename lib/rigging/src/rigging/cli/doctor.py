@@ -67,7 +67,7 @@ class MachineFacts:
         memory_bytes: The memory limit of the control groups; None for no limit.
         unified_groups: Whether this machine uses control groups version 2.
         loopback: The error of opening a loopback port; empty if it worked.
-        uv_off_path: The path of uv if PATH does not lead to one; empty if it does.
+        uv_off_path: The path of uv outside PATH; empty if PATH leads to uv.
     """
 
     python: tuple[int, int, int]

@@ -95,7 +95,7 @@ class HeldLease:
         return self._renewed_at + self._timeout - self._clock.monotonic()
 
     def renew(self) -> None:
-        """Renew now. Raise LeaseLostError, and set `lost`, if it is no longer held."""
+        """Renew the lease now. Raise LeaseLostError, and set `lost`, if it is lost."""
         # The time before the call counts: it is not known when in between the storage took it.
         attempted_at = self._clock.monotonic()
         try:

@@ -45,7 +45,7 @@ class Location:
 
     Args:
         place: The current location, or None.
-        ended: Why it will never have a location again; empty if it may.
+        ended: Why the actor will never have a location again; empty if it may have one.
         error: Why the location cannot be determined.
     """
 

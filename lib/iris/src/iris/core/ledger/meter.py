@@ -25,7 +25,8 @@ class _Dimension:
     """The cores (in thousandths) or the chips of one worker.
 
     Attributes:
-        served: Ms during which each booked unit was available. Slower than time while more is booked than there is.
+        served: Ms during which each booked unit was available. Grows more slowly than time while the booked amount
+            exceeds the capacity.
         spare: The same for lent units, which others may use.
         idle: Unit-ms without any use.
     """

@@ -39,7 +39,7 @@ class Peer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether sent data is still buffered; send nothing while it is."""
+        """Whether sent data is still buffered; then send nothing."""
         return bool(self._unsent)
 
     def greet(self) -> None:

@@ -69,7 +69,7 @@ def judge_client(spec: str, known: Sequence[str], missing: str | None) -> Findin
     Args:
         spec: The value of FRAY_CLIENT; empty if unset.
         known: The valid forms of that value.
-        missing: Why the backend cannot be used here; None if it can.
+        missing: Why the backend cannot be used here, or None.
     """
     name = spec.partition("://")[0]
     if not spec:

@@ -134,7 +134,9 @@ class ExclusiveFence:
             self.held_in_turn()
 
     def held_in_turn(self) -> StoredLease:
-        """Context manager: yield the lock file under its store's exclusion. Raise LeaseLostError if it is not held."""
+        """Context manager: yield the lock file under its store's exclusion. Raise LeaseLostError if the lease is not
+        held.
+        """
         stored = self._store.read()
         if stored is not None and holder_of(stored) == self._worker_id:
             return stored

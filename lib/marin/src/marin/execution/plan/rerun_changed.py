@@ -53,7 +53,7 @@ def planned_step(plan: StepPlan, step: Step) -> PlannedStep:
 def move_changed(plan: StepPlan, chosen: Sequence[Step], states: OutputStates, tag: str) -> None:
     """Give the output path `{output path}@TAG` to finished steps whose code has changed, and to all their dependants.
 
-    A step without an output gets this path, too, if it has an output: the old output may have been deleted.
+    A step without an output gets this path, too, if that path has an output: the old output may have been deleted.
 
     Args:
         plan: The plan. Its paths and configs change.

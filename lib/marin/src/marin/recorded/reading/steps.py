@@ -32,7 +32,7 @@ class StepRecord:
         damage: The problem of the damaged file.
         files: The names in the output path, with the sizes of files; None for a directory.
         lease: Its lease; None if nobody holds one.
-        aside: The path where `--force` has set an earlier output aside; None if it has not.
+        aside: The path where `--force` has set an earlier output aside, or None.
     """
 
     path: str

@@ -39,7 +39,7 @@ _NO_AGENT_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PreparedJob:
-    """A job that is ready to submit. `own_prefix` is a MARIN_PREFIX on this machine that it does not get."""
+    """A job that is ready to submit. `own_prefix` is a MARIN_PREFIX on this machine that the job does not get."""
 
     submission: Submission
     package: Package
