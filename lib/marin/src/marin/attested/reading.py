@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
@@ -156,6 +157,9 @@ def _names(output_path: str) -> list[str]:
 
 
 def _read_file(output_path: str, name: str) -> AttestedFile | None:
+    path = local_path(below(output_path, name))
+    if path is not None and os.path.islink(path) and not os.path.exists(path):
+        return None  # a link to nothing
     try:
         size, digest = digest_of(below(output_path, name))
     except Unavailable as error:

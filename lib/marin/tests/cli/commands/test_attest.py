@@ -38,6 +38,7 @@ def numbers(config):
     write(config["out"] + "/numbers.json", str(list(range(config["n"]))))
     write(config["out"] + "/loss.csv", "loss\\n" + os.environ.get("LOSS", "0.5"))
     write(config["out"] + "/prefix.txt", marin_prefix())
+    os.symlink("no-such-file", config["out"] + "/link")
     if "EXTRA" in os.environ:
         write(config["out"] + "/extra", "")
     return {"path": config["out"]}
