@@ -19,6 +19,8 @@ SECRETS = [
     "sk-abcdefghijklmnopqrstuvwxyz",
     "AIzaSyD-1234567890abcdefghijk",
     "xoxb-123456-abcdef",
+    "hooks.slack.com/services/T00/B00/abcDEF123",
+    "discord.com/api/webhooks/123/abc-DEF",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.abc-def",
     f"j:/ann/train/0:3:{'0f' * 32}",
     f"u:ann:{'0f' * 32}",
@@ -65,6 +67,8 @@ def test_secrets_are_known_by_their_shape(secret: str, frame: str) -> None:
         ("run --api-key tiger --n 1", "run --api-key [REDACTED] --n 1"),
         ("run --token=tiger --n 1", "run --token=[REDACTED] --n 1"),
         ("Authorization: Bearer abc123", "Authorization: Bearer [REDACTED]"),
+        ("curl -H 'Authorization: token abc123'", "curl -H 'Authorization: token [REDACTED]'"),
+        ("PWD=/home/ann db_pwd=tiger pwd=lion", "PWD=/home/ann db_pwd=[REDACTED] pwd=[REDACTED]"),
         ("authorization: bearer abcdefghijk", "authorization: bearer [REDACTED]"),
         ("Authorization=Basic dXNlcjpwYXNz", "Authorization=Basic [REDACTED]"),
         ("https://me:pass@host/x", "https://[REDACTED]@host/x"),
@@ -164,7 +168,7 @@ def test_secrets_in_code_are_redacted_however_they_are_written(line: str) -> Non
         'environ.setdefault("HF_TOKEN", "{}")', 'setattr(o, "api_key", "{}")',
         '["--token", "{}"]', 'if (token := "{}"): pass', 'password = b"{}"', "secret = \"\"\"x\n{}\"\"\"",
         'API_KEYS = ["{}", "x",\n  "{}"]', 'SECRETS = {{"prod": "{}",  # x\n  "dev": "{}"}}', 'token = "it\\"s {}"',
-        'api_key: SecretStr = SecretStr("{}")', 'token: str = Field(default="{}")',
+        'api_key: SecretStr = SecretStr("{}")', 'd = {{"db": {{"pwd": "{}"}}}}', 'token: str = Field(default="{}")',
     ],
 )  # fmt: skip
 def test_a_literal_given_to_a_secrets_name_is_redacted_whatever_it_looks_like(line: str) -> None:

@@ -27,6 +27,7 @@ _SHAPES = re.compile(
       | (?:AKIA|ASIA)[A-Z0-9]{16}                       # AWS
       | iris-(?:join-)?v1\.[\w.:/@+=\#-]{16,}          # tokens of clusters, as they are shown once
       | [acjnuw]:[\w/.@+=\#-]{1,300}(?::\d+)?:(?:[0-9a-f]{8}\.)?[\w-]{43,64}   # and as a controller is shown them
+      | hooks\.slack\.com/services/[\w/]{8,} | discord(?:app)?\.com/api/webhooks/[\w/-]{8,}
       | eyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*                 # JSON web token
     )
     | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
@@ -37,9 +38,11 @@ _SHAPES = re.compile(
 # of characters, which would double the time.
 _ANY_SIGN = re.compile(
     r"hf_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|sk-|aiza|ya29\.|xox|akia|asia|iris-|a:|c:|j:|n:|u:|w:|eyj|-----begin"
-    r"|bearer|basic|@"
+    r"|bearer|basic|authorization|hooks\.slack|webhooks|@"
 )
-_AUTHORIZATION = re.compile(r"\b(Bearer|Basic)(\s+)(?=\S*[0-9]|\S{8})[^\s\"',;]+", re.IGNORECASE)
+_AUTHORIZATION = re.compile(
+    r"\b(Bearer|Basic|(?<=authorization: )(?:token|apikey))(\s+)(?=\S*[0-9]|\S{8})[^\s\"',;]+", re.IGNORECASE
+)
 _USERINFO = re.compile(r"(?<=://)(?!git@)[^/\s@\"']+(?=@)")
 # Names start where no name goes on before, and give nothing back once read: otherwise a long line costs its square.
 _NAME = r"(?<![\w.\-])(?P<name>-*+\w[\w.\-]*+)"
@@ -52,10 +55,10 @@ _ASSIGNMENTS = (
     re.compile(r"(?<!\S)(?P<name>--?\w[\w\-]*+)(?P<separator>\s++)(?!-)" + _VALUE),  # --key x
 )
 _SECRET_NAME = re.compile(
-    r"secret(?!ar)|passw(?:or)?d|passphrase|api[_-]?key|credential|(?:private|access)[_-]?key|authorization",
+    r"secret(?!ar)|passw(?:or)?d|passphrase|(?-i:(?<![A-Za-z])pwd$)|api[_-]?key|credential|(?:private|access)[_-]?key|authorization",
     re.IGNORECASE,
 )
-_ANY_SECRET_WORD = re.compile(rf"token|{_SECRET_NAME.pattern}", re.IGNORECASE)
+_ANY_SECRET_WORD = re.compile(rf"token|pwd|{_SECRET_NAME.pattern}", re.IGNORECASE)
 _ANY_SEPARATOR = re.compile(r"[=\s\"']")
 _NAME_HAS_TOKEN = re.compile(r"(?:^|[_.\-])tokens?(?:$|[_.\-])|token$", re.IGNORECASE)
 _KEY_ALPHABET = re.compile(r"[\w+/-]+={0,2}", re.ASCII)
