@@ -64,7 +64,7 @@ class Ledger:
 
     Args:
         view: The cluster, which is only read.
-        now_ms: Unix ms from which to count attempts that the view has, e.g. until when an earlier life counted.
+        now_ms: Unix ms from which to count the view's attempts, e.g. the end of an earlier life's counts.
         rows: The rows of an earlier life that may still change.
         by: Returns the group of a worker.
         prices: Prices of scale groups and of variants of devices; "cpu" for workers without devices.
