@@ -36,8 +36,8 @@ HISTORY: tuple[tuple[Recorded, Caller], ...] = (
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     store = Store.open(tmp_path)
-    for number, (what, caller) in enumerate(HISTORY):
-        store.commit(Changes(records=[Record(1, NOW_MS + 1000 * number, what, caller)]))
+    history = [Record(1, NOW_MS + 1000 * number, *recorded) for number, recorded in enumerate(HISTORY)]
+    store.commit(Changes(records=history))
     yield store
     store.close()
 
@@ -77,8 +77,11 @@ def test_events_are_a_line_each_and_bookkeeping_is_left_out(iris: Iris) -> None:
         (("--kind", "begun", "--kind", "placed"), ["placed", "begun"]),
         (("--since", "2023-11-14T22:13:26+00:00"), ["requested", "budget set"]),
         (("-n", "1"), ["budget set"]),
+        (("--about", "w1"), ["placed", "failed", "cordoned"]),
+        (("--about", "a"), ["placed", "preempted"]),
+        (("--about", "/o'neil/c/"), ["failed"]),
     ],
-    ids=["all", "caller", "owner", "kinds", "since", "last"],
+    ids=["all", "caller", "owner", "kinds", "since", "last", "worker", "own job", "job"],
 )
 def test_options_choose_events(iris: Iris, options: tuple[str, ...], kinds: list[str]) -> None:
     lines = iris("cluster", "events", "--json", *options)[1].splitlines()

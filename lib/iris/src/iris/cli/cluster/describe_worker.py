@@ -41,7 +41,7 @@ def describe(context: CliContext, name: str, as_json: bool) -> None:
 
 def _events(client: "IrisClient", name: str) -> list[dict[str, Any]]:
     """Return the worker's last events, oldest first; none if the user may not query."""
-    wanted = ["worker_id = '" + name.replace("'", "''") + "'", f"kind NOT IN {BOOKKEEPING}"]
+    wanted = ["'" + name.replace("'", "''") + "' IN (worker_id, subject)", f"kind NOT IN {BOOKKEEPING}"]
     with contextlib.suppress(Denied):
         return read_events(client, wanted, f"ORDER BY sequence DESC LIMIT {_LAST}", _LAST)[::-1]
     return []

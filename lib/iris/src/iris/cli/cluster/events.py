@@ -30,6 +30,7 @@ _SINCE_HELP: Final = "Only events since: 2026-05-03T14:00, or 10m ago."
 @click.option("-f", "--follow", is_flag=True, help="Print new events as they happen, until Ctrl-C.")
 @click.option("--since", type=MOMENT, metavar="T", help=_SINCE_HELP)
 @click.option("--user", metavar="USER", help=_USER_HELP)
+@click.option("--about", metavar="NAME", help="Only events of this worker, token, or job with its tasks and children.")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind, e.g. preempted.")
 @click.option("--all", "everything", is_flag=True, help="Also bookkeeping: starts, retries that are due, lent CPU.")
 @click.option("-n", "--last", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Newest N events.")
@@ -40,6 +41,7 @@ def events(
     follow: bool,
     since: datetime | None,
     user: str | None,
+    about: str | None,
     kinds: Sequence[str],
     everything: bool,
     last: int,
@@ -60,6 +62,7 @@ def events(
     elif not everything:
         wanted.append(f"kind NOT IN ({', '.join(map(_quoted, BOOKKEEPING))})")
     with context.client() as client:
+        wanted += [_about(client, about)] if about is not None else []
         found = read_events(client, wanted, f"ORDER BY sequence DESC LIMIT {last}", last)[::-1]
         _print(found, as_json)
         if not (found or follow or as_json):
@@ -87,6 +90,12 @@ def read_events(client: "IrisClient", wanted: Sequence[str], order: str, max_row
     found = client.query(f"SELECT * FROM events {where} {order}", max_rows)
     rows: list[dict[str, Any]] = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
     return [{**row, "detail": json.loads(row["detail"] or "{}")} for row in rows]
+
+
+def _about(client: "IrisClient", name: str) -> str:
+    names = [name.rstrip("/")] if name.startswith("/") else [name, f"/{client.user}/{name}"]
+    below = f"substr(subject, 1, {len(names[-1]) + 1}) = {_quoted(names[-1] + '/')}"
+    return f"({' OR '.join([below, *(f'{_quoted(one)} IN (worker_id, subject)' for one in names)])})"
 
 
 def _nothing(client: "IrisClient", kinds: Sequence[str]) -> str:

@@ -100,24 +100,23 @@ def uncordon(context: CliContext, /, **chosen: Any) -> None:
 
 
 @worker.command()
-@click.argument("name", type=WORKER, metavar="WORKER")
+@click.argument("names", type=WORKER, metavar="WORKER...", nargs=-1, required=True)
 @click.option(
     "--reason", default="removed by an operator", show_default=True, help="Reason, shown as the cause in its attempts."
 )
 @pass_context
-def remove(context: CliContext, name: str, reason: str) -> None:
-    """Declare the host of WORKER and everything on it gone, so that no job waits for it any more.
+def remove(context: CliContext, names: tuple[str, ...], reason: str) -> None:
+    """Declare the hosts of workers and everything on them gone, so that no job waits for them any more.
 
-    Refused while WORKER is connected. Exclusive jobs restart elsewhere immediately: if the host is alive, attempts
+    Refused for connected workers. Exclusive jobs restart elsewhere immediately: if the host is alive, attempts
     overlap.
     """
     with context.client() as client:
-        find_worker(client.cluster_status(all_workers=True).workers, name)
-        lost = client.operator.remove_worker(name, reason)
-    say(
-        f"worker {name} is removed; "
-        + (f"no longer waited for: {listed(lost)}" if lost else "no attempt waited for it")
-    )
+        known = client.cluster_status(all_workers=True).workers
+        for name in [find_worker(known, name) for name in dict.fromkeys(names)]:
+            lost = client.operator.remove_worker(name, reason)
+            waited = f"no longer waited for: {listed(lost)}" if lost else "no attempt waited for it"
+            say(f"worker {name} is removed; {waited}")
 
 
 def _copy(item: "WorkerStatus") -> str:

@@ -48,4 +48,4 @@ def requeue(context: CliContext, names: tuple[str, ...]) -> None:
     with context.client() as client:
         for job_id in [find_job(client, name).job_id for name in names]:
             was = client.requeue(job_id)
-            say(f"job {job_id} is queued again (it was {was.word}); follow it with `iris job logs -f {job_id}`")
+            say(f"job {job_id} is queued again (before: {was.word}); follow it with `iris job logs -f {job_id}`")

@@ -61,7 +61,7 @@ def stop(
         found, denied, wrong = find_jobs(client, names)
         for status in found:
             if status.is_terminal:
-                say(f"job {status.job_id} is already {status.state.word}")
+                say(f"job {status.job_id} has ended already ({status.state.word})")
         # What may not be read is asked for, too: the refusal then says what was wanted.
         live = [*(status.job_id for status in found if not status.is_terminal), *denied]
         _stop(client, live, include_children, wrong)
@@ -89,8 +89,9 @@ def _stop(client: "IrisClient", live: Sequence[str], include_children: bool, wro
     from iris.cli.job.stopping import await_stops
 
     results = client.stop_many(live, "stopped by `iris job stop`", include_children=include_children)
-    for job_id, line in zip(live, await_stops(client, results), strict=True):
-        say(f"job {job_id}{line}")
+    for job_id, result, line in zip(live, results, await_stops(client, results), strict=True):
+        if not isinstance(result, MarinError):  # those come below
+            say(f"job {job_id}{line}")
     wrong += [result for result in results if isinstance(result, MarinError)]
     for error in wrong[:-1]:
         say(str(error))
