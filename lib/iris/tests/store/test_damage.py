@@ -15,7 +15,8 @@ from iris.domain.ids import JobId
 from iris.domain.states import JobState, TaskState
 from iris.store.damage import DATABASE_NAME, DatabaseDamaged
 from iris.store.db import connect, lock
-from iris.store.store import Store, Stored
+from iris.store.records import Stored
+from iris.store.store import Store
 from support.iris.stored_jobs import FULL_SPEC, make_job, make_tasks
 
 DB, WAL = DATABASE_NAME, DATABASE_NAME + "-wal"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.store.store import Store, Stored
+from iris.store.records import Stored
+from iris.store.store import Store
 from support.rigging.gcs_server import GcsServer
 from support.rigging.s3_server import S3Server
 from support.rigging.shared import shared_gcs_server, shared_s3_server
