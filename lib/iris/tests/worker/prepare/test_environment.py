@@ -112,6 +112,9 @@ async def test_a_locked_workspace_is_synced_with_its_extras_and_packages_once(be
     other = await bench.locked("gpu")
     assert other != path
     assert await bench.locked("gpu", lock="version = 2\n") not in (path, other)
+    folders = [f'name = "{name}"\nsource = {{ editable = "{at}till" }}\n' for name, at in (("a", "/x/"), ("b", "../"))]
+    await bench.locked(lock="\n".join(folders))
+    assert bench.tools.asked[-1][-3:] == ("--refresh-package=a", "--python", "/py/bin/python"), "uv caches by path"
 
 
 async def test_what_a_build_puts_in_the_markers_place_is_its_failure_and_leads_nowhere(bench: Bench) -> None:

@@ -125,6 +125,9 @@ class EnvironmentStore:
         sync = ["sync", "--frozen", "--no-install-workspace", "--all-packages", "--no-default-groups", "--no-editable"]
         for extra in sorted(set(extras)):
             sync += ["--extra", extra]
+        # uv's cache knows such a folder by its path: it would install what was there at first.
+        for name in workspace.absolute_sources():
+            sync.append(f"--refresh-package={name}")
         recipe = _Recipe(
             workspace.root,
             ((*sync, "--python", python.program), *_install(self._paths.envs / key, packages)),

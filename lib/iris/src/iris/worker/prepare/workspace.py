@@ -19,6 +19,10 @@ from iris.worker.types import PreparationFailed
 
 _LOCAL_SOURCE: Final = re.compile(rb'source = \{ (?:editable|directory|path|registry) = "((?:(?!://)[^"])*)"')
 
+_ABSOLUTE_SOURCE: Final = re.compile(
+    rb'^name = "([^"]*)"\n(?:version = .*\n)?source = \{ (?:editable|directory) = "/', re.MULTILINE
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -73,6 +77,10 @@ class Workspace:
         members = {member.directory for member in self.members}
         paths = {path.decode() for path in _LOCAL_SOURCE.findall((self.root / "uv.lock").read_bytes())}
         return [Path(os.path.normpath(self.root / path)) for path in sorted(paths - members)]
+
+    def absolute_sources(self) -> list[str]:
+        """Return the names of the packages that the lock file takes from folders outside of the bundle."""
+        return [name.decode() for name in _ABSOLUTE_SOURCE.findall((self.root / "uv.lock").read_bytes())]
 
 
 def tree_digest(path: Path, within: Path | None = None) -> str:
