@@ -73,6 +73,11 @@ def test_a_summary_tells_what_became_of_each_task_and_leaves_out_what_there_is_n
     counts = {TaskState.SUCCEEDED: 2, TaskState.FAILED: 1}
     client.jobs = [job("/ann/a", JobState.SUCCEEDED, replicas=3, task_counts=counts)]
     assert "failed:     1 of 3 tasks" in iris("job", "summary", "a")[1].splitlines()
+    client.tasks = [TaskStatus(f"/ann/a/{index}", TaskState.PENDING) for index in range(600)]
+    client.jobs = [job("/ann/a", JobState.PENDING, replicas=600, task_counts={TaskState.PENDING: 600})]
+    lines_of_many = iris("job", "summary", "a")[1].splitlines()
+    assert lines_of_many[-1] == "100 more tasks (600 pending in all); --json lists them"
+    assert len(json.loads(iris("job", "summary", "a", "--json")[1])["tasks"]) == 600
 
 
 def test_another_users_job_is_shown_as_in_the_list(iris: Iris, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,9 +82,19 @@ class ClusterReader:
         reply = self._connection.ask(lambda c: c.jobs.ListJobs, request)
         return [job_status(job) for job in reply.jobs]
 
-    def list_tasks(self, job_id: str | JobName) -> list[TaskStatus]:
-        """Return the tasks of a job, by index. Raise NotFound."""
-        reply = self._connection.ask(lambda c: c.jobs.ListTasks, pb.ListTasksRequest(job_id=str(job_id)))
+    def list_tasks(self, job_id: str | JobName, limit: int = 0) -> list[TaskStatus]:
+        """Return the tasks of a job, by index.
+
+        Args:
+            job_id: The job.
+            limit: Maximum number of tasks; 0 for all. Of a job with more tasks, failed ones come before running ones,
+                then pending ones, then succeeded ones, and their usage is absent.
+
+        Raises:
+            NotFound: The job does not exist.
+        """
+        request = pb.ListTasksRequest(job_id=str(job_id), limit=check_count(limit, "limit"))
+        reply = self._connection.ask(lambda c: c.jobs.ListTasks, request)
         return [task_status(task) for task in reply.tasks]
 
     def task_status(self, task_id: str | JobName) -> TaskStatus:

@@ -357,6 +357,11 @@ def test_only_tasks_that_wait_have_a_reason(user: Any, worker: ScriptedWorker) -
     assert reasons[:2] == ["", ""]
     assert reasons[2] == user.get("/ann/a").pending_reason != ""
     assert [user.task(f"/ann/a/{index}").pending_reason for index in range(3)] == reasons
+    worker.observe("/ann/a/0:0", pb.TASK_STATE_SUCCEEDED)
+    worker.wait_for_forget("/ann/a/0:0")
+    for limit, indexes in ((1, "1"), (2, "12"), (3, "012")):
+        found = user.jobs.ListTasks(pb.ListTasksRequest(job_id="/ann/a", limit=limit)).tasks
+        assert "".join(task.task_id[-1] for task in found) == indexes, "live tasks before pending and succeeded ones"
     assert [task.worker_id for task in tasks] == ["w1", "w1", ""]
     assert refused(lambda: user.task("/ann/a/3"))[0] is grpc.StatusCode.NOT_FOUND
     assert refused(lambda: user.get("/ann/b"))[0] is grpc.StatusCode.NOT_FOUND

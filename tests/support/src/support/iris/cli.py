@@ -61,8 +61,8 @@ class Client:
         known = [found for found in self.jobs if found.job_id.startswith(prefix.removesuffix("*"))]
         return [found for found in known if not states or found.state in states][: limit or None]
 
-    def list_tasks(self, job_id: str) -> list[TaskStatus]:
-        return [task for task in self.tasks if task.task_id.rpartition("/")[0] == job_id]
+    def list_tasks(self, job_id: str, limit: int = 0) -> list[TaskStatus]:
+        return [task for task in self.tasks if task.task_id.rpartition("/")[0] == job_id][: limit or None]
 
     def read_logs(self, name: str, **options: Any) -> Iterator[LogLine]:
         self.asked.append({"name": name, **options})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _STATES: Final = tuple(state.word for state in JobState)
 _MOST_LISTED: Final = int(LISTED.max or 0)
 _CHILDREN_LIMIT: Final = 1000
+_MOST_TASKS: Final = 500
 
 
 _STOP: Final = ("iris.cli.job.stop", "stop", "Stop jobs and their child jobs, and wait until they are gone.")
@@ -144,19 +145,20 @@ def counts_text(counts: "Mapping[JobState, int] | Mapping[TaskState, int]") -> s
 def summary(context: CliContext, name: str, as_json: bool) -> None:
     """Show a job: its tasks, their attempts and causes of ends, why it waits, its child jobs."""
     with context.client() as client:
-        status, tasks = _look(client, name)
+        status, tasks = _look(client, name, 0 if as_json else _MOST_TASKS)
         below = client.list_jobs(prefix=status.job_id, limit=_CHILDREN_LIMIT)
     tree = in_tree_order([status, *(child for child in below if child.job_id != status.job_id)])
-    record = {**_nested(tree), "tasks": [task.to_json() for task in tasks]}
-    output(as_json).record(_summary_lines(status, tasks, tree, context.now_ms()), record)
+    record = {**_nested(tree), "tasks": [task.to_json() for task in tasks]} if as_json else {}
+    lines = [] if as_json else _summary_lines(status, tasks, tree, context.now_ms())
+    output(as_json).record(lines, record)
 
 
 job.add_command(summary, "status")
 
 
-def _look(client: "IrisClient", name: str) -> "tuple[JobStatus, list[TaskStatus]]":
-    """Return a job and its tasks. Another user's job, which a pending reason may name, comes from the list, without
-    tasks.
+def _look(client: "IrisClient", name: str, limit: int) -> "tuple[JobStatus, list[TaskStatus]]":
+    """Return a job and its tasks, at most `limit`, as in `IrisClient.list_tasks`. Another user's job, which a pending
+    reason may name, comes from the list, without tasks.
 
     Raises:
         NotFound: The job does not exist. Denied: The job belongs to another user, and the list does not contain it.
@@ -165,7 +167,7 @@ def _look(client: "IrisClient", name: str) -> "tuple[JobStatus, list[TaskStatus]
 
     try:
         status = find_job(client, name)
-        return status, client.list_tasks(status.job_id)
+        return status, client.list_tasks(status.job_id, limit)
     except Denied:
         for status in client.list_jobs(prefix=name.rstrip("/"), limit=_CHILDREN_LIMIT) if name.startswith("/") else ():
             if status.job_id == name.rstrip("/"):
@@ -226,6 +228,8 @@ def _summary_lines(
     lines += (
         ["", *table(("task", "state", "attempt", "worker", "duration", *used, "error or reason"), rows)] if rows else []
     )
+    more = status.replicas - len(tasks) if len(tasks) >= _MOST_TASKS else 0
+    lines += [f"{more} more tasks ({counts_text(status.task_counts)} in all); --json lists them"] if more > 0 else []
     causes = [f"  task {task.task_id.rpartition('/')[2]}: {cause}" for task in tasks for cause in task.causes]
     lines += ["", "ended attempts:", *causes] if causes else []
     silent = [f"  {attempt}" for task in tasks for attempt in task.silent]

@@ -3,7 +3,7 @@
 # ruff: noqa: ARG002  # every method takes grpc's context and a request, needed or not
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
@@ -40,6 +40,8 @@ _DEFAULT_LIST_LIMIT: Final = 200
 _MAX_LIST_LIMIT: Final = 10_000
 _MAX_WAIT_S: Final = 3600.0
 _LISTED_AT_ONCE: Final = 50
+_TASKS_AT_ONCE: Final = 200
+_SCANNED_AT_ONCE: Final = 10_000
 _NO_PLACE: Final = (0, 0)
 
 Context = Any  # grpc's own, which is untyped here
@@ -145,14 +147,22 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         await self._controller.engine.settled()
         job_id = self._view.job(JobId(request.job_id)).job_id
+        tasks, answer = self._view.tasks[job_id], pb.ListTasksResponse()
         reason = self._controller.pending_reason(job_id)
-        silent, usage = self._silent(job_id), self._usage(job_id)
-        return pb.ListTasksResponse(
-            tasks=[
-                task_status(task, self._reason(task, reason), silent.get(task.task_id, ()), usage.get(task.task_id, ()))
-                for task in self._view.tasks[job_id]
-            ]
-        )
+        usage: dict[TaskId, list[tuple[AttemptId, AttemptUse]]] = {}
+        if 0 < request.limit < len(tasks):
+            tasks = await _worth_a_look(tasks, request.limit)
+        else:
+            usage = self._usage(job_id)
+        silent = self._silent(job_id, tasks)
+        for number, task in enumerate(list(tasks), 1):
+            name = task.task_id
+            answer.tasks.append(
+                task_status(task, self._reason(task, reason), silent.get(name, ()), usage.get(name, ()))
+            )
+            if number % _TASKS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a long list holds up nobody
+        return answer
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.TaskStatus:
         await self._controller.engine.settled()
@@ -211,9 +221,9 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             async for batch in batches:
                 yield _log_batch(batch)
 
-    def _silent(self, job_id: JobId) -> dict[TaskId, list[SilentAttempt]]:
+    def _silent(self, job_id: JobId, tasks: Sequence[Task] | None = None) -> dict[TaskId, list[SilentAttempt]]:
         found: dict[TaskId, list[SilentAttempt]] = {}
-        for attempt in silent_attempts(self._view, self._controller.sessions, job_id):
+        for attempt in silent_attempts(self._view, self._controller.sessions, job_id, tasks):
             found.setdefault(parse_attempt_id(attempt.attempt_id)[0], []).append(attempt)
         return found
 
@@ -273,3 +283,23 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
 def _log_batch(batch: Batch) -> pb.LogBatch:
     parts = [pb.LogPart(task_id=f"{key[0]}/{key[1]}", attempt=key[2], records=data) for key, data in batch]
     return pb.LogBatch(parts=parts)
+
+
+async def _worth_a_look(tasks: Sequence[Task], limit: int) -> list[Task]:
+    """Return `limit` tasks in order: failed ones first, then live, pending, and succeeded ones."""
+    by_rank: dict[int, list[Task]] = {rank: [] for rank in range(4)}
+    for number, task in enumerate(list(tasks), 1):
+        found = by_rank[_rank(task)]
+        if len(found) < limit:
+            found.append(task)
+        if number % _SCANNED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return sorted([task for found in by_rank.values() for task in found][:limit], key=lambda task: task.index)
+
+
+def _rank(task: Task) -> int:
+    if task.state is TaskState.SUCCEEDED:
+        return 3
+    if task.state is TaskState.PENDING:
+        return 2
+    return 1 if task.state.is_live else 0

@@ -1,27 +1,30 @@
 """Attempts that may still run on unreachable workers, and so cannot be reported as stopped."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from iris.controller.workers.sessions import Sessions
 from iris.core.state.booking import Booking
 from iris.core.state.view import ClusterView
-from iris.domain.entities import SilentAttempt
+from iris.domain.entities import SilentAttempt, Task
 from iris.domain.ids import JobId
 from iris.domain.states import TaskState
 
 
-def silent_attempts(view: ClusterView, sessions: Sessions, job_id: JobId) -> Iterator[SilentAttempt]:
+def silent_attempts(
+    view: ClusterView, sessions: Sessions, job_id: JobId, tasks: Iterable[Task] | None = None
+) -> Iterator[SilentAttempt]:
     """Return a job's silent attempts in task order, including lost ones only if they may still run.
 
     Args:
         view: The cluster.
         sessions: Knows which workers are connected.
         job_id: The job.
+        tasks: The tasks to look at; None for all. Some attempts of others may be included.
     """
     job = view.jobs[job_id]
     ending = view.stopping_counts.get(job_id, 0)
     if ending or not job.state.is_terminal:
-        for task in view.tasks[job_id]:
+        for task in view.tasks[job_id] if tasks is None else tasks:
             if task.state is TaskState.PENDING or task.worker_id is None:
                 continue
             booking = view.bookings.get(task.attempt_id)

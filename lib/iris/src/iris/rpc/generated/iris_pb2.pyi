@@ -1142,7 +1142,7 @@ class ListJobsRequest(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
-    """"/user" or "/user/job"; empty for all"""
+    """"/user" or "/user/job"; empty for all; "/user/begin*": ids that begin with it"""
     limit: _builtins.int
     """newest first; 0 for 200"""
     @_builtins.property
@@ -1190,15 +1190,19 @@ class ListTasksRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
+    limit: _builtins.int
+    """of more tasks only those worth a look, without their usage; 0 for all"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "limit", b"limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
