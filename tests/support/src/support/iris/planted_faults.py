@@ -270,7 +270,7 @@ PLANTED: dict[str, Planted] = {
         (_begin_prefilled_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
         (_stop_what_returns, (27, 28, 1)),
-        (_use_burnt_numbers_again, (99,)),
+        (_use_burnt_numbers_again, (28,)),
         (_leave_lent_cpu_out_of_the_history, (0, 3, 4)),
         (_count_silent_workers, (1, 2, 3)),
     )
