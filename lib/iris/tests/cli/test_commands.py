@@ -231,6 +231,9 @@ def test_jobs_are_held_and_released(iris: Iris, client: Client) -> None:
         f"job /ann/train is held; {lets.format('')}",
         f"iris: job /ann/train/eval is already {held}; {lets.format('/eval')}",
     ]
+    client.answer = True
+    assert [iris("job", verb, "--all")[2].count("job /ann/") for verb in ("hold", "release")] == [3, 3]
+    assert client.questions == [f"{verb} 3 jobs of ann: {', '.join(TREE)}?" for verb in ("hold", "release")]
     assert iris("job", "release", "train/eval", "train/test")[2].splitlines() == [
         f"job /ann/train/eval is released (it was {held})",
         "iris: job /ann/train/test was not held",
