@@ -189,6 +189,8 @@ class ControllerLife:
     def _bury(self) -> None:
         if self._network.server is not None and self._network.server.node is self.node:
             self._network.server = None
+        if isinstance(self.view, CheckedView):
+            self.view.is_checked = False  # what is left of it would ask a store that is closed
         self._store.close()
 
     def _clock_ms(self) -> int:
