@@ -125,12 +125,16 @@ def test_a_live_name_is_taken_unless_adopted_or_replaced_an_ended_one_free(user:
     worker.wait_for_start("/ann/a/0:2")
 
 
-def test_a_held_job_says_who_holds_it(user: Any, worker: ScriptedWorker) -> None:
+def test_a_held_job_says_who_holds_it(user: Any, admin: Any, worker: ScriptedWorker) -> None:
     user.submit("/ann/first", cpu_millis=2000)
     user.submit("/ann/a", cpu_millis=2000)
     assert user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/a")).before == ""
     assert user.get("/ann/a").pending_reason.startswith("held by ann since 20")
     assert user.cluster.Status(pb.ClusterStatusRequest()).pending_tasks == 1
+    admin.submit("/ann/b", cpu_millis=2000)
+    admin.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/b"))
+    code, text = refused(lambda: user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/b", release=True)))
+    assert (code, "only an admin may release it" in text) == (grpc.StatusCode.PERMISSION_DENIED, True)
     user.stop("/ann/first")
     assert user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/a", release=True)).before.startswith("held by ann")
     worker.wait_for_start("/ann/first/0:0")

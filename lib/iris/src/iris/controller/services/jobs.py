@@ -34,7 +34,7 @@ from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.logfilter import ANY_ATTEMPT, LineChoice
 from iris.rpc.protocol import ATTEMPT_ID_KEY, MAX_BLOB_CHUNK_BYTES
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import Denied, InvalidRequest, NotFound
 
 _DEFAULT_LIST_LIMIT: Final = 200
 _MAX_LIST_LIMIT: Final = 10_000
@@ -179,6 +179,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         return stop_response(self._controller, stopped)
 
     async def HoldJob(self, request: pb.HoldJobRequest, context: Context) -> pb.HoldJobResponse:
+        principal, hold = current_principal(), self._view.job(JobId(request.job_id)).hold
+        own = (f"held by {principal.user} ", "held by /")
+        if request.release and hold and principal.kind is not PrincipalKind.ADMIN and not hold.startswith(own):
+            raise Denied(f"job {request.job_id} is {hold}: only an admin may release it")
         before = await self._controller.hold(JobId(request.job_id), request.release, current_caller())
         return pb.HoldJobResponse(before=before)
 
