@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.iris.host_cluster import until
+from support.iris.host_cluster import CONTROLLER, Cluster, until
 from support.iris.hosts import Host
 
 PAGE = Path(__file__).parents[2] / "OPS.md"
@@ -93,3 +93,49 @@ def test_the_commands_of_the_page(
     assert "is revoked" in told
     until(lambda: not connected(), "the revoked host is gone")
     stop(controller)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(180)
+def test_the_day_of_an_operator(
+    make_hosts: Callable[..., dict[str, Host]], page_environment: dict[str, str], tmp_path: Path
+) -> None:
+    names = [f"host{number}" for number in range(1, 7)]
+    cluster = Cluster(tmp_path, make_hosts("ctl", *names), lost_after=30)
+    token = cluster.token(uses=len(names))
+    for name in names:
+        cluster.start_worker(name, name, "--join-token-file", str(token))
+    until(lambda: cluster.connected() == set(names), "six hosts are connected")
+    clusters = tmp_path / ".config" / "marin" / "clusters"
+    clusters.mkdir(parents=True)
+    address = f"controller: {{address: '{CONTROLLER}', token_file: {tmp_path}/state/user-token}}\n"
+    (clusters / "ops.yaml").write_text(address)
+
+    def run(text: str) -> str:
+        done = cluster.hosts["ctl"].run(["sh", "-ec", text], env=page_environment, cwd=tmp_path, timeout=120)
+        assert done.returncode == 0, f"{text}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    one_host = ("--cpu", "4", "--memory", "1GB", "--disk", "1MB")
+    cluster.submit("failed", "--cpu", "1", "--", "sh", "-c", "exit 3")
+    assert cluster.finish("/root/failed") == "failed"
+    running = [cluster.submit(f"run-{name}", *one_host, "--", "sleep", "600") for name in names]
+    until(lambda: {cluster.state(job) for job in running} == {"running"}, "six hosts are full")
+    waiting = cluster.submit("batch", *one_host, "--priority", "batch", "--", "sleep", "600")
+
+    morning, repair, evening = section("A day")
+    seen = run(morning)
+    assert all(name in seen for name in names)
+    assert seen.count("joined") == len(names)
+    assert "/root/batch" in seen
+    done = run(repair)
+    about = cluster.iris("cluster", "events", "--about", "/root/batch").stdout
+    assert [line.split()[2] for line in about.splitlines()] == ["submitted", "held", "updated", "released"]
+    assert "new fan" in done
+    until(lambda: {cluster.state(job) for job in running} == {"running"}, "what was drained has a host again")
+    assert cluster.ask("job", "summary", waiting)["pending_reason"].startswith("needs ")
+    told = run(evening)
+    assert "root" in told
+    assert "cordoned" in told
+    assert "released" in told
+    assert cluster.state("/root/failed") == "pending", "it is to run again, once a host has room"

@@ -64,7 +64,7 @@ def test_events_are_a_line_each_and_bookkeeping_is_left_out(iris: Iris) -> None:
         "2023-11-14 22:13:24  failed              /o'neil/c/0:0 on w1  bang; exit_code 3",
         "2023-11-14 22:13:25  cordoned            w1  bad fan; drained; by root from unix",
         "2023-11-14 22:13:26  requested           t-1  revoke users' tokens; by root from unix",
-        "2023-11-14 22:13:27  budget set          /bob  max_weight 8; max_band 1; by root from unix",
+        "2023-11-14 22:13:27  budget set          /bob  max_weight 8; max_band production; by root from unix",
     ]
 
 

@@ -11,6 +11,7 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo, output, say
 from iris.cli.params import MOMENT
+from iris.domain.states import PriorityBand
 
 if TYPE_CHECKING:
     from iris.client import IrisClient
@@ -119,6 +120,8 @@ def line_of(item: dict[str, Any]) -> str:
     subject, worker = item["subject"] or "", item["worker_id"] or ""
     detail = dict(item["detail"])
     told = [str(detail.pop(name)) for name in ("action", "reason", "error", "trouble") if detail.get(name)]
+    for name in detail.keys() & {"band", "max_band"}:
+        detail[name] = PriorityBand(detail[name]).word
     told += [f"{name} {detail[name]}" for name in _TOLD if name in detail]
     if detail.get("drain"):
         told.append("drained")
