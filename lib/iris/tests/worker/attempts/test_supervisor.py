@@ -101,7 +101,7 @@ async def test_the_end_of_one_that_returned_much_is_told_when_that_is_there(benc
     ended = await bench.reaches(TaskState.SUCCEEDED)
     assert bench.blobs[ended.result.digest] == b"x" * 5000
     assert (ended.result.packed, ended.at_ms) == (b"", 90_000)
-    stopped = {item.attempt_id: item for item in bench.supervisor.inventory()}["/u/job/1:0"]
+    stopped = await bench.reaches(TaskState.KILLED)
     assert (stopped.state, stopped.error, stopped.result) == (TaskState.KILLED, "enough", NO_RESULT)
 
 
