@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually_async
 from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
 from iris.domain.states import FailureKind, TaskState
@@ -101,7 +102,9 @@ async def test_the_end_of_one_that_returned_much_is_told_when_that_is_there(benc
     ended = await bench.reaches(TaskState.SUCCEEDED)
     assert bench.blobs[ended.result.digest] == b"x" * 5000
     assert (ended.result.packed, ended.at_ms) == (b"", 90_000)
-    stopped = await bench.reaches(TaskState.KILLED)
+    ends = (TaskState.SUCCEEDED, TaskState.KILLED)
+    await eventually_async(lambda: all(i.state in ends for i in bench.supervisor.inventory()), "both have ended")
+    stopped = {item.attempt_id: item for item in bench.supervisor.inventory()}["/u/job/1:0"]
     assert (stopped.state, stopped.error, stopped.result) == (TaskState.KILLED, "enough", NO_RESULT)
 
 
