@@ -191,7 +191,7 @@ class TellsRegions(Protocol):
 class JobHours(NamedTuple):
     """What a job used.
 
-    Args:
+    Attributes:
         core_hours: Hours of cores that it held.
         chip_hours: Hours of accelerator chips.
         cost: Their price; None if unknown.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-import zoneinfo
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
@@ -51,7 +50,8 @@ def _of_libraries(value: Any) -> str:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.CategoricalDtype):
         return "its categories"
-    if isinstance(value, zoneinfo.ZoneInfo) and getattr(value, "key", None) is None:
+    zones = sys.modules.get("zoneinfo")
+    if zones is not None and isinstance(value, zones.ZoneInfo) and getattr(value, "key", None) is None:
         return "the rules of a time zone without a name"
     return ""
 

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import PathFinder
 from typing import Any, Final
@@ -27,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 # Tools like those of site-packages, also where they are installed from a checkout.
 _TOOLS: Final = frozenset({"marin", "fray", "iris", "rigging"})
-_NOT_OWN: Final = ("/site-packages/", "/dist-packages/", *(f"{sysconfig.get_path('stdlib')}/",))
+_NOT_OWN: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")
 _MOST_STARTS: Final = 4096
 
 _Start = tuple[str, tuple[str, ...]]
