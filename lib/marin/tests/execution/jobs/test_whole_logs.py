@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 SCRIPT = Path(__file__).with_name("whole_logs_pipeline.py")
 SAID = re.compile(r"(?:.*: )?(out|err|log|sub) ([0-9a-f]{8}) (\d+)")
 # Headings and ends, how an attempt failed, what runs and clusters say of their own.
-OTHER = re.compile(r"=== |iris: |step at |Traceback|  |\d{4}-|\(\d+ frames|.*LookupError: no luck")
+OTHER = re.compile(r"=== |iris: |step at |Traceback|Stack \(most recent|  |\d{4}-|\(\d+ frames|.*LookupError: no luck")
 LONG = 240.0
 
 
