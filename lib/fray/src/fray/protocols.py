@@ -189,7 +189,7 @@ class TellsRegions(Protocol):
 
 
 class JobHours(NamedTuple):
-    """What a job used.
+    """The hours of one use of a job.
 
     Attributes:
         core_hours: Hours of cores that it held.

@@ -8,6 +8,7 @@ import pytest
 
 from iris.core.state.changes import Changes
 from iris.domain.entities import Job
+from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.store.history import History
@@ -97,3 +98,8 @@ def test_jobs_are_found_by_name_by_key_and_by_number(store: Store, history: Hist
     assert (store.job_of_key("k"), store.job_of_key("")) == ("/ann/a", None)
     assert (store.job_of(JobId("/ann/a")), store.job_of(JobId("/ann/none"))) == (keyed, None)
     assert history.digests() == ({"cd" * 32}, {"ab" * 32})
+
+
+def test_a_database_that_cannot_be_read_is_told_as_what_may_pass(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="ended jobs cannot be read"):
+        History(tmp_path / "none.db").newest("", (), 1)

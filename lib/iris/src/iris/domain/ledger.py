@@ -37,7 +37,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a group's hours cost; 0 for unknown. A chip's price includes its host's cores if these have none."""
+    """The prices of a group's hours; 0 for unknown. A chip's price includes its host's cores if these have none."""
 
     core_hour: float = 0.0
     chip_hour: float = 0.0

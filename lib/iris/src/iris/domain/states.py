@@ -82,7 +82,7 @@ class PriorityBand(_Worded):
 
 
 class ExistingJobPolicy(StrEnum):
-    """What to do if a live job has the name of a submission."""
+    """The policy for a submission whose name a live job has."""
 
     FAIL = "fail"  # it is refused
     ADOPT = "adopt"  # the live job is the answer

@@ -1,4 +1,4 @@
-"""What rounds keep of the workers: a round renews only what has changed since the last one."""
+"""The hosts, kept between rounds: a round renews only those that changed since the last one."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator

@@ -2,12 +2,13 @@
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from iris.domain.entities import Job
+from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import JobId
 from iris.domain.states import JobState
 from iris.store.rows import JOB_COLUMNS, SpecReader, job_of
@@ -23,7 +24,7 @@ _USER: Final = "substr(job_id, 2, instr(substr(job_id, 2), '/') - 1)"
 class History:
     """Reads the committed jobs of a database, without their environment variables.
 
-    Every method reads one snapshot, and raises sqlite3.Error if the database cannot be read.
+    Every method reads one snapshot. Raise StorageUnavailable if the database cannot be read.
 
     Args:
         database: The file.
@@ -99,9 +100,9 @@ class History:
         """Return the names of a `LogShelf` that belong to no job."""
         if not shelf.exists():
             return []
-        with closing(sqlite3.connect(shelf, uri=True)) as connection:
-            connection.execute("ATTACH ? AS known", (self._uri,))
-            sql = "SELECT DISTINCT job_id FROM files WHERE job_id NOT IN (SELECT job_id FROM known.jobs)"
+        with self._connection() as connection:
+            connection.execute("ATTACH ? AS shelf", (str(shelf),))
+            sql = "SELECT DISTINCT job_id FROM shelf.files WHERE job_id NOT IN (SELECT job_id FROM jobs)"
             return [JobId(row[0]) for row in connection.execute(sql)]
 
     def digests(self) -> tuple[set[str], set[str]]:
@@ -120,8 +121,13 @@ class History:
             rows = (connection.execute(f"{_SELECT} WHERE sequence = ?", (number,)).fetchone() for number in sequences)
             return _jobs(row for row in rows if row is not None)
 
-    def _connection(self) -> "closing[sqlite3.Connection]":
-        return closing(sqlite3.connect(self._uri, uri=True, isolation_level=None))
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self._uri, uri=True, isolation_level=None)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise StorageUnavailable(f"ended jobs cannot be read from {self._uri}: {error}") from error
 
 
 def _range(name: str) -> tuple[str, str]:

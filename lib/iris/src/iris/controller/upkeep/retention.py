@@ -20,7 +20,7 @@ from iris.domain.ids import JobId
 from iris.rpc.convert import bundle_parts
 from iris.store.history import History
 from rigging.clock import unix_ms
-from rigging.errors import NotFound
+from rigging.errors import NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Retention:
                     await self.remove_stray_logs()
                     await self.remove_blobs()
                     blobs_due = clock() + BLOB_ROUND_EVERY_S
-            except OSError:
+            except (OSError, Unavailable):  # a full disk is no reason to end
                 logger.exception("removing old history failed; it is tried again in %g s", ROUND_EVERY_S)
             await sleep(ROUND_EVERY_S)
 

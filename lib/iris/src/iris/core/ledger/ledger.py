@@ -32,7 +32,7 @@ def group_of(worker: Worker) -> str:
 
 @dataclass(slots=True)
 class _Share:
-    """What one attempt holds.
+    """The account of one attempt.
 
     Attributes:
         ran_ms: Undecided running time until `since_ms`. began_ms: Its start.

@@ -53,7 +53,7 @@ class _Dimension:
 
 
 class _Lane:
-    """What one payer holds on one worker for one use, and the clocks at its last settlement."""
+    """The resources that one payer holds on one worker for one use, and the clocks at its last settlement."""
 
     __slots__ = ("chips", "chips_served", "cpu", "cpu_served", "cpu_spare", "lent")
 
