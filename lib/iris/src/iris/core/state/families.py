@@ -1,4 +1,4 @@
-"""The descendants of each job and the root jobs of each user that have not ended, and their number by state."""
+"""The live children of each job, and the number of each user's live root jobs by state."""
 
 from iris.core.state.bookings import count
 from iris.domain.ids import JobId, parent_of, user_of
@@ -16,15 +16,11 @@ class Families:
 
     def __init__(self) -> None:
         self.children: dict[JobId, dict[JobId, None]] = {}
-        self._counts: dict[str, dict[JobState, int]] = {}
-
-    def below(self, job_id: JobId) -> dict[JobState, int]:
-        """Return the number of the job's live descendants in each state, without zeros."""
-        return self._counts.get(job_id, _NONE)
+        self._roots: dict[str, dict[JobState, int]] = {}
 
     def roots_of(self, user: str) -> dict[JobState, int]:
         """Return the number of a user's live jobs without a parent in each state, without zeros."""
-        return self._counts.get(f"/{user}", _NONE)
+        return self._roots.get(user, _NONE)
 
     def move(self, job_id: JobId, before: JobState | None, after: JobState | None) -> None:
         """Record a job's change of state; None for a job that did not exist before, or is removed."""
@@ -34,21 +30,18 @@ class Families:
         after = None if after is not None and after.is_terminal else after
         parent = parent_of(job_id)
         if parent is None:
-            self._shift(f"/{user_of(job_id)}", before, after)
-            return
-        self._set_child(parent, job_id, after is not None)
-        while parent is not None:
-            self._shift(parent, before, after)
-            parent = parent_of(parent)
+            self._move_root(user_of(job_id), before, after)
+        else:
+            self._set_child(parent, job_id, after is not None)
 
-    def _shift(self, name: str, before: JobState | None, after: JobState | None) -> None:
-        counts = self._counts.setdefault(name, {})
+    def _move_root(self, user: str, before: JobState | None, after: JobState | None) -> None:
+        counts = self._roots.setdefault(user, {})
         if before is not None:
             count(counts, before, -1)
         if after is not None:
             count(counts, after, 1)
         if not counts:
-            del self._counts[name]
+            del self._roots[user]
 
     def _set_child(self, parent: JobId, job_id: JobId, live: bool) -> None:
         if live:

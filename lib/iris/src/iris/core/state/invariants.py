@@ -8,7 +8,7 @@ from iris.core.state.load import WorkerLoad
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job, Task
 from iris.domain.errors import InvariantViolation
-from iris.domain.ids import JobId, WorkerId, is_below, parent_of, parse_attempt_id, tree_of, user_of
+from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id, tree_of, user_of
 from iris.domain.job_spec import is_gang, waits_for_host
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
@@ -124,10 +124,10 @@ def _family(view: ClusterView) -> Iterator[str]:
             yield f"{job_id}: lives although its parent {parent_id} has ended"
     if children != {name: set(below) for name, below in view.children.items()}:
         yield f"children index {view.children}, should be {children}"
-    for above in {name for job_id in view.jobs for name in (parent_of(job_id), job_id) if name is not None}:
-        below = Counter(view.jobs[job_id].state for job_id in live if is_below(job_id, above))
-        if view.families.below(above) != below:
-            yield f"{above}: counted below it are {view.families.below(above)}, should be {below}"
+    for user in {user_of(job_id) for job_id in view.jobs}:
+        roots = Counter(view.jobs[name].state for name in live if parent_of(name) is None and user_of(name) == user)
+        if view.families.roots_of(user) != roots:
+            yield f"{user}: counted root jobs are {view.families.roots_of(user)}, should be {roots}"
 
 
 def _bookings(view: ClusterView) -> Iterator[str]:

@@ -38,7 +38,7 @@ class ClusterView:
 
     The attributes are read-only:
         jobs, workers: Records by id; see ArchivedTable for ended jobs. tasks: Each job's tasks, in order of index.
-        live_jobs: Jobs that have not ended, oldest first. families: Descendants of jobs. children: See `Families`.
+        live_jobs: Jobs that have not ended, oldest first. families: Relatives of jobs. children: See `Families`.
         job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
         pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
