@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.types import QueryResult
-from iris.domain.ledger import DAY_MS, HOUR_MS, LedgerRow, Owner, Price, Use
+from iris.domain.usage import DAY_MS, HOUR_MS, LedgerRow, Owner, Price, Use
 from iris.store.query import run_query
 from iris.store.store import Store
 from support.iris.cli import Client, Iris

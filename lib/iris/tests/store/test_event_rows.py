@@ -11,10 +11,16 @@ from iris.domain.entities import UserBudget
 from iris.domain.events import (
     Assigned,
     AttemptObserved,
+    AutoCordoned,
     BudgetSet,
+    Caller,
+    ControllerStarted,
     JobSubmitted,
     LendCpu,
     Preempted,
+    Record,
+    Recorded,
+    Requested,
     StopRequested,
     TimedOut,
     WorkerConnected,
@@ -24,7 +30,6 @@ from iris.domain.events import (
     WorkerTroubled,
 )
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
-from iris.domain.records import AutoCordoned, Caller, ControllerStarted, Record, Recorded, Requested
 from iris.domain.resources import Device, Resources
 from iris.domain.states import FailureKind, PriorityBand, TaskState, TimeoutKind
 from iris.store.event_rows import event_row, record_of

@@ -11,14 +11,12 @@ import pytest
 from iris.core.state.changes import Changes
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, Task, UserBudget, Worker
-from iris.domain.events import Assigned, JobSubmitted, WorkerCordoned
+from iris.domain.events import NOBODY, Assigned, Caller, JobSubmitted, Record, Requested, WorkerCordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId, attempt_id, task_id
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
-from iris.domain.ledger import LedgerRow, Owner
-from iris.domain.records import NOBODY, Caller, Record, Requested
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand, TaskState
-from iris.domain.usage import AttemptUse, Usage
+from iris.domain.usage import AttemptUse, LedgerRow, Owner, Usage
 from iris.store import query
 from iris.store.query import run_query
 from iris.store.store import Store

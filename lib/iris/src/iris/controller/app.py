@@ -31,9 +31,8 @@ from iris.controller.upkeep.ledger_keeper import LedgerKeeper
 from iris.controller.upkeep.retention import Retention
 from iris.controller.upkeep.usage_keeper import UsageKeeper
 from iris.core.state.view import ClusterView
-from iris.domain.events import BudgetSet
+from iris.domain.events import BudgetSet, ControllerStarted
 from iris.domain.ids import WorkerId
-from iris.domain.records import ControllerStarted
 from iris.rpc.auth import load_or_create_secret
 from iris.store.damage import DatabaseDamaged
 from iris.store.replicate.leadership import Leadership, acquire

@@ -29,6 +29,8 @@ from iris.controller.workers.sessions import Sessions
 from iris.core.rules.job_rules import check_band, check_parent, check_pending_jobs, reserved_beside, updated_spec
 from iris.core.state.view import ClusterView
 from iris.domain.events import (
+    NOBODY,
+    Caller,
     JobHeld,
     JobReleased,
     JobSubmitted,
@@ -40,7 +42,6 @@ from iris.domain.events import (
 )
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
-from iris.domain.records import NOBODY, Caller
 from iris.domain.scale_groups import offers as group_offers
 from iris.domain.states import ExistingJobPolicy, JobState, TaskState
 from iris.rpc.convert_job import SpecReader

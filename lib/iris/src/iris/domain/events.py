@@ -1,7 +1,8 @@
-"""Events of the cluster. `iris.core.rules.reduce` computes their consequences."""
+"""Events of the cluster, and their records in its history. `iris.core.rules.reduce` computes their consequences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import UserBudget
@@ -292,3 +293,73 @@ Event = (
     | EndpointRegistered
     | EndpointRemoved
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The name and address of a caller; both empty for the controller itself.
+
+    Args:
+        name: A user, a job id or a worker id.
+        address: The caller's IP address, or "unix" for a socket of this machine.
+    """
+
+    name: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A caller used an RPC that changes no job and no worker, e.g. revoked a token.
+
+    Args:
+        action: A readable name of the RPC, e.g. "revoke users' tokens".
+        subject: The entity; empty for none.
+    """
+
+    action: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCordoned:
+    """The controller cordoned a worker whose host made attempts fail."""
+
+    worker_id: WorkerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStarted:
+    """A controller loaded the stored state; its predecessor's memory is lost."""
+
+    version: str
+
+
+UNHURRIED: Final = (ControllerStarted, Begun, LendCpu, RetryDue)
+"""Kinds that are written with the next commit and need none themselves: a restart forgets their consequences, too."""
+
+Recorded = Event | Requested | AutoCordoned | ControllerStarted
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the history.
+
+    Args:
+        turn: The turn of the engine. A turn ends with a scheduling round, so the records of one turn precede its
+            decisions.
+        at_ms: Unix time in milliseconds.
+        what: The event.
+        caller: The caller who requested it.
+        is_decision: Whether it is a decision of the scheduler, in this turn's round.
+    """
+
+    turn: int
+    at_ms: int
+    what: Recorded
+    caller: Caller
+    is_decision: bool = False
+
+
+NOBODY: Final = Caller()

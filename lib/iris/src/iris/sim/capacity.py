@@ -8,7 +8,7 @@ from pathlib import Path
 
 from iris.core.state.view import ClusterView
 from iris.domain.ids import WorkerId
-from iris.domain.ledger import Use
+from iris.domain.usage import Use
 from iris.store.db import DATABASE_NAME
 
 Counted = Mapping[str, tuple[int, int]]

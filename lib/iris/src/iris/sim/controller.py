@@ -19,8 +19,7 @@ from iris.controller.upkeep.ledger_keeper import EVERY_S, LedgerKeeper
 from iris.core.state import invariants
 from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
-from iris.domain.events import Event, WorkerLate, WorkerLost
-from iris.domain.records import ControllerStarted
+from iris.domain.events import ControllerStarted, Event, WorkerLate, WorkerLost
 from iris.rpc.generated import iris_pb2_grpc
 from iris.sim.capacity import Capacity, read_all
 from iris.sim.ledger import CommitFault, Ledger, WatchedStore

@@ -8,8 +8,7 @@ from typing import Final
 from iris.core.rules.reduce import reduce
 from iris.core.state.batch import Batch
 from iris.core.state.view import ClusterView
-from iris.domain.events import Event
-from iris.domain.records import AutoCordoned, ControllerStarted, Record, Requested
+from iris.domain.events import AutoCordoned, ControllerStarted, Event, Record, Requested
 from iris.sched.plan import pause_ms, plan_round
 from rigging.errors import MarinError
 

@@ -15,14 +15,20 @@ from iris.domain.events import (
     AttemptFenced,
     AttemptMissing,
     AttemptObserved,
+    AutoCordoned,
     Begun,
     BudgetSet,
+    Caller,
+    ControllerStarted,
     JobHeld,
     JobReleased,
     JobSubmitted,
     JobUpdated,
     LendCpu,
     Preempted,
+    Record,
+    Recorded,
+    Requested,
     RetryDue,
     StopRequested,
     TimedOut,
@@ -39,7 +45,6 @@ from iris.domain.events import (
 )
 from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec
-from iris.domain.records import AutoCordoned, Caller, ControllerStarted, Record, Recorded, Requested
 from iris.domain.states import FailureKind, PriorityBand, TaskState, TimeoutKind
 from iris.store.rows import Row, resources_of, resources_to_json
 

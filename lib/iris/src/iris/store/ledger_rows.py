@@ -4,7 +4,7 @@ import sqlite3
 from dataclasses import replace
 from typing import Final
 
-from iris.domain.ledger import DAY_MS, LedgerRow, Owner, Price, Use
+from iris.domain.usage import DAY_MS, LedgerRow, Owner, Price, Use
 from iris.store.rows import Row
 
 LEDGER_KEY: Final = ("start_ms", "user", "job_id", "worker_group")

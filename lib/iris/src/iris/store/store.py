@@ -12,7 +12,7 @@ from iris.domain.access import JoinToken, UserToken, WorkerCredential
 from iris.domain.entities import Job
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import JobId
-from iris.domain.ledger import LedgerRow
+from iris.domain.usage import LedgerRow
 from iris.store.access_rows import (
     CREDENTIAL_COLUMNS,
     JOIN_TOKEN_COLUMNS,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
-from iris.domain.ledger import Use
 from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.usage import Use
 from iris.store.event_rows import BUDGET_SET, REQUESTED, UPDATED, WORDS
 
 

@@ -10,9 +10,21 @@ import pytest
 from iris.client.types import QueryResult
 from iris.core.state.changes import Changes
 from iris.domain.entities import UserBudget
-from iris.domain.events import Assigned, AttemptObserved, Begun, BudgetSet, JobSubmitted, Preempted, WorkerCordoned
+from iris.domain.events import (
+    NOBODY,
+    Assigned,
+    AttemptObserved,
+    Begun,
+    BudgetSet,
+    Caller,
+    JobSubmitted,
+    Preempted,
+    Record,
+    Recorded,
+    Requested,
+    WorkerCordoned,
+)
 from iris.domain.ids import AttemptId, TaskId, WorkerId
-from iris.domain.records import NOBODY, Caller, Record, Recorded, Requested
 from iris.domain.states import FailureKind, TaskState
 from iris.store.query import run_query
 from iris.store.store import Store

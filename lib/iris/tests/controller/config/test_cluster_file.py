@@ -8,9 +8,9 @@ from iris.controller.config.controller_config import Address, ControllerConfig, 
 from iris.controller.config.options import Given, controller_config
 from iris.core.rules.contact import ContactRules
 from iris.domain.entities import JobsPerUser
-from iris.domain.ledger import Price
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
+from iris.domain.usage import Price
 from rigging.errors import InvalidRequest
 
 GOOD = """

@@ -16,10 +16,9 @@ from iris.core.state.changes import Changes
 from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, StartAttempt
 from iris.domain.errors import StorageUnavailable
-from iris.domain.events import JobSubmitted, StopRequested, WorkerConnected
+from iris.domain.events import Caller, ControllerStarted, JobSubmitted, Requested, StopRequested, WorkerConnected
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
-from iris.domain.records import Caller, ControllerStarted, Requested
 from iris.domain.resources import Resources
 from iris.sched.plan import RoundPlan, plan_round
 from iris.store.store import Store

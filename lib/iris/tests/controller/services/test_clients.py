@@ -10,8 +10,8 @@ from iris.controller.access.interceptor import serve_for
 from iris.controller.clients.sessions import ClientSessions, ConnectedClient, StoppedJobs
 from iris.controller.services.clients import ClientService
 from iris.core.state.view import ClusterView
+from iris.domain.events import Caller
 from iris.domain.ids import JobId
-from iris.domain.records import Caller
 from iris.domain.states import JobState
 from iris.rpc.auth import Principal, PrincipalKind
 from iris.rpc.generated import iris_pb2 as pb

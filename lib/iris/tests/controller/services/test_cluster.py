@@ -14,8 +14,8 @@ from iris.controller.clients.sessions import StoppedJobs
 from iris.controller.context import Shutdown
 from iris.controller.services.cluster import ClusterService
 from iris.controller.services.query_process import query_response
+from iris.domain.events import Caller
 from iris.domain.ids import JobId
-from iris.domain.records import Caller
 from iris.rpc.auth import Principal, PrincipalKind, user_of_token
 from iris.rpc.generated import access_pb2
 from iris.rpc.generated import iris_pb2 as pb

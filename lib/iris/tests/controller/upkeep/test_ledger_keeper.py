@@ -7,7 +7,7 @@ import pytest
 
 from iris.controller.upkeep.ledger_keeper import HOURS_KEPT_MS, LedgerKeeper
 from iris.core.state.changes import Changes
-from iris.domain.ledger import DAY_MS, LedgerRow, Price, Use
+from iris.domain.usage import DAY_MS, LedgerRow, Price, Use
 from rigging.errors import Unavailable
 from support.iris.scheduling import InMemoryCluster, resources
 

@@ -25,9 +25,9 @@ from iris.domain.events import (
     WorkerLost,
 )
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.ledger import HOUR_MS, LedgerRow, Owner, Use
 from iris.domain.resources import Device
 from iris.domain.states import TaskState
+from iris.domain.usage import HOUR_MS, LedgerRow, Owner, Use
 from iris.sim.capacity import Capacity
 from rigging.errors import MarinError
 from support.iris.scheduling import InMemoryCluster, resources

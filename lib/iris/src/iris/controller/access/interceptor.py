@@ -19,7 +19,7 @@ from iris.controller.access.authority import AUDITED, Rule, as_attempt, authoriz
 from iris.controller.access.open_calls import OpenCalls
 from iris.controller.access.user_tokens import UserTokens, id_of
 from iris.controller.dashboard.figures import Figures
-from iris.domain.records import Caller, Requested
+from iris.domain.events import Caller, Requested
 from iris.rpc.auth import Principal, PrincipalKind, Unauthenticated, is_kept, verify_token
 from iris.rpc.protocol import (
     ATTEMPT_ID_KEY,

@@ -42,10 +42,10 @@ from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
 from iris.domain.entities import JobsPerUser, UserBudget
 from iris.domain.ids import validate_name
 from iris.domain.job_spec import LIMIT_MODES
-from iris.domain.ledger import Price
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.domain.states import PriorityBand
+from iris.domain.usage import Price
 from iris.domain.webhooks import parse_webhook
 from rigging.errors import InvalidRequest
 from rigging.topology import get_tpu_topology

@@ -11,8 +11,8 @@ from iris.controller.notices.notifier import NoticeRules
 from iris.controller.storage.disk_space import DEFAULT_RESERVE_BYTES
 from iris.core.rules.contact import ContactRules
 from iris.domain.entities import JobsPerUser, UserBudget
-from iris.domain.ledger import Price
 from iris.domain.scale_groups import ScaleGroup
+from iris.domain.usage import Price
 from iris.rpc.protocol import PROTOCOL_VERSION
 from iris.store.replicate.replicator import Pace
 from iris.tls.certificates import ServerIdentity

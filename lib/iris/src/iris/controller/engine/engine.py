@@ -40,9 +40,8 @@ from iris.domain.effects import (
     WithdrawAttempt,
 )
 from iris.domain.errors import StorageUnavailable
-from iris.domain.events import Event
+from iris.domain.events import NOBODY, Caller, Event, Recorded
 from iris.domain.ids import JobId, WorkerId
-from iris.domain.records import NOBODY, Caller, Recorded
 from iris.sched.plan import Planner, RoundPlan, pause_ms
 from rigging.errors import MarinError, Unavailable
 

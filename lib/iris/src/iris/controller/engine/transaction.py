@@ -6,9 +6,19 @@ from iris.core.rules.reduce import reduce
 from iris.core.state.batch import Batch
 from iris.core.state.view import ClusterView
 from iris.domain.effects import JobForgotten
-from iris.domain.events import EndpointRegistered, EndpointRemoved, Event, WorkerCordoned, WorkerUncordoned
+from iris.domain.events import (
+    NOBODY,
+    AutoCordoned,
+    Caller,
+    EndpointRegistered,
+    EndpointRemoved,
+    Event,
+    Record,
+    Recorded,
+    WorkerCordoned,
+    WorkerUncordoned,
+)
 from iris.domain.ids import JobId, WorkerId
-from iris.domain.records import NOBODY, AutoCordoned, Caller, Record, Recorded
 
 # Endpoints decide nothing, and their addresses are no one else's business.
 _UNRECORDED: Final = (EndpointRegistered, EndpointRemoved)

@@ -5,8 +5,8 @@ import asyncio
 from iris.controller.clients.sessions import Answer, StoppedJobs
 from iris.controller.context import Controller
 from iris.controller.workers.silent import silent_attempts
+from iris.domain.events import Caller
 from iris.domain.ids import JobId, parent_of
-from iris.domain.records import Caller
 from iris.domain.states import PriorityBand
 from iris.rpc.convert import existing_policy_from_wire, job_state_to_wire, silent_attempt
 from iris.rpc.generated import iris_pb2 as pb

@@ -9,7 +9,7 @@ from iris.controller.engine.engine import Engine
 from iris.core.ledger.ledger import Ledger, group_of
 from iris.core.state.changes import Changes
 from iris.domain.entities import Worker
-from iris.domain.ledger import DAY_MS, LedgerRow, Price
+from iris.domain.usage import DAY_MS, LedgerRow, Price
 from rigging.errors import Unavailable
 
 logger = logging.getLogger(__name__)

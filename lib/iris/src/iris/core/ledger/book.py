@@ -3,7 +3,7 @@
 from typing import Final
 
 from iris.core.ledger.meter import Payer
-from iris.domain.ledger import HOUR_MS, LedgerRow, Owner, Price, Use
+from iris.domain.usage import HOUR_MS, LedgerRow, Owner, Price, Use
 
 SMALL_CORE_MS: Final = 60_000
 """A job that uses less in an hour, and no chips, has no row of its own: one core for a minute."""

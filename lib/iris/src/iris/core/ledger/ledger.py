@@ -16,9 +16,9 @@ from iris.domain.endpoints import CHECKPOINT, RegisteredEndpoint, endpoint_id
 from iris.domain.entities import Task, Worker
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parent_of
 from iris.domain.job_spec import is_gang
-from iris.domain.ledger import HOUR_MS, LedgerRow, Owner, Price, Use
 from iris.domain.scale_groups import GROUP_ATTRIBUTE
 from iris.domain.states import LIVE_TASK_STATES, JobState, TaskState
+from iris.domain.usage import HOUR_MS, LedgerRow, Owner, Price, Use
 
 _AT_ONCE: Final = 50
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from iris.domain.ids import JobId
-from iris.domain.ledger import Use
+from iris.domain.usage import Use
 
 Payer = tuple[str, str]
 """A user, and the root job or its direct child; both empty for nobody."""

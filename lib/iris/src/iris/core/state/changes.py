@@ -7,9 +7,8 @@ from typing import Self
 from iris.domain.effects import Effect
 from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, UserBudget, Worker
-from iris.domain.events import AttemptObserved
+from iris.domain.events import UNHURRIED, AttemptObserved, Record
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
-from iris.domain.records import UNHURRIED, Record
 from iris.domain.usage import AttemptUse
 
 
