@@ -40,6 +40,7 @@ def test_everything_asked_for_is_in_the_request(cluster: Any, tmp_path: Path) ->
         stall_timeout=8,
         start_at=9,
         max_running=3,
+        after=["a"],
         description="why",
         working_dir="sub",
         priority_band="batch",
@@ -60,7 +61,7 @@ def test_everything_asked_for_is_in_the_request(cluster: Any, tmp_path: Path) ->
         "timeout_ms": 1500, "scheduling_timeout_ms": 2000, "replicas": 3, "max_retries_failure": 4,
         "max_retries_preemption": 5, "max_task_failures": 2, "exclusive": True, "fence_after_ms": 30_000,
         "band": pb.PRIORITY_BAND_BATCH, "retry_window_ms": 7000, "retry_delay_ms": 2500,
-        "stall_timeout_ms": 8000, "start_at_ms": 9000, "max_running": 3, "description": "why",
+        "stall_timeout_ms": 8000, "start_at_ms": 9000, "max_running": 3, "description": "why", "after": "/ann/a:ok",
     }  # fmt: skip
     assert {name: getattr(spec, name) for name in plain} == plain
 

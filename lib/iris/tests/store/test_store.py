@@ -30,7 +30,7 @@ def test_everything_committed_comes_back_equal_after_a_restart(tmp_path: Path) -
     job = make_job(
         FULL_SPEC, state=JobState.FAILED, started_at_ms=6, finished_at_ms=7, error="task 0 failed: exit code 3",
         exit_code=3, exit_signal=9, deciding_task_id=TaskId("/ann/train/child/0"), idempotency_key="key",
-        task_counts=counts, first_attempt=4,
+        task_counts=counts, first_attempt=4, waits="/ann/b:any", ready_at_ms=6,
     )  # fmt: skip
     tasks = make_tasks(
         FULL_SPEC, state=TaskState.FAILED, attempt=5, worker_id=WorkerId("w1"), failures=1, preemptions=2,

@@ -217,6 +217,7 @@ class IrisClient(JobStopper):
         cpu_quota: bool = False,
         start_at: float | None = None,
         max_running: int | None = None,
+        after: Sequence[str] | None = None,
         existing: ExistingJobPolicy | str = ExistingJobPolicy.FAIL,
         adopt_existing: bool = False,
         idempotency_key: str | None = None,
@@ -268,6 +269,8 @@ class IrisClient(JobStopper):
             start_at: Unix time in seconds before which no task starts; None for at once. `scheduling_timeout` counts
                 from there.
             max_running: Maximum number of tasks that run at the same time; None for all. Not for gangs.
+            after: Jobs that must succeed before this one starts; with ":any" after its name, one must only end. If one
+                does not succeed, this job ends UNSCHEDULABLE. `scheduling_timeout` counts from the last end.
             existing: What to do if a live job has the same name: fail, adopt it, or replace it.
             adopt_existing: Short for `existing="adopt"`.
             idempotency_key: Submissions with the same key create one job; None creates a new job each time.
@@ -297,6 +300,7 @@ class IrisClient(JobStopper):
             ),
             exclusive=exclusive, fence_after=fence_after, notify_url=notify_url,
             health=health, stall_timeout=stall_timeout, start_at=start_at, max_running=max_running,
+            after=() if after is None else after,
         )  # fmt: skip
         policy = chosen_policy(policy_of(existing_job_policy, existing), adopt=adopt_existing)
         held = holding(plan, reservation, replicas)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from iris.cluster.constraints import Constraint, validate_constraint
 from iris.cluster.types import CoschedulingConfig, Entrypoint, EnvironmentSpec, HealthCheck, PriorityBand, ResourceSpec
-from iris.domain.ids import JobId
-from iris.domain.job_spec import MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
+from iris.domain.ids import JobId, validate_job_id, validate_name
+from iris.domain.job_spec import AFTER_CONDITIONS, MAX_FENCE_AFTER_MS, CallableEntrypoint, CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
 from iris.domain.webhooks import parse_webhook
@@ -65,6 +65,7 @@ class JobPlan:
     cpu_quota: bool = False
     start_at: float | None = None
     max_running: int | None = None
+    after: Sequence[str] = ()
     parent: str | None = None
 
 
@@ -83,7 +84,8 @@ def _checked(plan: JobPlan) -> JobPlan:
     for place, constraint in enumerate(constraints):
         check_type(constraint, Constraint, f"constraints[{place}]", "a Constraint")
     _check_types(plan)
-    return replace(plan, constraints=constraints, ports=as_texts(plan.ports, "ports"))
+    ports, after = as_texts(plan.ports, "ports"), as_texts(plan.after, "after")
+    return replace(plan, constraints=constraints, ports=ports, after=after)
 
 
 def _check_types(plan: JobPlan) -> None:
@@ -170,6 +172,7 @@ def spec_of(
         enforced=_enforced(plan),
         start_at_ms=0 if plan.start_at is None else _to_ms(plan.start_at, "start_at"),
         max_running=_max_running(plan, replicas),
+        after=_after(plan, job_id),
         limits_mode="" if plan.soft_limits is None else "soft" if plan.soft_limits else "enforced",
         runtime=runtime(),
         bundle_digest=bundle_digest(),
@@ -183,6 +186,19 @@ def _max_running(plan: JobPlan, replicas: int) -> int:
     if plan.coscheduling is not None and most < replicas:
         raise InvalidRequest(f"max_running is {most}, but the {replicas} tasks of a gang run together: leave it out")
     return most
+
+
+def _after(plan: JobPlan, job_id: JobId) -> str:
+    """Return the full ids and conditions. A name without "/" is a job beside this one."""
+    waits: dict[str, str] = {}
+    for text in plan.after:
+        name, colon, condition = text.partition(":")
+        if colon and condition not in AFTER_CONDITIONS:
+            raise InvalidRequest(f"after names {text!r}; use {name}, {name}:ok (the same) or {name}:any")
+        name = name if "/" in name else f"{job_id.rpartition('/')[0]}/{validate_name(name)}"
+        if waits.setdefault(validate_job_id(name), condition or "ok") != (condition or "ok"):
+            raise InvalidRequest(f"after names {name} with both conditions, ok and any: leave one out")
+    return ",".join(f"{name}:{condition}" for name, condition in waits.items())
 
 
 def _enforced(plan: JobPlan) -> str:

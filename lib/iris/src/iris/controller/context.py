@@ -26,6 +26,7 @@ from iris.controller.storage.query_processes import QueryProcesses
 from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
+from iris.core.rules.after_rules import open_waits, waits_reason, without_removed
 from iris.core.rules.job_rules import check_band, check_parent, check_pending_jobs, reserved_beside, updated_spec
 from iris.core.state.view import ClusterView
 from iris.domain.events import (
@@ -131,9 +132,10 @@ class Controller:
         neither.
         """
         job = self.view.jobs.get(job_id)
-        if job is not None and job.hold and not job.state.is_terminal:
+        if job is not None and job.is_barred and not job.state.is_terminal:
             waits = "it start" if job.count(TaskState.PENDING) else "its retries start"
-            return f"{job.hold}; `iris job release` lets {waits}"
+            hold = f"{job.hold}; `iris job release` lets {waits}" if job.hold else ""
+            return "; ".join(filter(None, (hold, waits_reason(job) if job.waits else "")))
         reason = self.engine.reasons.get(job_id, "")
         if not reason:
             return self.attempt_waits.of_job(job_id) or self._retry_wait(job_id)
@@ -225,7 +227,8 @@ class Controller:
             now = transaction.view.job(job_id)
             if now.sequence != job.sequence:
                 raise Conflict(f"job {job_id} was replaced by another one meanwhile; look at that one first")
-            self.admit(transaction, job.spec, "", ExistingJobPolicy.REPLACE, caller, "requeued")
+            spec = without_removed(transaction.view, job.spec)
+            self.admit(transaction, spec, "", ExistingJobPolicy.REPLACE, caller, "requeued")
             if now.hold and not now.state.is_terminal:
                 transaction.apply(JobHeld(job_id, caller.name), caller)
             return now.state
@@ -336,6 +339,7 @@ class Controller:
             )
         # Everything that may refuse the new job comes before the end of the old one.
         check_parent(view, spec)
+        open_waits(view, spec)
         check_band(view, spec)
         check_pending_jobs(view, spec)
         offers = self._offers(transaction)

@@ -27,6 +27,8 @@ class Job:
         task_counts: The number of tasks in each state, indexed by the TaskState's number.
         first_attempt: Attempts below this number belong to an ended job that had the same name.
         hold: Why no task may start although the job lives: "held by ann since ..."; empty if it is not held.
+        waits: The part of `JobSpec.after` whose jobs have not ended. Until it is empty, no task starts.
+        ready_at_ms: When the last wait ended; 0 if there was none.
     """
 
     spec: JobSpec
@@ -43,11 +45,18 @@ class Job:
     task_counts: tuple[int, ...] = NO_TASKS
     first_attempt: int = 0
     hold: str = ""
+    waits: str = ""
+    ready_at_ms: int = 0
 
     @property
     def job_id(self) -> JobId:
         """The job's name."""
         return self.spec.job_id
+
+    @property
+    def is_barred(self) -> bool:
+        """Return whether no task may start: the job is held, or waits for other jobs."""
+        return bool(self.hold or self.waits)
 
     def may_start(self, waiting: int) -> int:
         """Return how many of its waiting tasks may start now (see `JobSpec.max_running`)."""

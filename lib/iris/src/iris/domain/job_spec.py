@@ -63,6 +63,7 @@ class JobSpec:
         limits_mode: The submitter's choice from LIMIT_MODES; empty for none.
         start_at_ms: Unix ms before which no task starts; 0 for at once.
         max_running: Maximum number of its tasks that run at the same time; 0 for all.
+        after: The jobs whose end it waits for: "/ann/a:ok,/ann/b:any" (see `awaited`); empty for none.
     """
 
     job_id: JobId
@@ -99,10 +100,24 @@ class JobSpec:
     limits_mode: str = ""
     start_at_ms: int = 0
     max_running: int = 0
+    after: str = ""
 
 
 LIMIT_MODES: Final = ("enforced", "soft")
 """The modes of limits: enforced, or used only for placement."""
+
+AFTER_ANY: Final = "any"
+"""The condition of `JobSpec.after` that any end meets."""
+
+AFTER_CONDITIONS: Final = ("ok", AFTER_ANY)
+"""The conditions of `JobSpec.after`: success, or any end."""
+
+
+def awaited(after: str) -> dict[JobId, str]:
+    """Return the condition of each job in `JobSpec.after` or `Job.waits`."""
+    pairs = (item.rpartition(":") for item in after.split(",")) if after else ()
+    return {JobId(name): condition for name, _, condition in pairs}
+
 
 MEMORY_WARNING: Final = "memory-warning"
 """In this mode, a task that exceeds its assumed memory gets a warning, and continues."""

@@ -14,7 +14,7 @@ from iris.sim.host import Process
 from iris.sim.network import Network
 from iris.sim.programs import PlannedJob
 from iris.sim.world import Node
-from rigging.errors import InvalidRequest, MarinError
+from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
 
 _CALL_S = 15.0
 _WAIT_S = 20.0
@@ -71,7 +71,15 @@ class SimCaller:
             except InvalidRequest:
                 if plan.is_refused:
                     raise
-            # Judged by the workers of the moment; those that it needs will be back.
+            except Conflict:
+                if ":ok" not in request.spec.after or JobState.UNSCHEDULABLE not in plan.allowed:
+                    raise
+                request.spec.after = request.spec.after.replace(":ok", ":any")
+                continue
+            except NotFound:
+                if not plan.spec.after:
+                    raise
+            # Judged by the workers of the moment; those that it needs will be back. A job that it waits for will come.
             await asyncio.sleep(2)
 
     async def wait(self, names: list[JobId]) -> list[JobState]:

@@ -10,7 +10,7 @@ from iris.core.state.changes import Changes
 from iris.domain.entities import Job, Task, Worker
 from iris.domain.events import JobSubmitted
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id
-from iris.domain.job_spec import JobSpec, is_gang
+from iris.domain.job_spec import JobSpec, awaited, is_gang
 from iris.domain.states import JobState
 from iris.rpc.generated import iris_pb2 as pb
 from iris.sim.world import Crash
@@ -69,11 +69,20 @@ class Ledger:
             self.tasks[task.task_id] = task
             if task.worker_id is not None and task.attempt >= 0:
                 self.granted[task.attempt_id] = task.worker_id
+                self._inspect_waits(self.jobs[task.job_id])
         self.workers.update(changes.workers)
         # None: what was to stop may have ended within the same commit.
         self.unwanted |= {name for name, stopping in changes.stopping.items() if not (stopping and stopping.found)}
         # What had been told to stop before its worker was lost has no claim either.
         self.unwanted |= {name for name, lost in changes.lost.items() if lost and not lost.may_return}
+
+    def _inspect_waits(self, job: Job) -> None:
+        for name, condition in awaited(job.spec.after).items():
+            other = self.jobs[name]
+            # A greater number: it took the name of the one that was waited for.
+            is_over = other.sequence > job.sequence or other.state.is_terminal
+            if not is_over or (condition == "ok" and other.sequence < job.sequence and other.error):
+                self.violations.append(f"{job.job_id} began although {name}:{condition} is {other.state.word}")
 
     def compare(self, store: Store) -> None:
         """Check at the start of a run that the store returns the committed records."""

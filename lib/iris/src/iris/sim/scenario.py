@@ -10,6 +10,7 @@ from iris.domain.ids import JobId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.states import JobState, PriorityBand
+from iris.sim.chains import chained
 from iris.sim.controller import Faults
 from iris.sim.ledger import CommitFault
 from iris.sim.network import Weather
@@ -107,6 +108,7 @@ def make_scenario(seed: int) -> Scenario:
     cuts = list(_cuts(cut_source, hosts, calm_s))
     if cuts:
         plans = (*plans, *_long_plans(cut_source, calm_s))
+    plans = tuple(chained(random.Random(f"chains {seed}"), plans))
     faults = tuple(sorted([*struck, *cuts, *_freezes(silence, hosts, calm_s)], key=lambda fault: fault.at_s))
     return Scenario(
         seed,

@@ -29,7 +29,7 @@ Row = tuple[Any, ...]  # what sqlite3 takes and gives
 JOB_COLUMNS: Final = (
     "job_id", "sequence", "state", "submitted_at_ms", "started_at_ms", "finished_at_ms", "error", "exit_code",
     "exit_signal", "deciding_task_id", "idempotency_key", "task_counts", "first_attempt",
-    "hold",
+    "hold", "waits", "ready_at_ms",
 )  # fmt: skip
 TASK_COLUMNS: Final = (
     "job_id", "task_index", "state", "attempt", "worker_id", "failures", "preemptions", "exit_code", "exit_signal",
@@ -54,7 +54,8 @@ def job_row(job: Job) -> Row:
     return (
         job.job_id, job.sequence, int(job.state), job.submitted_at_ms, job.started_at_ms, job.finished_at_ms,
         job.error, job.exit_code, job.exit_signal, job.deciding_task_id, job.idempotency_key,
-        _counts_text(job.task_counts), job.first_attempt, job.hold,
+        _counts_text(job.task_counts), job.first_attempt, job.hold, job.waits,
+        job.ready_at_ms,
     )  # fmt: skip
 
 
@@ -75,6 +76,8 @@ def job_of(row: Row, spec: JobSpec) -> Job:
         task_counts=_counts_of(row[11]),
         first_attempt=row[12],
         hold=row[13],
+        waits=row[14],
+        ready_at_ms=row[15],
     )
 
 

@@ -143,6 +143,7 @@ def job(**changes: Any) -> JobSpec:
         stall_timeout=4,
         start_at=5,
         max_running=3,
+        after=["a", "b:any", "/bob/c:ok"],
         soft_limits=False,
     )
     plan = dataclasses.replace(plan, **changes)
@@ -168,11 +169,19 @@ def test_every_field_of_a_job_is_sent() -> None:
     # The values of all others are held by test_client.py, from the arguments of a call on.
     plain = {
         "job_id": "/a/b", "bundle_digest": "d", "reserve": True, "health_cmd": "true", "health_interval_ms": 1000,
-        "health_timeout_ms": 2000, "health_retries": 3,
+        "health_timeout_ms": 2000, "health_retries": 3, "after": "/a/a:ok,/a/b:any,/bob/c:ok",
     }  # fmt: skip
     assert {name: getattr(spec, name) for name in plain} == plain
     with pytest.raises(InvalidRequest, match="max_running is 2, but the 3 tasks of a gang run together: leave it out"):
         job(max_running=2)
+    for after, why in (
+        (["a:never"], "after names 'a:never'; use a, a:ok"),
+        (["a", "a:any"], "after names /[a-z/]*/a with both conditions"),
+        (["/a"], "'/a' is not a job id"),
+        (["a b"], "'a b' is not a valid name"),
+    ):
+        with pytest.raises(InvalidRequest, match=why):
+            job(after=after)
 
 
 def test_a_callable_is_named_by_its_digest() -> None:

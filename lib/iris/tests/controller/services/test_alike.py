@@ -31,6 +31,7 @@ OTHER_VALUES: dict[str, object] = {
     "limits_mode": "enforced",
     "start_at_ms": 9,
     "max_running": 2,
+    "after": "/ann/c:any",
     "reserve": True,
     "exclusive": True,
 }

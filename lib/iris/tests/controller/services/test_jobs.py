@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import hashlib
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -196,6 +197,38 @@ def test_a_requeued_job_runs_as_it_was_submitted_also_after_a_restart(tmp_path: 
                 user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/a/child"))
             with pytest.raises(grpc.RpcError, match="job /ann/none does not exist"):
                 user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/none"))
+
+
+def test_a_job_says_after_which_it_starts_and_none_waits_for_itself(
+    user: Any, admin: Any, worker: ScriptedWorker
+) -> None:
+    admin.submit("/bob/a")
+    user.submit("/ann/a")
+    user.submit("/ann/b", after="/ann/a:ok")
+    user.submit("/ann/c", after="/ann/b:ok")
+    user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/c"))
+    assert user.get("/ann/b").pending_reason == "waits for job /ann/a to succeed"
+    held = r"held by ann since .* lets it start; waits for job /ann/b to succeed"
+    assert re.fullmatch(held, user.get("/ann/c").pending_reason)
+    for after, code, why in (
+        ("/bob/a:ok", grpc.StatusCode.PERMISSION_DENIED, "may not read jobs of /bob/a: only user bob and admins may"),
+        ("/bob/none:ok", grpc.StatusCode.PERMISSION_DENIED, "may not read jobs of /bob/none: only user bob and admin"),
+        ("/ann/a:no", grpc.StatusCode.INVALID_ARGUMENT, "after has '/ann/a:no'; the condition must be ok or any"),
+        ("/ann/a/0:ok", grpc.StatusCode.INVALID_ARGUMENT, "after has '/ann/a/0:ok': job id '/ann/a/0': '0' is not"),
+        ("/ann/a:ok,/ann/a:ok", grpc.StatusCode.INVALID_ARGUMENT, "after names a job twice"),
+        (
+            "/ann/c:any",
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "cannot start after /ann/c, which waits for /ann/a: that ends",
+        ),
+    ):
+        found, text = refused(lambda after=after: user.submit("/ann/a", after=after, existing=REPLACE))
+        assert (found, why in text) == (code, True), text
+    worker.wait_for_start("/ann/a/0:0")
+    worker.observe("/ann/a/0:0", SUCCEEDED)
+    worker.wait_for_start("/ann/b/0:0")
+    assert user.jobs.RequeueJob(pb.RequeueJobRequest(job_id="/ann/b")).was == pb.JOB_STATE_BUILDING
+    assert user.get("/ann/c").state == pb.JOB_STATE_UNSCHEDULABLE
 
 
 def test_a_child_ends_with_its_parent_unless_the_stop_says_otherwise_and_inherits_its_band(

@@ -15,7 +15,7 @@ from iris.controller.workers import sessions
 from iris.controller.workers.connected import ConnectedWorker, Report
 from iris.controller.workers.sessions import Sessions
 from iris.core.ledger.meter import WorkerMeter
-from iris.core.rules import draft, job_rules, return_rules, silence_rules, task_rules
+from iris.core.rules import after_rules, draft, job_rules, return_rules, silence_rules, task_rules
 from iris.core.rules.contact import ContactRules
 from iris.core.rules.draft import Draft
 from iris.core.rules.reconcile import Reconciliation, reconcile
@@ -248,6 +248,11 @@ def _leave_lent_cpu_out_of_the_history(patch: Patch) -> None:
     patch.setattr(transaction, "_UNRECORDED", (*transaction._UNRECORDED, LendCpu))
 
 
+def _take_every_end_for_success(patch: Patch) -> None:
+    """A job that waits for another's success starts after any end."""
+    patch.setattr(after_rules, "is_met", lambda condition, state: True)
+
+
 PLANTED: dict[str, Planted] = {
     function.__name__.strip("_"): Planted(function, seeds)
     for function, seeds in (
@@ -257,22 +262,23 @@ PLANTED: dict[str, Planted] = {
         (_give_back_twice, (0, 1, 2, 3)),
         (_give_back_at_once, (0, 1, 3, 4)),
         (_no_inventory, (4,)),
-        (_start_again_under_the_same_number, (101, 103)),
+        (_start_again_under_the_same_number, (101,)),
         (_restart_one_member_alone, (10, 21)),
-        (_share_hosts, (0, 17, 39)),
+        (_share_hosts, (28, 32, 39)),
         (_forget_what_is_stopping, (263,)),
-        (_forget_ends_of_tasks_that_are_no_more, (71,)),
+        (_forget_ends_of_tasks_that_are_no_more, (81, 134)),
         (_no_idempotency, (3, 5)),
         (_charge_the_host_for_user_errors, (1, 0)),
         (_charge_the_user_for_lost_workers, (1, 5, 6)),
         (_give_up_exclusive_attempts_with_their_worker, (3, 7, 21)),
-        (_fence_by_half_the_time, (39, 49)),
+        (_fence_by_half_the_time, (48, 52)),
         (_begin_prefilled_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
         (_stop_what_returns, (27, 28, 1)),
         (_use_burnt_numbers_again, (28,)),
-        (_leave_lent_cpu_out_of_the_history, (0, 3, 4)),
+        (_leave_lent_cpu_out_of_the_history, (0, 3)),
         (_count_silent_workers, (1, 2, 3)),
+        (_take_every_end_for_success, (3, 4, 7)),
     )
 }
 

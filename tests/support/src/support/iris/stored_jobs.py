@@ -22,7 +22,7 @@ FULL_SPEC = JobSpec(
     description="how a füll spec is kept", retry_window_ms=3_600_000, health_cmd="curl -f localhost",
     health_interval_ms=1000, health_timeout_ms=500, health_retries=2, stall_timeout_ms=60_000,
     notify_url="https://hooks.example.com/key", enforced="memory,disk", limits_mode="enforced",
-    start_at_ms=9, max_running=2,
+    start_at_ms=9, max_running=2, after="/ann/a:ok,/ann/b:any",
 )  # fmt: skip
 PLAIN_SPEC = JobSpec(job_id=JobId("/ann/plain"), entrypoint=CommandEntrypoint(("true",)))
 

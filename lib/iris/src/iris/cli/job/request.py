@@ -57,6 +57,7 @@ class RunOptions:
     stall_timeout: float | None
     start_at: datetime | None
     max_running: int | None
+    after: tuple[str, ...]
     user: str | None
     preemptible: bool | None
     wait: bool
@@ -130,6 +131,7 @@ def submit_job(
         stall_timeout=options.stall_timeout,
         start_at=None if options.start_at is None else options.start_at.timestamp(),
         max_running=options.max_running,
+        after=options.after,
         soft_limits=options.soft_limits,
         limits_said=True if options.memory_is_said else None,
         cpu_quota=options.cpu_quota,

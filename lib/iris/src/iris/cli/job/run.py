@@ -20,7 +20,7 @@ from iris.cli.job.argv import (
 )
 from iris.cli.job.request import RunOptions, gang_of, resources_of, submit_job
 from iris.cli.output import echo, say
-from iris.cli.params import CONDITION, COUNT, LATER, MEMORY, NAME, SECONDS, SIZE, SPAN, WORKER, NumberRange
+from iris.cli.params import CONDITION, COUNT, JOB, LATER, MEMORY, NAME, SECONDS, SIZE, SPAN, WORKER, NumberRange
 from rigging.errors import InvalidRequest, Unavailable
 from rigging.project import FORWARDED_ENV_VARS
 
@@ -156,6 +156,13 @@ def _program(ctx: click.Context) -> list[str]:
     "--start-at", type=LATER, metavar="T", help="Start no task before: 2026-05-03T14:00, or in 90s, 10m, 2h, 3d."
 )
 @click.option("--max-running", type=COUNT, metavar="N", help="Tasks that run at the same time.  [default: all]")
+@click.option(
+    "--after",
+    type=JOB,
+    metavar="JOB[:ok|any]",
+    multiple=True,
+    help="Start after this job has succeeded, or with :any has ended.",
+)
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Fail the job if it runs longer.")
 @click.option("--region", "regions", metavar="REGION", multiple=True, help="Region to run in. Repeat to allow several.")
 @click.option("--zone", type=NAME, help="Zone to run in.")

@@ -8,7 +8,8 @@ from typing import Final
 from iris.controller.storage.blobs import check_digest
 from iris.core.rules.retry_budget import MAX_DELAY_MS
 from iris.domain.constraints import validate_constraint
-from iris.domain.job_spec import LIMIT_WORDS, MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec
+from iris.domain.ids import validate_job_id
+from iris.domain.job_spec import AFTER_CONDITIONS, LIMIT_WORDS, MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec, awaited
 from iris.domain.resources import validate_resources
 from iris.domain.runtime import validate_runtime
 from iris.domain.scale_groups import ScaleGroup
@@ -56,6 +57,7 @@ def validate_spec(spec: JobSpec) -> None:
         raise InvalidRequest(f"{job}: reserve is set, but no accelerator is requested; name one to reserve")
     if unknown := {*spec.enforced.split(",")} - {"", *LIMIT_WORDS}:
         raise InvalidRequest(f"{job}: enforced has {min(unknown)!r}; allowed are {', '.join(LIMIT_WORDS)}")
+    _validate_after(job, spec.after)
     if spec.notify_url:
         parse_webhook(spec.notify_url)
     _validate_health(job, spec)
@@ -89,6 +91,20 @@ def _validate_ports(job: str, spec: JobSpec) -> None:
             raise InvalidRequest(f"{job}: port name {port!r}; allowed are a letter, then up to 63 of A-Z a-z 0-9 _ -")
     if len(set(spec.ports)) != len(spec.ports):
         raise InvalidRequest(f"{job}: port names {list(spec.ports)} are not distinct")
+
+
+def _validate_after(job: str, after: str) -> None:
+    for item in after.split(",") if after else ():
+        name, _, condition = item.rpartition(":")
+        try:
+            validate_job_id(name)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{job}: after has {item!r}: {error}") from None
+        if condition not in AFTER_CONDITIONS:
+            allowed = " or ".join(AFTER_CONDITIONS)
+            raise InvalidRequest(f"{job}: after has {item!r}; the condition must be {allowed}, not {condition!r}")
+    if len(awaited(after)) < after.count(",") + bool(after):
+        raise InvalidRequest(f"{job}: after names a job twice: {after}")
 
 
 def _validate_health(job: str, spec: JobSpec) -> None:

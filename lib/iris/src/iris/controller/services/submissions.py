@@ -1,15 +1,21 @@
 """Submissions and stops, for every transport."""
 
 import asyncio
+from typing import Final
 
+from iris.controller.access.authority import authorize, rule_of
+from iris.controller.access.interceptor import current_principal
 from iris.controller.clients.sessions import Answer, StoppedJobs
 from iris.controller.context import Controller
 from iris.controller.workers.silent import silent_attempts
 from iris.domain.events import Caller
 from iris.domain.ids import JobId, parent_of
+from iris.domain.job_spec import awaited
 from iris.domain.states import PriorityBand
 from iris.rpc.convert import existing_policy_from_wire, job_state_to_wire, silent_attempt
 from iris.rpc.generated import iris_pb2 as pb
+
+_WAIT: Final = rule_of("JobService/WaitJobs")
 
 
 async def begin_submission(
@@ -23,6 +29,8 @@ async def begin_submission(
     parent = None if parent_id is None else controller.view.jobs.get(parent_id)
     band = PriorityBand.INTERACTIVE if parent is None else parent.spec.band
     spec = controller.specs.read(request.spec, band)
+    for name in awaited(spec.after):
+        authorize(current_principal(), _WAIT, name)
     for blob in request.inline_blobs:
         controller.blobs.put(blob)
     policy = existing_policy_from_wire(request.existing)

@@ -221,6 +221,8 @@ def with_state(job: Job, state: JobState, started_at_ms: int, finished_at_ms: in
         task_counts=job.task_counts,
         first_attempt=job.first_attempt,
         hold="" if state.is_terminal else job.hold,
+        waits="" if state.is_terminal else job.waits,
+        ready_at_ms=job.ready_at_ms,
     )
 
 
@@ -241,4 +243,6 @@ def with_counts(job: Job, counts: tuple[int, ...]) -> Job:
         counts,
         job.first_attempt,
         job.hold,
+        job.waits,
+        job.ready_at_ms,
     )

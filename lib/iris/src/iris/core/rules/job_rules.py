@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from iris.core.rules import return_rules
+from iris.core.rules import after_rules, return_rules
 from iris.core.rules.draft import Draft, with_state
 from iris.core.rules.task_rules import Verdict, evict, kill, requeue
 from iris.core.state.view import ClusterView
@@ -23,7 +23,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
 
     Raises:
         AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
-        Denied: The user may not use that band.
+        Denied: The user may not use that band. Also raise like `after_rules.open_waits`.
     """
     view, spec = draft.view, event.spec
     if event.idempotency_key and event.idempotency_key in view.job_of_key:
@@ -35,6 +35,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
         )
     check_parent(view, spec)
     check_band(view, spec)
+    waits = after_rules.open_waits(view, spec)
     last_attempt = -1
     if known is not None:
         # Attempt numbers fence reports of the ended job of that name: no number is ever used twice.
@@ -53,6 +54,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
             idempotency_key=event.idempotency_key,
             task_counts=tuple(counts),
             first_attempt=last_attempt + 1,
+            waits=waits,
         )
     )
     tasks = draft.changes.tasks
@@ -292,7 +294,8 @@ def _end_for_task(draft: Draft, job: Job, task: Task) -> None:
 def end_job(
     draft: Draft, job: Job, state: JobState, error: str, decider: Task | None = None, keep_children: bool = False
 ) -> None:
-    """Put a live job into a terminal state, end its other tasks, and kill its live child jobs.
+    """Put a live job into a terminal state, end its other tasks, and kill its live child jobs. Release the jobs that
+    waited for it, or end those that can never start.
 
     Args:
         draft: Receives the changes.
@@ -306,6 +309,9 @@ def end_job(
     while ending:
         job, state, error, decider = ending.pop()
         job_id = job.spec.job_id
+        job = draft.job(job_id)
+        if job.state.is_terminal:
+            continue  # it waited for two of these
         if state is not JobState.SUCCEEDED:
             _end_tasks(draft, job_id, state, error if decider is None else f"job ended: {error}")
         started, finished = _times(draft, job, state, decider)
@@ -317,10 +323,13 @@ def end_job(
         return_rules.let_go(draft, job_id, f"job ended ({state.word})")
         draft.check_settled(job_id)
         draft.effects += (JobChanged(job_id), JobEnded(job_id))
-        if keep_children:
-            continue
+        hopeless = after_rules.follow_end(draft, ended)
+        # At the bottom: a child ends with its parent rather than for this reason.
+        ending[:0] = [(waiter, JobState.UNSCHEDULABLE, reason, None) for waiter, reason in hopeless]
         why = f"its parent {job_id} ended ({state.word}{': ' + error if error else ''})"
-        for child_id in draft.view.children.get(job_id, ()):
+        children = () if keep_children else draft.view.children.get(job_id, ())
+        keep_children = False  # only those of the first
+        for child_id in children:
             child = draft.job(child_id)
             if not child.state.is_terminal:
                 ending.append((child, JobState.KILLED, why, None))

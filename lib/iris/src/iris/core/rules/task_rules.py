@@ -59,8 +59,8 @@ def assign(draft: Draft, event: Assigned) -> Task:
         raise Conflict(f"worker {event.worker_id} is cordoned ({worker.cordon_reason}); nothing can be assigned to it")
     job, load = view.jobs[task.job_id], view.loads[event.worker_id]
     spec = job.spec
-    if job.hold:
-        raise Conflict(f"task {event.task_id} cannot start: its job is {job.hold}")
+    if job.is_barred:
+        raise Conflict(f"task {event.task_id} cannot start: its job is {job.hold or f'waiting for {job.waits}'}")
     if event.prefilled:
         check_prefill(event, spec, load)
     if load.gang_attempts and is_gang(spec) and load.gang_attempts.keys() != {task.job_id}:

@@ -45,11 +45,11 @@ class Deadlines:
             if not spec.timeout_ms:
                 return None
             return (new.started_at_ms + spec.timeout_ms, new.sequence, spec.job_id, TimeoutKind.RUN)
-        if not spec.scheduling_timeout_ms or new.state is not JobState.PENDING:
+        if not spec.scheduling_timeout_ms or new.state is not JobState.PENDING or new.waits:
             return None
-        known = old is not None and old.sequence == new.sequence
+        known = old is not None and old.sequence == new.sequence and not old.waits
         waits = spec.job_id in self._current if known else not was_assigned
-        at_ms = max(new.submitted_at_ms, spec.start_at_ms) + spec.scheduling_timeout_ms
+        at_ms = max(new.submitted_at_ms, spec.start_at_ms, new.ready_at_ms) + spec.scheduling_timeout_ms
         return (at_ms, new.sequence, spec.job_id, TimeoutKind.SCHEDULING) if waits else None
 
     def next_at(self) -> int | None:

@@ -9,7 +9,7 @@ from iris.core.state.view import ClusterView
 from iris.domain.entities import Job, Task
 from iris.domain.errors import InvariantViolation
 from iris.domain.ids import JobId, WorkerId, parent_of, parse_attempt_id, tree_of, user_of
-from iris.domain.job_spec import is_gang, waits_for_host
+from iris.domain.job_spec import awaited, is_gang, waits_for_host
 from iris.domain.resources import Resources
 from iris.domain.states import JobState, TaskState
 
@@ -24,6 +24,7 @@ def check(view: ClusterView) -> None:
         *_jobs(view),
         *_queue(view),
         *_family(view),
+        *_waits(view),
         *_bookings(view),
         *_lost(view),
         *_endpoints(view),
@@ -87,7 +88,7 @@ def _queue(view: ClusterView) -> Iterator[str]:
         indexes = [-task.index for task in pending if task.task_id not in view.delays]
         if any(view.delays.get(task.task_id, task.retry_at_ms) != task.retry_at_ms for task in pending):
             yield f"{job_id}: retries wait until {view.delays}, tasks say {pending}"
-        if indexes and not view.jobs[job_id].hold:
+        if indexes and not view.jobs[job_id].is_barred:
             waiting[job_id] = indexes
     if waiting != view.pending:
         yield f"pending index {view.pending}, tasks {waiting}"
@@ -128,6 +129,19 @@ def _family(view: ClusterView) -> Iterator[str]:
         roots = Counter(view.jobs[name].state for name in live if parent_of(name) is None and user_of(name) == user)
         if view.families.roots_of(user) != roots:
             yield f"{user}: counted root jobs are {view.families.roots_of(user)}, should be {roots}"
+
+
+def _waits(view: ClusterView) -> Iterator[str]:
+    waiters: dict[JobId, set[JobId]] = {}
+    for job_id, job in view.jobs.items():
+        for name in awaited(job.waits):
+            waiters.setdefault(name, set()).add(job_id)
+            if name not in view.live_jobs:
+                yield f"{job_id}: waits for {name}, which does not live"
+        if job.waits and any(task.attempt >= job.first_attempt for task in view.tasks[job_id]):
+            yield f"{job_id}: has begun, and waits for {job.waits}"
+    if waiters != {name: set(found) for name, found in view.families.waiters.items()}:
+        yield f"waiters index {view.families.waiters}, should be {waiters}"
 
 
 def _bookings(view: ClusterView) -> Iterator[str]:

@@ -38,11 +38,11 @@ class ClusterView:
 
     The attributes are read-only:
         jobs, workers: Records by id; see ArchivedTable for ended jobs. tasks: Each job's tasks, in order of index.
-        live_jobs: Jobs that have not ended, oldest first. families: Relatives of jobs. children: See `Families`.
+        live_jobs: Jobs that have not ended, oldest first. families: Relations of jobs. children: See `Families`.
         job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
         pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
-        Those of held jobs are in neither.
+        Those of barred jobs are in neither.
         waiting_gangs: Jobs in `queue` that are gangs.
         waiting_demands: The number of jobs in `queue` by demand. waiting_kinds: The jobs in `queue` by user and kind.
         touched: The workers that changed, or whose bookings did.
@@ -282,7 +282,7 @@ class ClusterView:
             del self.lost[name]
             self.returned.pop(name, None)
         job = self.jobs.pop(job_id)
-        self.families.move(job_id, job.state, None)
+        self.families.move(job_id, job, None)
         del self.tasks[job_id]
         self.demands.pop(job_id, None)
         if self.job_of_key.get(job.idempotency_key) == job_id:
@@ -331,12 +331,12 @@ class ClusterView:
         was_assigned = any(task.attempt >= job.first_attempt for task in tasks)
         if job.spec.timeout_ms or job.spec.scheduling_timeout_ms or job_id in fresh or is_updated:
             self.deadlines.track(None if is_updated else known, job, was_assigned)
-        self.families.move(job_id, None if known is None else known.state, job.state)
+        self.families.move(job_id, known, job)
         if known is not None and is_updated:
             self._waiting.move_spec(known, job)
             self.bookings.move_band((task.attempt_id for task in tasks), job.spec.band)
-        if known is not None and known.hold != job.hold and job_id not in fresh and not job.state.is_terminal:
-            self._waiting.move_hold(job, self.tasks[job_id], self._now_ms)
+        if known is not None and known.is_barred != job.is_barred and job_id not in fresh and not job.state.is_terminal:
+            self._waiting.move_barred(job, self.tasks[job_id], self._now_ms)
         self._waiting.note_kind(job)
         if job.state.is_terminal:
             self.live_jobs.pop(job_id, None)

@@ -51,16 +51,16 @@ class WaitingTasks:
         for task in pending if len(waiting) < len(pending) else ():
             if task.retry_at_ms > now_ms:
                 self.delays.add(task.task_id, task.retry_at_ms)
-        if waiting and not job.hold:
+        if waiting and not job.is_barred:
             self.pending[job.spec.job_id] = waiting
             self._enqueue(job)
 
     def add(self, task: Task, job: Job, now_ms: int) -> None:
-        """Add a task that became pending. Tasks of held jobs are not indexed."""
+        """Add a task that became pending. Tasks of barred jobs are not indexed."""
         if task.retry_at_ms > now_ms:
             self.delays.add(task.task_id, task.retry_at_ms)
             return
-        if job.hold:
+        if job.is_barred:
             return
         waiting = self.pending.get(task.job_id)
         if waiting is None:
@@ -77,7 +77,7 @@ class WaitingTasks:
             return
         waiting = self.pending.get(task.job_id)
         if waiting is None:
-            return  # the job is held
+            return  # the job is barred
         if waiting[-1] == -task.index:
             waiting.pop()
         else:
@@ -88,15 +88,15 @@ class WaitingTasks:
         elif task.job_id in self.gangs:
             self.note_kind(job)
 
-    def move_hold(self, job: Job, tasks: Iterable[Task], now_ms: int) -> None:
-        """Take a held job out of the queue, or put a released one into it.
+    def move_barred(self, job: Job, tasks: Iterable[Task], now_ms: int) -> None:
+        """Take a barred job out of the queue, or put a released one into it.
 
         Args:
             job: The live job after the change.
             tasks: All its tasks.
             now_ms: Unix ms.
         """
-        if not job.hold:
+        if not job.is_barred:
             for task in tasks:
                 if task.state is TaskState.PENDING and task.task_id not in self.delays:
                     self.add(task, job, now_ms)

@@ -532,6 +532,7 @@ class JobSpec(_message.Message):
     ENFORCED_FIELD_NUMBER: _builtins.int
     START_AT_MS_FIELD_NUMBER: _builtins.int
     MAX_RUNNING_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     LIMITS_MODE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
@@ -579,6 +580,8 @@ class JobSpec(_message.Message):
     """Unix ms before which no task starts; 0 for at once"""
     max_running: _builtins.int
     """tasks that run at the same time; 0 for all"""
+    after: _builtins.str
+    """jobs whose end it waits for: "/ann/a:ok,/ann/b:any"; empty for none"""
     limits_mode: _builtins.str
     """"soft" or "enforced" as chosen by the submitter; empty for the cluster's mode"""
     @_builtins.property
@@ -629,11 +632,12 @@ class JobSpec(_message.Message):
         enforced: _builtins.str = ...,
         start_at_ms: _builtins.int = ...,
         max_running: _builtins.int = ...,
+        after: _builtins.str = ...,
         limits_mode: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_running", b"max_running", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_delay_ms", b"retry_delay_ms", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "start_at_ms", b"start_at_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_running", b"max_running", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_delay_ms", b"retry_delay_ms", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "start_at_ms", b"start_at_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
