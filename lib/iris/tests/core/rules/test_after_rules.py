@@ -4,7 +4,7 @@ import pytest
 
 from iris.core.rules.after_rules import waits_reason, without_removed
 from iris.core.rules.reduce import expired, next_deadline
-from iris.domain.events import Assigned, JobHeld, JobReleased
+from iris.domain.events import Assigned, JobHeld, JobReleased, StopRequested
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.states import FailureKind, JobState, TaskState
 from rigging.errors import Conflict, InvalidRequest, MarinError, NotFound
@@ -54,7 +54,7 @@ def test_a_named_job_that_does_not_succeed_ends_all_that_need_its_success(cluste
     cluster.submit("/u/c", after="/u/a:ok,/u/b:ok")
     cluster.submit("/u/d", after="/u/b:any")
     cluster.submit("/u/b/child")
-    cluster.stop("/u/a")
+    cluster.do(StopRequested(JobId("/u/a"), keep_children=True))  # no others' children
     job = cluster.job("/u/b")
     assert (job.state, job.waits) == (JobState.UNSCHEDULABLE, "")
     assert job.error == "job /u/a ended (killed); this job needs its success"
@@ -62,12 +62,13 @@ def test_a_named_job_that_does_not_succeed_ends_all_that_need_its_success(cluste
     assert (cluster.job("/u/c").state, placed(cluster)) == (JobState.UNSCHEDULABLE, ["/u/d/0"])
 
 
-def test_a_child_that_waits_for_its_sibling_ends_with_its_parent(cluster: InMemoryCluster) -> None:
-    cluster.launch()
+def test_a_job_that_ends_with_its_parent_says_this_rather_than_for_what_it_waited(cluster: InMemoryCluster) -> None:
+    cluster.submit()
     cluster.submit("/u/job/a")
-    cluster.submit("/u/job/b", after="/u/job/a:ok")
+    cluster.submit("/u/job/b")
+    cluster.submit("/u/job/a/waits", after="/u/job/b:ok")
     cluster.stop(JOB)
-    assert cluster.job("/u/job/b").error.startswith("its parent /u/job ended")
+    assert cluster.job("/u/job/a/waits").error.startswith("its parent /u/job/a ended")
 
 
 def test_a_hold_and_a_wait_are_two_and_a_start_time_and_the_limit_of_waiting_go_with_both(

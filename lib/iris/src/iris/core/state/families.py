@@ -28,6 +28,8 @@ class Families:
 
     def move(self, job_id: JobId, known: Job | None, job: Job | None) -> None:
         """Record a job's change; None for a job that did not exist before, or is removed."""
+        if known is not None and job is not None and known.state is job.state and known.waits == job.waits:
+            return
         before, after = _live_state(known), _live_state(job)
         if before is not after:
             parent = parent_of(job_id)
