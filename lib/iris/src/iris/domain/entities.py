@@ -28,7 +28,7 @@ class Job:
         first_attempt: Attempts below this number belong to an ended job that had the same name.
         hold: Why no task may start although the job lives: "held by ann since ..."; empty if it is not held.
         waits: The part of `JobSpec.after` whose jobs have not ended. Until it is empty, no task starts.
-        ready_at_ms: When the last wait ended; 0 if there was none.
+        ready_at_ms: When the latest of its waits ended; 0 if none has.
     """
 
     spec: JobSpec

@@ -33,6 +33,7 @@ from iris.rpc.generated import dashboard_pb2 as dashboard
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logformat import encode
 from iris.rpc.protocol import ATTEMPT_ID_KEY
+from iris.store.store import Store
 from support.iris.controller import ControllerStubs, RunningController, running_controller
 from support.iris.rpc_error import refused
 from support.iris.scheduling import InMemoryCluster, resources
@@ -172,7 +173,10 @@ def test_a_requeued_job_runs_as_it_was_submitted_also_after_a_restart(tmp_path: 
     with running_controller(tmp_path) as controller:
         user = connect(controller)
         with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
-            user.submit("/ann/a", env_vars={"K": "v"}, max_retries_failure=1)
+            user.submit("/ann/gone")
+            worker.wait_for_start("/ann/gone/0:0")
+            worker.observe("/ann/gone/0:0", SUCCEEDED)
+            user.submit("/ann/a", env_vars={"K": "v"}, max_retries_failure=1, after="/ann/gone:ok")
             worker.wait_for_start("/ann/a/0:0")
             user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/a"))
             assert user.get("/ann/a").pending_reason.endswith("UTC; `iris job release` lets its retries start")
@@ -183,6 +187,9 @@ def test_a_requeued_job_runs_as_it_was_submitted_also_after_a_restart(tmp_path: 
             worker.wait_for_start("/ann/a/0:1")
             worker.observe("/ann/a/0:1", SUCCEEDED)
             eventually(lambda: user.get("/ann/a").state == pb.JOB_STATE_SUCCEEDED, "it has ended")
+    store = Store.open(controller.config.state_dir)
+    store.commit(Changes(forgotten_jobs={JobId("/ann/gone")}))
+    store.close()
     with running_controller(tmp_path) as controller:
         user = connect(controller)
         with ScriptedWorker(controller.address, controller.worker_token("w1")) as worker:
@@ -204,6 +211,7 @@ def test_a_job_says_after_which_it_starts_and_none_waits_for_itself(
 ) -> None:
     admin.submit("/bob/a")
     user.submit("/ann/a")
+    user.submit("/ann/a/k")
     user.submit("/ann/b", after="/ann/a:ok")
     user.submit("/ann/c", after="/ann/b:ok")
     user.jobs.HoldJob(pb.HoldJobRequest(job_id="/ann/c"))
@@ -216,11 +224,8 @@ def test_a_job_says_after_which_it_starts_and_none_waits_for_itself(
         ("/ann/a:no", grpc.StatusCode.INVALID_ARGUMENT, "after has '/ann/a:no'; the condition must be ok or any"),
         ("/ann/a/0:ok", grpc.StatusCode.INVALID_ARGUMENT, "after has '/ann/a/0:ok': job id '/ann/a/0': '0' is not"),
         ("/ann/a:ok,/ann/a:ok", grpc.StatusCode.INVALID_ARGUMENT, "after names a job twice"),
-        (
-            "/ann/c:any",
-            grpc.StatusCode.FAILED_PRECONDITION,
-            "cannot start after /ann/c, which waits for /ann/a: that ends",
-        ),
+        ("/ann/a/k:any", grpc.StatusCode.FAILED_PRECONDITION, "cannot start after /ann/a/k: that ends with the job"),
+        ("/ann/c:any", grpc.StatusCode.FAILED_PRECONDITION, "after /ann/c, which waits for /ann/a: that ends with"),
     ):
         found, text = refused(lambda after=after: user.submit("/ann/a", after=after, existing=REPLACE))
         assert (found, why in text) == (code, True), text

@@ -1,9 +1,12 @@
 """Jobs that start after others: `JobSpec.after`."""
 
+from dataclasses import replace
+
 import pytest
 
 from iris.core.rules.after_rules import waits_reason, without_removed
 from iris.core.rules.reduce import expired, next_deadline
+from iris.domain.effects import JobChanged
 from iris.domain.events import Assigned, JobHeld, JobReleased, StopRequested
 from iris.domain.ids import JobId, TaskId, WorkerId
 from iris.domain.states import FailureKind, JobState, TaskState
@@ -35,6 +38,9 @@ def test_a_job_starts_after_all_ends_also_over_restarts(cluster: InMemoryCluster
     cluster.submit(after="/u/a:ok,/u/b:any", **fields)
     assert placed(cluster) == ["/u/a/0", "/u/b/0"]
     assert waits_reason(cluster.job()) == "waits for job /u/a to succeed, /u/b to end"
+    many = replace(cluster.job(), waits="/u/a:any,/u/b:any,/u/c:any")
+    assert waits_reason(many).endswith("/u/b to end, /u/c to end")
+    assert waits_reason(replace(many, waits=f"{many.waits},/u/d:any")).endswith("/u/c to end and 1 more")
     with pytest.raises(Conflict, match="/u/job/0 cannot start: its job is waiting for /u/a:ok,/u/b:any"):
         cluster.do(Assigned(TaskId("/u/job/0"), WorkerId("w")))
     cluster.view = restarted(cluster.view)
@@ -45,6 +51,7 @@ def test_a_job_starts_after_all_ends_also_over_restarts(cluster: InMemoryCluster
     assert (placed(cluster), cluster.job().waits) == ([], "/u/b:any")
     cluster.view = restarted(cluster.view)
     end(cluster, "/u/b", TaskState.FAILED)
+    assert JobChanged(JOB) in cluster.effects[-3:], "whoever watches it is told"
     assert set(placed(cluster)) == {"/u/job/0", "/u/job/1"}
 
 
@@ -85,12 +92,12 @@ def test_a_hold_and_a_wait_are_two_and_a_start_time_and_the_limit_of_waiting_go_
     cluster.do(JobHeld(JOB, "ann"))
     cluster.now_ms = 70_000
     end(cluster, "/u/a")
-    assert placed(cluster) == []
+    assert (placed(cluster), next_deadline(cluster.view)) == ([], 75_000)
     cluster.view = restarted(cluster.view)
     expire(cluster)
     assert next_deadline(cluster.view) == 75_000
     cluster.do(JobReleased(JOB))
-    assert placed(cluster) == ["/u/job/0"]
+    assert (placed(cluster), cluster.job().ready_at_ms) == (["/u/job/0"], 70_000)
 
 
 def test_a_job_that_has_ended_already_is_not_waited_for(cluster: InMemoryCluster) -> None:

@@ -100,6 +100,6 @@ def follow_end(draft: Draft, ended: Job) -> list[tuple[Job, str]]:
             hopeless.append((job, f"job {ended.job_id} ended ({ended.state.word}); this job needs its success"))
             continue
         left = ",".join(f"{other}:{condition}" for other, condition in waits.items())
-        draft.put_job(replace(job, waits=left, ready_at_ms=0 if left else draft.now_ms))
+        draft.put_job(replace(job, waits=left, ready_at_ms=draft.now_ms))
         draft.effects.append(JobChanged(name))
     return hopeless
