@@ -93,9 +93,14 @@ class ClusterReader:
         Raises:
             NotFound: The job does not exist.
         """
-        request = pb.ListTasksRequest(job_id=str(job_id), limit=check_count(limit, "limit"))
-        reply = self._connection.ask(lambda c: c.jobs.ListTasks, request)
-        return [task_status(task) for task in reply.tasks]
+        found: list[TaskStatus] = []
+        first, limit = 0, check_count(limit, "limit")
+        while True:
+            request = pb.ListTasksRequest(job_id=str(job_id), limit=limit, first_index=first)
+            reply = self._connection.ask(lambda c: c.jobs.ListTasks, request)
+            found += map(task_status, reply.tasks)
+            if not (first := reply.next_index):
+                return found
 
     def task_status(self, task_id: str | JobName) -> TaskStatus:
         """Return the status of a task ("/user/job/0"). Raise NotFound."""

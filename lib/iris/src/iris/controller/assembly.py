@@ -47,7 +47,7 @@ def assemble(
     space: DiskSpace | None = None,
     notifier: Notifier | None = None,
     worker_trouble: Callable[[], str] = str,
-    usage_of: Callable[[JobId], Mapping[AttemptId, AttemptUse]] = lambda _: {},
+    usage_of: Callable[[JobId, int, int], Mapping[AttemptId, AttemptUse]] = lambda *_: {},
 ) -> Controller:
     """Return the parts of a controller, subscribed to the effects of `engine`.
 
@@ -65,7 +65,7 @@ def assemble(
         notifier: Sends notices of jobs' ends; None for none.
         space: The space on the disk; None never refuses.
         worker_trouble: Returns why the controller's own worker does not start; "" if it starts.
-        usage_of: Reads the stored resource use of a job's attempts.
+        usage_of: Reads the stored use of the attempts of a job's tasks, from an index to an index.
     """
     view = engine.view
     view.jobs_per_user = config.jobs_per_user

@@ -136,7 +136,14 @@ class ClusterClient:
 
     async def tasks(self, viewer: Viewer, job_id: str) -> list[pb.TaskStatus]:
         """Return the tasks of a job, with their usage. Raises NotFound, Denied."""
-        return list((await self._shared(viewer, self._jobs.ListTasks, pb.ListTasksRequest(job_id=job_id))).tasks)
+        found: list[pb.TaskStatus] = []
+        first = 0
+        while True:
+            request = pb.ListTasksRequest(job_id=job_id, first_index=first)
+            reply = await self._shared(viewer, self._jobs.ListTasks, request)
+            found += reply.tasks
+            if not (first := reply.next_index):
+                return found
 
     async def task(self, viewer: Viewer, task_id: str) -> pb.TaskStatus:
         """Return a task. Raises NotFound, Denied."""

@@ -57,7 +57,8 @@ _SELECT_LIVE_TASKS: Final = (
     f"WHERE jobs.state < {int(JobState.SUCCEEDED)} ORDER BY tasks.job_id, task_index"
 )
 _SELECT_USAGE_OF_JOB: Final = (
-    f"SELECT {', '.join(ATTEMPT_USAGE_COLUMNS)} FROM attempt_usage WHERE job_id = ? ORDER BY task_index, attempt"
+    f"SELECT {', '.join(ATTEMPT_USAGE_COLUMNS)} FROM attempt_usage WHERE job_id = ? AND task_index BETWEEN ? AND ? "
+    "ORDER BY task_index, attempt"
 )
 _SELECT_TASKS_OF_JOB: Final = f"SELECT {_TASK_LIST} FROM tasks WHERE job_id = ? ORDER BY task_index"
 
@@ -161,7 +162,8 @@ class StoredRecords:
         with self._reading(f"the tasks of {job_id}"):
             return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 
-    def usage_of(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
-        """Return the committed use of a job's attempts, in the order of tasks and attempts."""
+    def usage_of(self, job_id: JobId, first: int, last: int) -> dict[AttemptId, AttemptUse]:
+        """Return the committed use of the attempts of tasks `first` to `last`, in the order of tasks and attempts."""
         with self._reading(f"what {job_id} has used"):
-            return dict(map(attempt_usage_of, self._connection.execute(_SELECT_USAGE_OF_JOB, (job_id,))))
+            found = self._connection.execute(_SELECT_USAGE_OF_JOB, (job_id, first, last))
+            return dict(map(attempt_usage_of, found))

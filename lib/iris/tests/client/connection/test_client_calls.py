@@ -53,6 +53,16 @@ def test_questions_about_jobs_and_tasks() -> None:
     assert [timeout for timeout, _ in cluster.options] == [12.0] * 5 + [14.5, 12.0]
 
 
+def test_a_list_of_tasks_is_asked_for_page_by_page() -> None:
+    def page(request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        first = request.first_index
+        task = pb.TaskStatus(task_id=f"/ann/a/{first}", state=pb.TASK_STATE_RUNNING)
+        return pb.ListTasksResponse(tasks=[task], next_index=1 - first)
+
+    found = client(PlayedConnection(ListTasks=page)).list_tasks("/ann/a")
+    assert [task.task_id for task in found] == ["/ann/a/0", "/ann/a/1"]
+
+
 def test_questions_about_the_cluster() -> None:
     cluster = PlayedConnection(
         Status=pb.ClusterStatusResponse(version="1.2", pid=7),

@@ -409,6 +409,18 @@ def test_only_tasks_that_wait_have_a_reason(user: Any, worker: ScriptedWorker) -
     assert refused(lambda: user.get("/ann/b"))[0] is grpc.StatusCode.NOT_FOUND
 
 
+def test_tasks_are_listed_in_pages_of_500(user: Any) -> None:
+    user.submit("/ann/a", replicas=501)
+    request = pb.ListTasksRequest(job_id="/ann/a")
+    page = user.jobs.ListTasks(request)
+    assert (len(page.tasks), page.next_index) == (500, 500), "one answer of all would hold up the loop"
+    request.first_index = page.next_index
+    rest = user.jobs.ListTasks(request)
+    assert ([task.task_id for task in rest.tasks], rest.next_index) == (["/ann/a/500"], 0)
+    request.first_index = -1
+    assert refused(lambda: user.jobs.ListTasks(request))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_the_spec_is_told_only_when_it_is_asked_for_and_without_secrets(user: Any) -> None:
     user.submit("/ann/a", replicas=2, env_vars={"TOKEN": "hush"})
     assert not user.get("/ann/a").HasField("spec")

@@ -41,29 +41,29 @@ def bench() -> Bench:
 @pytest.fixture
 def live(bench: Bench) -> LiveUsage:
     engine: Any = bench
-    return LiveUsage(engine, lambda job_id: bench.stored if job_id == JOB else {})
+    return LiveUsage(engine, lambda job_id, *_: bench.stored if job_id == JOB else {})
 
 
 def test_what_a_worker_says_is_known_beside_what_is_stored_of_earlier_attempts(bench: Bench, live: LiveUsage) -> None:
     live.note(SECOND, W2, Usage(cpu_ms=5))
     live.note(FIRST, W1, Usage(cpu_ms=5))
-    assert live.of_job(JOB) == {}, "of attempts that are not its own a worker may say nothing"
+    assert live.of_tasks(JOB, 0, 9) == {}, "of attempts that are not its own a worker may say nothing"
     bench.stored[FIRST] = AttemptUse(W2, Usage(cpu_ms=9))
     live.note(SECOND, W1, Usage(cpu_ms=5, memory_bytes=7))
-    assert list(live.of_job(JOB).items()) == [
+    assert list(live.of_tasks(JOB, 0, 9).items()) == [
         (FIRST, AttemptUse(W2, Usage(cpu_ms=9))),
         (SECOND, AttemptUse(W1, Usage(cpu_ms=5, memory_bytes=7))),
     ]
-    assert live.of_job(JobId("/ann/ab")) == {}, "another job's name may begin alike"
+    assert live.of_tasks(JobId("/ann/ab"), 0, 9) == {}, "another job's name may begin alike"
     bench.started_at_ms = 77
     live.note(SECOND, W1, Usage(cpu_ms=6))
-    assert live.of_job(JOB)[SECOND].usage == Usage(cpu_ms=6, began_at_ms=77), "so it is known once it is lost"
+    assert live.of_tasks(JOB, 0, 9)[SECOND].usage == Usage(cpu_ms=6, began_at_ms=77), "so it is known once it is lost"
 
 
 def test_peaks_that_were_saved_stay_when_a_worker_begins_anew(bench: Bench, live: LiveUsage) -> None:
     bench.stored[SECOND] = AttemptUse(W1, Usage(cpu_ms=100, memory_peak_bytes=50))
     live.note(SECOND, W1, Usage(cpu_ms=5, memory_bytes=7, memory_peak_bytes=7))
-    found = live.of_job(JOB)[SECOND].usage
+    found = live.of_tasks(JOB, 0, 9)[SECOND].usage
     assert (found.cpu_ms, found.memory_peak_bytes, found.memory_bytes) == (100, 50, 7)
 
 
@@ -84,4 +84,4 @@ async def test_what_is_new_is_written_once_and_never_over_or_after_an_end(bench:
     await bench.decide(live.save)
     assert bench.usage == {}, "its end was stored with what it used"
     bench.bookings[SECOND] = BOOKING
-    assert live.of_job(JOB) == {}, "what has ended is forgotten here"
+    assert live.of_tasks(JOB, 0, 9) == {}, "what has ended is forgotten here"

@@ -41,6 +41,7 @@ _MAX_LIST_LIMIT: Final = 10_000
 _MAX_WAIT_S: Final = 3600.0
 _LISTED_AT_ONCE: Final = 50
 _TASKS_AT_ONCE: Final = 200
+_TASKS_OF_A_PAGE: Final = 500
 _SCANNED_AT_ONCE: Final = 10_000
 _NO_PLACE: Final = (0, 0)
 
@@ -153,7 +154,12 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         if 0 < request.limit < len(tasks):
             tasks = await _worth_a_look(tasks, request.limit)
         else:
-            usage = self._usage(job_id)
+            if (first := request.first_index) < 0:
+                raise InvalidRequest(f"first_index is {first}; it must be 0 or more")
+            end = min(first + _TASKS_OF_A_PAGE, len(tasks))
+            answer.next_index = end if end < len(tasks) else 0
+            tasks = tasks[first:end]
+            usage = self._usage(job_id, first, end - 1)
         silent = self._silent(job_id, tasks)
         for number, task in enumerate(list(tasks), 1):
             name = task.task_id
@@ -168,7 +174,7 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         await self._controller.engine.settled()
         task = self._view.task(TaskId(request.task_id))
         reason = self._reason(task, self._controller.pending_reason(task.job_id))
-        silent, usage = self._silent(task.job_id), self._usage(task.job_id)
+        silent, usage = self._silent(task.job_id, [task]), self._usage(task.job_id, task.index, task.index)
         return task_status(task, reason, silent.get(task.task_id, ()), usage.get(task.task_id, ()))
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
@@ -225,15 +231,15 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
             async for batch in batches:
                 yield _log_batch(batch)
 
-    def _silent(self, job_id: JobId, tasks: Sequence[Task] | None = None) -> dict[TaskId, list[SilentAttempt]]:
+    def _silent(self, job_id: JobId, tasks: Sequence[Task]) -> dict[TaskId, list[SilentAttempt]]:
         found: dict[TaskId, list[SilentAttempt]] = {}
         for attempt in silent_attempts(self._view, self._controller.sessions, job_id, tasks):
             found.setdefault(parse_attempt_id(attempt.attempt_id)[0], []).append(attempt)
         return found
 
-    def _usage(self, job_id: JobId) -> dict[TaskId, list[tuple[AttemptId, AttemptUse]]]:
+    def _usage(self, job_id: JobId, first: int, last: int) -> dict[TaskId, list[tuple[AttemptId, AttemptUse]]]:
         found: dict[TaskId, list[tuple[AttemptId, AttemptUse]]] = {}
-        for name, use in self._controller.live_usage.of_job(job_id).items():
+        for name, use in self._controller.live_usage.of_tasks(job_id, first, last).items():
             found.setdefault(parse_attempt_id(name)[0], []).append((name, use))
         return found
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.transaction import Transaction
-from iris.domain.ids import AttemptId, JobId, WorkerId, parse_attempt_id, parse_task_id
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id, parse_task_id, task_id
 from iris.domain.usage import AttemptUse, Usage
 from rigging.errors import MarinError
 
@@ -23,13 +23,14 @@ class LiveUsage:
 
     Args:
         engine: Writes the saved reports, and has the view.
-        stored: Reads the stored use of a job's attempts.
+        stored: Reads the stored use of the attempts of a job's tasks, from an index to an index.
     """
 
-    def __init__(self, engine: Engine, stored: Callable[[JobId], Mapping[AttemptId, AttemptUse]]) -> None:
+    def __init__(self, engine: Engine, stored: Callable[[JobId, int, int], Mapping[AttemptId, AttemptUse]]) -> None:
         self._engine = engine
         self._stored = stored
         self._known: dict[AttemptId, AttemptUse] = {}
+        self._of_task: dict[TaskId, list[AttemptId]] = {}
         self._unsaved: dict[AttemptId, AttemptUse] = {}
 
     def note(self, name: AttemptId, worker_id: WorkerId, usage: Usage) -> None:
@@ -44,28 +45,23 @@ class LiveUsage:
         if booking is not None and booking.worker_id == worker_id:
             task, number = self._engine.view.find_attempt(name)
             began = task.started_at_ms if task is not None and task.attempt == number else 0
+            if name not in self._known:
+                self._of_task.setdefault(parse_attempt_id(name)[0], []).append(name)
             self._known[name] = self._unsaved[name] = AttemptUse(worker_id, replace(usage, began_at_ms=began))
 
     def of_attempt(self, name: AttemptId) -> AttemptUse | None:
         """Return the latest report about a running attempt, or None."""
         return self._known.get(name)
 
-    def of_job(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
-        """Return the use of each attempt of a job, in the order of tasks and attempts."""
-        found = dict(self._stored(job_id))
-        for name, use in self._of_live(job_id).items():
-            before = found.get(name)
-            found[name] = use if before is None else AttemptUse(use.worker_id, before.usage.later(use.usage))
+    def of_tasks(self, job_id: JobId, first: int, last: int) -> dict[AttemptId, AttemptUse]:
+        """Return the use of each attempt of tasks `first` to `last`, in the order of tasks and attempts."""
+        found, bookings = dict(self._stored(job_id, first, last)), self._engine.view.bookings
+        for index in range(first, last + 1):
+            for name in self._of_task.get(task_id(job_id, index), ()):
+                if name in bookings:
+                    use, before = self._known[name], found.get(name)
+                    found[name] = use if before is None else AttemptUse(use.worker_id, before.usage.later(use.usage))
         return dict(sorted(found.items(), key=lambda item: _place(item[0])))
-
-    def _of_live(self, job_id: JobId) -> dict[AttemptId, AttemptUse]:
-        bookings = self._engine.view.bookings
-        prefix = f"{job_id}/"
-        return {
-            name: use
-            for name, use in self._known.items()
-            if name.startswith(prefix) and name in bookings and bookings[name].job_id == job_id
-        }
 
     def by_worker(self) -> dict[WorkerId, tuple[int, int]]:
         """Return the CPU (thousandths of a core) and memory (bytes) that the attempts on each worker use now."""
@@ -81,6 +77,9 @@ class LiveUsage:
         bookings = transaction.view.bookings
         unsaved, self._unsaved = self._unsaved, {}
         self._known = {name: use for name, use in self._known.items() if name in bookings}
+        self._of_task = {}
+        for name in self._known:
+            self._of_task.setdefault(parse_attempt_id(name)[0], []).append(name)
         written = transaction.batch.changes.usage
         for name, use in unsaved.items():
             if name in bookings and name not in written:

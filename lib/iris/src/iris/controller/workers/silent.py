@@ -6,7 +6,7 @@ from iris.controller.workers.sessions import Sessions
 from iris.core.state.booking import Booking
 from iris.core.state.view import ClusterView
 from iris.domain.entities import SilentAttempt, Task
-from iris.domain.ids import JobId
+from iris.domain.ids import JobId, attempt_id
 from iris.domain.states import TaskState
 
 
@@ -19,23 +19,17 @@ def silent_attempts(
         view: The cluster.
         sessions: Knows which workers are connected.
         job_id: The job.
-        tasks: The tasks to look at; None for all. Some attempts of others may be included.
+        tasks: The tasks to look at; None for all. Some lost attempts of others may be included.
     """
     job = view.jobs[job_id]
     ending = view.stopping_counts.get(job_id, 0)
     if ending or not job.state.is_terminal:
         for task in view.tasks[job_id] if tasks is None else tasks:
-            if task.state is TaskState.PENDING or task.worker_id is None:
-                continue
-            booking = view.bookings.get(task.attempt_id)
-            if booking is not None:
-                ending -= booking.stopping
-                yield from _if_silent(view, sessions, booking, is_wanted=not booking.stopping)
-    if ending:
-        current = {task.attempt_id for task in view.tasks[job_id] if task.state is not TaskState.PENDING}
-        for booking in list(view.bookings.values()):
-            if booking.stopping and booking.job_id == job_id and booking.attempt_id not in current:
-                yield from _if_silent(view, sessions, booking, is_wanted=False)
+            current = "" if task.state is TaskState.PENDING or task.worker_id is None else task.attempt_id
+            for number in range(0 if ending else task.attempt, task.attempt + 1):  # earlier ones may still stop
+                booking = view.bookings.get(attempt_id(task.task_id, number))
+                if booking is not None and (booking.stopping or booking.attempt_id == current):
+                    yield from _if_silent(view, sessions, booking, is_wanted=not booking.stopping)
     for name in view.lost_of(job_id) if view.lost else ():
         if name in view.bookings:
             continue  # it is heard of again, and told above
