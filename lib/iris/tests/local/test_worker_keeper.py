@@ -131,7 +131,7 @@ async def test_watching_leaves_nothing_open_and_a_start_that_comes_too_late_is_l
     for _ in range(3):
         keeper.on_worker()
     keeper.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before, "fewer is no leak: an earlier test's may be closed meanwhile"
     keeper = Starts(paths).keeper
     keeper.close()
     reader, writer = os.pipe()
