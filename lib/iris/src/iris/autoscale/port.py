@@ -1,0 +1,91 @@
+"""The port behind which providers make slices: in processes on this machine, at Google, on hosts by ssh."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from iris.autoscale.model import Answer
+from iris.domain.scale_groups import ScaleGroup
+
+
+class Phase(StrEnum):
+    """What a provider says of a slice that it lists."""
+
+    CREATING = "creating"
+    READY = "ready"  # its hosts run; they may not have joined
+    BROKEN = "broken"  # preempted, failed, suspended, stopped: it will not come back, and must be deleted
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOrder:
+    """A slice to create.
+
+    Args:
+        name: The slice's name: at most 60 characters, a-z, 0-9 and hyphens.
+        group: Its scale group.
+        join_token: The token with which its hosts join, for their names only; empty where hosts need none.
+    """
+
+    name: str
+    group: ScaleGroup
+    join_token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFound:
+    """A slice that a provider has.
+
+    Args:
+        name: The slice's name.
+        group: The name of its scale group, from its label.
+        phase: What the provider says of it.
+        words: The provider's own words.
+        addresses: The addresses of its hosts, in order; empty if unknown.
+        hosts_lost: Numbers of hosts that the provider says are lost.
+    """
+
+    name: str
+    group: str
+    phase: Phase
+    words: str = ""
+    addresses: tuple[str, ...] = ()
+    hosts_lost: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All slices that a provider has of this cluster.
+
+    Args:
+        found: By name.
+        unlisted_groups: Scale groups whose place could not be listed, with the answer: absence says nothing of them.
+    """
+
+    found: Mapping[str, SliceFound]
+    unlisted_groups: Mapping[str, Answer] = field(default_factory=dict)
+
+
+class SliceProvider(Protocol):
+    """Makes slices. No call raises for an answer of the provider: it returns the outcome.
+
+    Calls may run at the same time. A call that is cancelled at its deadline may have had its effect; the next `list`
+    shows it.
+    """
+
+    async def create(self, order: SliceOrder) -> Answer:
+        """Begin to create a slice that is stored; DONE if that is accepted, or it was there already."""
+        ...
+
+    async def delete(self, name: str, group: ScaleGroup) -> Answer:
+        """Begin to delete a slice; DONE if that is accepted, or it is not there. Touch only what is ours."""
+        ...
+
+    async def list(self) -> Listing:
+        """Return the cluster's slices: one request for each place, however many slices."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections; slices stay."""
+        ...
