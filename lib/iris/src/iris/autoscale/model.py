@@ -61,6 +61,8 @@ class SliceRecord:
         group: The name of its scale group.
         state: Its state, since `changed_ms`.
         created_ms: When it was wanted (Unix ms).
+        ready_ms: When the provider first listed it as READY; 0 before. The boot deadline of reserved slices, which may
+            queue for hours, runs from here; that of others from their request.
         joined_ms: When all of its hosts had joined; 0 before.
         used_ms: When it last had work, or joined.
         unlisted: How many complete lists in turn lacked it.
@@ -74,6 +76,7 @@ class SliceRecord:
     state: SliceState
     created_ms: int
     changed_ms: int
+    ready_ms: int = 0
     joined_ms: int = 0
     used_ms: int = 0
     unlisted: int = 0

@@ -14,6 +14,8 @@ class AutoscaleRules:
         call_deadline_s: Deadline of a provider's call.
         short_life_s: A slice lost within this time of joining had a short life.
         creates_per_minute, creates_per_hour: Limits of creations, for all groups.
+        max_hosts: Maximum number of hosts of all slices; 0 for no limit.
+        crowded_s: Like `idle_s`, while a job waits because `max_hosts` is reached or a quota is used up.
         notice_after_s: A notice tells of capacity that is missing for this long.
     """
 
@@ -24,6 +26,8 @@ class AutoscaleRules:
     short_life_s: float = 1800
     creates_per_minute: int = 60
     creates_per_hour: int = 1000
+    max_hosts: int = 0
+    crowded_s: float = 2
     notice_after_s: float = 1800
 
 
