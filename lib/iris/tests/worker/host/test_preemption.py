@@ -6,7 +6,7 @@ import pytest
 
 from iris.worker.host.preemption import GceHost
 from rigging.gce_metadata import Metadata
-from support.iris.gce_metadata import MetadataServer
+from support.google.metadata import MetadataServer
 
 LONG = 30.0
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from support.google.metadata import MetadataServer
 from support.google.schemas import Method
 from support.google.words import Failure, Refusal
 
@@ -103,6 +104,7 @@ class Machine:
         guest: Guest attributes, by namespace and key.
         serial: The output of its serial port.
         up: Whether it runs.
+        metadata: Its metadata server.
     """
 
     owner: str
@@ -113,6 +115,19 @@ class Machine:
     guest: dict[tuple[str, str], str] = field(default_factory=dict)
     serial: str = ""
     up: bool = False
+
+    def __post_init__(self) -> None:
+        _, project, _, zone, kind, name = self.owner.split("/")
+        attributes = {"instance/attributes/agent-worker-number": str(self.number)} if kind == "nodes" else {}
+        identity = {
+            "project/project-id": project,
+            "project/numeric-project-id": "1037372895180",
+            "instance/name": f"{name}-w-{self.number}" if kind == "nodes" else name,
+            "instance/zone": f"projects/1037372895180/zones/{zone}",
+            "instance/network-interfaces/0/ip": self.address,
+            **attributes,
+        }
+        self.metadata = MetadataServer(identity, self.attributes, self.guest)
 
     @property
     def name(self) -> str:
@@ -210,7 +225,8 @@ class Cloud:
         """Remove a node or instance, and its machines."""
         self.halt(owner)
         records.pop(owner, None)
-        self.machines.pop(owner, None)
+        for machine in self.machines.pop(owner, ()):
+            self.events.append(("gone", machine))
 
 
 def check_names(call: Call, name: str, labels: Mapping[str, str], metadata: Mapping[str, str], bad: Refusal) -> None:

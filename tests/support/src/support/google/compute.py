@@ -21,7 +21,7 @@ from support.google.words import (
 
 _URL: Final = "https://www.googleapis.com/compute/v1/"
 _FILTER: Final = re.compile(
-    r"labels\.(?P<label>[-\w]+)\s*(?P<has>:\s*\*|=\s*\"?(?P<value>[-\w]*)\"?)|status\s*=\s*\"?(?P<status>\w+)\"?"
+    r"(?P<no>\bNOT\s+)?labels\.(?P<label>[-\w]+)\s*(?P<has>:\s*\*|=\s*\"?(?P<value>[-\w]*)\"?)|status\s*=\s*\"?(?P<status>\w+)\"?"
 )
 
 
@@ -218,7 +218,7 @@ def _page(cloud: Cloud, call: Call, in_zone: Callable[[str], bool]) -> tuple[lis
 
 def _has(labels: Mapping[str, str], term: Mapping[str, Any]) -> bool:
     label = labels.get(term["label"])
-    return label is not None if term["value"] is None else label == term["value"]
+    return bool(term["no"]) != (label is not None if term["value"] is None else label == term["value"])
 
 
 def _charge(cloud: Cloud, call: Call) -> None:

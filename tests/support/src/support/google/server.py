@@ -13,13 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from support.google import compute, tpu
+from support.google import compute, queued, tpu
 from support.google.cloud import Call, Cloud, Json, Machine, Refused, Zone
 from support.google.schemas import Method, load
 from support.google.words import BROKEN, Failure, Refusal
 
 _Handler = Callable[[Cloud, Call], Json]
 _NODES: Final = "tpu.projects.locations.nodes"
+_QUEUED: Final = "tpu.projects.locations.queuedResources"
 _HANDLERS: Final[Mapping[str, Mapping[str, _Handler]]] = {
     "tpu.v2": {
         f"{_NODES}.create": tpu.create_node,
@@ -28,6 +29,10 @@ _HANDLERS: Final[Mapping[str, Mapping[str, _Handler]]] = {
         f"{_NODES}.list": tpu.list_nodes,
         f"{_NODES}.patch": tpu.patch_node,
         f"{_NODES}.getGuestAttributes": tpu.get_guest_attributes,
+        f"{_QUEUED}.create": queued.create,
+        f"{_QUEUED}.delete": queued.delete,
+        f"{_QUEUED}.get": queued.get,
+        f"{_QUEUED}.list": queued.list_queued,
         "tpu.projects.locations.operations.get": tpu.get_operation,
     },
     "compute.v1": {
@@ -108,9 +113,16 @@ class GoogleServer:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.release()
+        with self.cloud.lock:
+            for owner in self.cloud.machines:
+                self.cloud.halt(owner)
+        self.settle()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(10)
+        for machines in self.cloud.machines.values():
+            for machine in machines:
+                machine.metadata.close()
         if kind is None and self.defects:
             raise AssertionError("Google would not have understood:\n" + "\n".join(self.defects))
 
@@ -140,26 +152,37 @@ class GoogleServer:
         with self._hooks:
             while self.cloud.events:
                 kind, machine = self.cloud.events.popleft()
-                hook = self.on_boot if kind == "boot" else self.on_stop
-                if hook is not None:
-                    hook(machine)
+                if kind == "gone":
+                    machine.metadata.close()
+                elif kind == "boot" and self.on_boot is not None:
+                    self.on_boot(machine)
+                elif kind == "stop" and self.on_stop is not None:
+                    self.on_stop(machine)
 
     def machines(self, name: str) -> list[Machine]:
         """Return the machines of a node or instance, by its short name."""
         with self.cloud.lock:
             return list(self.cloud.machines[self._full(name)])
 
+    def warn(self, name: str, host: int | None = None) -> None:
+        """Let the metadata servers of a node or instance, or of one host, say that it is preempted."""
+        for machine in self.machines(name):
+            if host in (None, machine.number):
+                machine.metadata.preempt()
+
     def preempt(self, name: str, host: int | None = None) -> None:
         """Take a node or instance, or one host of a node, away. What was preempted stays listed, like at Google."""
+        self.warn(name, host)
         with self.cloud.lock:
             full = self._full(name)
+            self.cloud.halt(full, host)
             if full in self.cloud.instances:
                 self._stop_instance(full)
             elif host is None:
                 self.cloud.nodes[full]["state"] = "PREEMPTED"
+                tpu.suspend(self.cloud, full, "SERVICE")
             else:  # what Google says of a node that lost one host is not known; this is the nearest that it can say
                 self.cloud.nodes[full].update(health="TIMEOUT", healthDescription=f"worker {host} is not reachable")
-            self.cloud.halt(full, host)
         self.settle()
 
     def _stop_instance(self, full: str) -> None:

@@ -9,6 +9,7 @@ from support.google.cloud import Call, Cloud, Json, Zone, check_names, page
 from support.google.words import (
     BAD_REQUEST,
     EXISTS,
+    NO_GUEST_ATTRIBUTES,
     NO_LOCATION,
     NOT_FOUND,
     NOT_IN_ZONE,
@@ -20,7 +21,7 @@ from support.google.words import (
     fill,
 )
 
-_V2: Final = "type.googleapis.com/google.cloud.tpu.v2"
+V2: Final = "type.googleapis.com/google.cloud.tpu.v2"
 _GENERATIONS: Final = {"v2": "V2s", "v3": "V3s", "v4": "V4s", "v5p": "V5p", "v5litepod": "V5sLitepod", "v6e": "V6E"}
 
 
@@ -36,7 +37,7 @@ def begin(
     """Return a new operation, which takes `seconds` and ends in what `act` returns: a response or a failure."""
     parent = f"projects/{call.project}/locations/{target.split('/')[3]}"
     name = f"{parent}/operations/operation-{1700000000000 + cloud.number()}-5eeb636eb799d-6070f791"
-    metadata = {"@type": f"{_V2}.OperationMetadata", "createTime": cloud.timestamp(), "target": target}
+    metadata = {"@type": f"{V2}.OperationMetadata", "createTime": cloud.timestamp(), "target": target}
     operation: Json = {"name": name, "metadata": {**metadata, "verb": verb, "apiVersion": "v2"}, "done": False}
     cloud.operations[name] = operation
 
@@ -133,7 +134,7 @@ def ready(cloud: Cloud, name: str) -> Json | Failure:
         {"ipAddress": each.address, "port": 8470, "accessConfig": {"externalIp": each.address}} for each in machines
     ]
     cloud.boot(name)
-    return {"@type": f"{_V2}.Node", **node}
+    return {"@type": f"{V2}.Node", **node}
 
 
 def delete_node(cloud: Cloud, call: Call) -> Json:
@@ -144,10 +145,28 @@ def delete_node(cloud: Cloud, call: Call) -> Json:
     cloud.halt(name)
 
     def end() -> Json:
-        cloud.forget(cloud.nodes, name)
+        if name in cloud.nodes:
+            suspend(cloud, name, "USER")
+            cloud.forget(cloud.nodes, name)
         return {"@type": "type.googleapis.com/google.protobuf.Empty"}
 
     return begin(cloud, call, "delete", name, cloud.delete_s, end, lambda: zone.stuck_deletes)
+
+
+def suspend(cloud: Cloud, node: str, by: str) -> None:
+    """Let the queued resource of a node that is lost or deleted go to SUSPENDED; the node goes."""
+    record = cloud.queued.get(cloud.nodes[node].get("queuedResource", ""))
+    if record is not None:
+        set_state(record, "SUSPENDED")
+        record["state"]["stateInitiator"] = by
+        cloud.forget(cloud.nodes, node)
+
+
+def set_state(record: Json, state: str) -> None:
+    """Change the state of a queued resource. Most states have an empty message."""
+    data = {"ACCEPTED": "acceptedData", "PROVISIONING": "provisioningData", "ACTIVE": "activeData"}
+    data |= {"SUSPENDING": "suspendingData", "SUSPENDED": "suspendedData", "DELETING": "deletingData"}
+    record["state"] = {"state": state, **({data[state]: {}} if state in data else {})}
 
 
 def patch_node(cloud: Cloud, call: Call) -> Json:
@@ -158,7 +177,7 @@ def patch_node(cloud: Cloud, call: Call) -> Json:
         raise call.refuse(BAD_REQUEST, name=f"update_mask {fields} is not supported")
     check_names(call, "n", call.body.get("labels", {}), {}, BAD_REQUEST)
     node |= {field: call.body[field] for field in fields}
-    done = {"@type": f"{_V2}.Node", **node}
+    done = {"@type": f"{V2}.Node", **node}
     return begin(cloud, call, "update", node["name"], cloud.operation_s, lambda: done)
 
 
@@ -172,6 +191,8 @@ def get_guest_attributes(cloud: Cloud, call: Call) -> Json:
         if str(machine.number) in numbers:
             items = guest_items(machine.guest, path)
             answers.append({"queryPath": path, **({"queryValue": {"items": items}} if items else {})})
+    if not any("queryValue" in answer for answer in answers):
+        raise call.refuse(NO_GUEST_ATTRIBUTES, name=path)
     return {"guestAttributes": answers}
 
 
@@ -206,17 +227,17 @@ def check_node(cloud: Cloud, call: Call, zone: str, short: str, body: Json) -> N
 
 
 def charge(cloud: Cloud, call: Call, zone: Zone, body: Json) -> None:
-    """Refuse a node for which the zone's quota does not suffice; what is listed counts."""
+    """Refuse a node for which the zone's quota does not suffice; what is listed counts, queued resources, too."""
     metric = quota_name(body)
     limit = zone.quota.get(metric)
     if limit is None:
         return
     prefix = f"projects/{call.project}/locations/{zone.name}/nodes/"
-    used = sum(
-        _topology(node).chip_count
-        for name, node in cloud.nodes.items()
-        if name.startswith(prefix) and quota_name(node) == metric
-    )
+    held = [node for name, node in cloud.nodes.items() if name.startswith(prefix)]
+    specs = [spec for queued in cloud.queued.values() for spec in queued["tpu"]["nodeSpec"]]
+    names = {f"{spec['parent']}/nodes/{spec['nodeId']}": spec["node"] for spec in specs}
+    held += [node for name, node in names.items() if name.startswith(prefix) and name not in cloud.nodes]
+    used = sum(_topology(node).chip_count for node in held if quota_name(node) == metric)
     if used + _topology(body).chip_count > limit:
         raise call.refuse(quota_refusal(metric, limit), zone=zone.name)
 

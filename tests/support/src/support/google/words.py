@@ -180,6 +180,11 @@ NOT_IN_ZONE: Final = Refusal(
     "INVALID_ARGUMENT",
 )
 BAD_REQUEST: Final = Refusal(400, "Cloud TPU received a bad request. {name} " + _EID, "INVALID_ARGUMENT")
+NO_GUEST_ATTRIBUTES: Final = Refusal(
+    400,
+    f'Cloud TPU received an invalid argument. The "GuestAttributes" value "{{name}}" was not found. {_EID}',
+    "INVALID_ARGUMENT",
+)
 EXISTS: Final = Refusal(409, "Resource '{name}' already exists", "ALREADY_EXISTS")
 NOT_FOUND: Final = Refusal(404, "Resource '{name}' was not found", "NOT_FOUND")
 UNAVAILABLE: Final = Refusal(503, "The service is currently unavailable.", "UNAVAILABLE")
