@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from iris.autoscale.model import Answer
+from iris.autoscale.model import Answer, Outcome
 from iris.domain.scale_groups import ScaleGroup
 
 
@@ -44,6 +44,7 @@ class SliceFound:
         words: The provider's own words.
         addresses: The addresses of its hosts, in order; empty if unknown.
         hosts_lost: Numbers of hosts that the provider says are lost.
+        outcome: Why a BROKEN slice that never was READY failed, e.g. a stock-out that came after `create` was accepted.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SliceFound:
     words: str = ""
     addresses: tuple[str, ...] = ()
     hosts_lost: tuple[int, ...] = ()
+    outcome: Outcome = Outcome.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class Listing:
 
 class SliceProvider(Protocol):
     """Makes slices. No call raises for an answer of the provider: it returns the outcome.
+
+    The caller stores a slice before it creates it, and lists before anything else. A listed slice without a stored row
+    is adopted. If the cluster file has lost its group, the slice is deleted: with a group that has this name and no
+    template, from the place where `list` found it.
 
     Calls may run at the same time. A call that is cancelled at its deadline may have had its effect; the next `list`
     shows it.

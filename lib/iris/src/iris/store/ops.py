@@ -22,6 +22,7 @@ from iris.store.rows import (
     WORKER_COLUMNS,
     Row,
 )
+from iris.store.slice_rows import CLOSURE_COLUMNS, SLICE_COLUMNS
 from rigging.errors import MarinError
 
 SPEC_COLUMNS: Final = ("job_id", "spec")
@@ -44,6 +45,8 @@ TABLES: Final = {
     "events": (("sequence",), EVENT_COLUMNS),
     "user_tokens": (("token_id",), USER_TOKEN_COLUMNS),
     "worker_credentials": (("secret_sha256",), CREDENTIAL_COLUMNS),
+    "slices": (("name",), SLICE_COLUMNS),
+    "closures": (("key",), CLOSURE_COLUMNS),
 }
 """Key and columns of every table that a commit may change."""
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from iris.autoscale.closures import Closure
+from iris.autoscale.model import SliceRecord
 from iris.core.state.changes import Changes
 from iris.domain.access import JoinToken, UserToken, WorkerCredential
 from iris.domain.entities import Job
@@ -42,6 +44,14 @@ from iris.store.rows import (
     stopping_row,
     task_row,
     worker_row,
+)
+from iris.store.slice_rows import (
+    CLOSURE_COLUMNS,
+    SLICE_COLUMNS,
+    closure_of,
+    closure_row,
+    slice_of,
+    slice_row,
 )
 from rigging.clock import unix_ms
 from rigging.errors import Unavailable
@@ -259,6 +269,38 @@ class Store(StoredRecords):
         if hours:
             self._run([Delete("ledger", hours), upsert("ledger", days)])
         return bool(hours)
+
+    def save_slices(
+        self,
+        slices: Sequence[SliceRecord],
+        closures: Sequence[Closure] = (),
+        forgotten: Sequence[str] = (),
+        opened: Sequence[str] = (),
+    ) -> None:
+        """Write these slices and closures, like `save_access`.
+
+        Args:
+            slices: New or changed slices.
+            closures: New or changed closures.
+            forgotten: Names of slices to remove.
+            opened: Keys of closures to remove.
+        """
+        ops: list[Op] = [
+            *([upsert("slices", list(map(slice_row, slices)))] if slices else ()),
+            *([upsert("closures", list(map(closure_row, closures)))] if closures else ()),
+            *([Delete("slices", forgotten)] if forgotten else ()),
+            *([Delete("closures", opened)] if opened else ()),
+        ]
+        if ops:
+            self._run(ops)
+
+    def load_slices(self) -> tuple[list[SliceRecord], list[Closure]]:
+        """Return all slices, in the order in which they were wanted, and all closures."""
+        select = self._connection.execute
+        with self._reading("the slices of scale groups"):
+            slices = select(f"SELECT {', '.join(SLICE_COLUMNS)} FROM slices ORDER BY created_ms, rowid")
+            closures = select(f"SELECT {', '.join(CLOSURE_COLUMNS)} FROM closures ORDER BY key")
+            return [slice_of(row) for row in slices], [closure_of(row) for row in closures]
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
