@@ -1,11 +1,25 @@
 """Counts what pending jobs need that the scheduler's round has not placed, by kind of request. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+from iris.core.state import booking
+from iris.core.state.kinds import JobKind, kind_of
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint
-from iris.domain.ids import JobId
+from iris.domain.entities import Job
+from iris.domain.ids import JobId, WorkerId, parent_of, user_of
 from iris.domain.resources import Resources
+from iris.domain.scale_groups import tasks_on
+from iris.domain.states import PriorityBand
+from iris.sched.fit import Host, may_run_on
+from iris.sched.gang import gang_shape
+from iris.sched.order import Rest, turns
+from iris.sched.running_limit import RunningLimit
+
+_MOST_NAMED: Final = 16
+_MOST_TASKS: Final = 100_000
+"""Further tasks of a kind are not counted: no cluster starts that many at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +50,132 @@ class Demand:
 def demands(view: ClusterView, now_ms: int) -> tuple[Demand, ...]:
     """Return what waits for capacity after a scheduling round, in the scheduler's order.
 
+    Jobs that a limit holds back, and tasks that get the capacity of stopping attempts, are left out. Jobs prefer the
+    region of their parent job.
+
     Args:
         view: The view after the round; never modified.
         now_ms: Unix ms.
     """
-    del view, now_ms
-    return ()
+    count = _Count(view)
+    seen: set[tuple[str, JobKind]] = set()
+    for turn in turns(view, now_ms):
+        turn.rest = Rest.NONE
+        job, user = view.jobs[turn.job_id], user_of(turn.job_id)
+        kind = kind_of(job, view.demands[turn.job_id], len(view.pending[turn.job_id]))
+        if (user, kind) not in seen:
+            seen.add((user, kind))
+            count.add(turn.band, kind, view.waiting_kinds.by_user[user][kind])
+    coming = _Coming(view) if view.stopping_counts else None
+    found = (item.demand() for item in count.sums.values())
+    return tuple(item for item in (found if coming is None else map(coming.without, found)) if item.tasks)
+
+
+@dataclass(slots=True)
+class _Sum:
+    first: Demand
+    tasks: int = 0
+    jobs: list[JobId] = field(default_factory=list)
+
+    def demand(self) -> Demand:
+        return replace(self.first, tasks=self.tasks, jobs=tuple(self.jobs))
+
+
+_Key = tuple[PriorityBand, booking.Demand, int, int, str, str]
+
+
+class _Count:
+    """Sums by band and kind of request, over all users; `sums` keeps the order in which kinds had their first turn."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.sums: dict[_Key, _Sum] = {}
+        self._view = view
+        self._limit = RunningLimit(view)
+        self._regions: dict[JobId, str] = {}
+
+    def add(self, band: PriorityBand, kind: JobKind, jobs: list[tuple[int, JobId]]) -> None:
+        """Add one user's jobs of a kind, oldest first."""
+        view, (_, demand, is_counted, shape) = self._view, kind
+        size, slices, group_by = 0, 1, ""
+        if shape is not None:
+            job = view.jobs[jobs[0][1]]
+            size, slices, within = gang_shape(job, view)
+            group_by = job.spec.coscheduling_group_by
+            if within is not None:
+                return  # it waits for hosts beside its running members
+        for _, job_id in jobs:
+            job = view.jobs[job_id]
+            if job_id in view.held_counts:
+                continue
+            if is_counted:
+                if self._limit.why_held(job):
+                    return
+                self._limit.note_start(job)
+            region = self._region_of(job)
+            key = (band, demand, size, slices, group_by, region)
+            found = self.sums.get(key)
+            if found is None:
+                first = Demand(demand.resources, demand.constraints, 0, size, slices, group_by, (), region)
+                found = self.sums[key] = _Sum(first)
+            waiting = len(view.pending[job_id])
+            found.tasks += size * slices if size else job.may_start(waiting)
+            if len(found.jobs) < _MOST_NAMED:
+                found.jobs.append(job_id)
+            elif found.tasks > _MOST_TASKS:
+                return
+
+    def _region_of(self, job: Job) -> str:
+        """Return the region of a job's parent, if that runs."""
+        parent = parent_of(job.job_id)
+        if parent is None or parent not in self._view.live_jobs:
+            return ""
+        known = self._regions.get(parent)
+        if known is None:
+            tasks = self._view.tasks[parent]
+            worker_id = tasks[0].worker_id if tasks else None
+            worker = self._view.workers.get(worker_id) if worker_id is not None else None
+            known = self._regions[parent] = worker.attributes.get("region", "") if worker is not None else ""
+        return known
+
+
+class _Coming:
+    """Capacity on hosts whose attempts are stopping: the first demands get it, and need no slice."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._left: dict[WorkerId, Resources] = {}
+        for name, load in view.loads.items():
+            if load.stopping and view.workers[name].is_open:
+                host = Host(view.workers[name], load)
+                self._left[name] = host.free if host.coming is None else host.free.add(host.coming)
+
+    def without(self, demand: Demand) -> Demand:
+        """Return the part of a demand that is left."""
+        kind = booking.Demand(demand.need, demand.constraints)
+        hosts = [name for name in self._left if may_run_on(kind, self._view.workers[name])]
+        if demand.gang_size:
+            return replace(demand, tasks=demand.tasks - self._take_gangs(demand, hosts))
+        left = demand.tasks
+        for name in hosts:
+            count = min(left, tasks_on(self._left[name], demand.need))
+            self._left[name] = self._left[name].sub(demand.need.times(count))
+            left -= count
+        return replace(demand, tasks=left)
+
+    def _take_gangs(self, demand: Demand, hosts: list[WorkerId]) -> int:
+        """Take whole groups, and return how many tasks they hold."""
+        view, key, rooms = self._view, demand.group_by, dict[str, int]()
+        coming = dict.fromkeys(view.workers[name].attributes.get(key, "") for name in hosts)
+        kind = booking.Demand(demand.need, demand.constraints)
+        for name, worker in view.workers.items() if coming else ():
+            value = worker.attributes.get(key, "")
+            if value and value in coming and worker.is_open and may_run_on(kind, worker):
+                free = self._left.get(name) or view.free(name)
+                rooms[value] = rooms.get(value, 0) + tasks_on(free, demand.need)
+        able = [value for value, room in rooms.items() if room >= demand.gang_size]
+        gangs = min(len(able) // demand.gang_slices, demand.tasks // (demand.gang_size * demand.gang_slices))
+        taken = set(able[: gangs * demand.gang_slices])
+        for name in hosts:
+            if view.workers[name].attributes.get(key) in taken:
+                self._left[name] = Resources()
+        return len(taken) * demand.gang_size

@@ -26,6 +26,11 @@ class SliceState(IntEnum):
         """Whether the provider has nothing of the slice."""
         return self in (SliceState.GONE, SliceState.FAILED)
 
+    @property
+    def is_booting(self) -> bool:
+        """Whether it is on its way: its hosts have not all joined yet."""
+        return self < SliceState.JOINED
+
 
 class Outcome(StrEnum):
     """What came of a call to a provider. Each but DONE closes something until a next try (`closures`)."""
@@ -62,7 +67,7 @@ class SliceRecord:
         state: Its state, since `changed_ms`.
         created_ms: When it was wanted (Unix ms).
         ready_ms: When the provider first listed it as READY; 0 before. The boot deadline of reserved slices, which may
-            queue for hours, runs from here; that of others from their request.
+            queue for hours, runs from here; that of others from `created_ms`.
         joined_ms: When all of its hosts had joined; 0 before.
         used_ms: When it last had work, or joined.
         unlisted: How many complete lists in turn lacked it.
@@ -84,6 +89,27 @@ class SliceRecord:
     words: str = ""
     reason: str = ""
     asked_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceUse:
+    """What the controller knows of a slice's hosts.
+
+    Args:
+        joined: The number of connected hosts.
+        busy: The number of hosts with assigned, building, running or stopping attempts.
+        closed: The number of connected hosts without attempts that get none: cordoned, in trouble or late.
+        is_needed: Whether a waiting gang or reservation counts on it, or an operator has cordoned a host.
+        lost: Numbers of hosts that were lost after they had joined.
+        broken: Why the provider says that it will not come back; empty if it may.
+    """
+
+    joined: int = 0
+    busy: int = 0
+    closed: int = 0
+    is_needed: bool = False
+    lost: tuple[int, ...] = ()
+    broken: str = ""
 
 
 def worker_id_of(slice_name: str, number: int) -> WorkerId:

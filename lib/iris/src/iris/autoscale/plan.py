@@ -1,36 +1,24 @@
 """Chooses the slices to create and to release. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iris.autoscale.closures import Closure
 from iris.autoscale.demand import Demand
 from iris.autoscale.lives import Lives
-from iris.autoscale.model import SliceRecord
+from iris.autoscale.model import SliceRecord, SliceUse
+from iris.autoscale.releases import failed_slices, idle_slices
+from iris.autoscale.room import Room
+from iris.autoscale.routes import Route, routes, why_none
 from iris.autoscale.rules import AutoscaleRules
+from iris.autoscale.supply import GroupState, Supply, closure_text
 from iris.domain.ids import JobId
 from iris.domain.scale_groups import ScaleGroup
 
+__all__ = ["GroupStatus", "Plan", "SliceUse", "plan"]
 
-@dataclass(frozen=True, slots=True)
-class SliceUse:
-    """What the controller knows of a slice's hosts.
-
-    Args:
-        joined: The number of connected hosts.
-        busy: The number of hosts with assigned, building, running or stopping attempts.
-        closed: The number of connected hosts without attempts that get none: cordoned, in trouble or late.
-        is_needed: Whether a waiting gang or reservation counts on it, or an operator has cordoned a host.
-        lost: Numbers of hosts that were lost after they had joined.
-        broken: Why the provider says that it will not come back; empty if it may.
-    """
-
-    joined: int = 0
-    busy: int = 0
-    closed: int = 0
-    is_needed: bool = False
-    lost: tuple[int, ...] = ()
-    broken: str = ""
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +82,100 @@ def plan(
         rules: Settings.
         recent_creates: When slices were wanted in the last hour (Unix ms), oldest first.
     """
-    raise NotImplementedError
+    by_name = {group.name: group for group in groups}
+    release = failed_slices(now_ms, by_name, slices, use, closures, rules)
+    supply = Supply(now_ms, groups, slices, use, release, closures, lives, rules, recent_creates)
+    reasons: dict[JobId, str] = {}
+    for demand in demands:
+        text = _serve(demand, supply)
+        for job_id in demand.jobs if text else ():
+            reasons.setdefault(job_id, text)
+    for state in supply.states.values():
+        supply.add(state, min(max(0, state.group.min_slices - state.kept), supply.may_create(state)))
+        if state.group.buffer_slices:
+            rooms = supply.rooms.of_group.get(state.group.name, ())
+            unused = sum(room.is_whole and not room.is_taken and not room.is_for_gangs for room in rooms)
+            supply.add(state, min(max(0, state.group.buffer_slices - unused), supply.may_create(state)))
+    release.update(idle_slices(now_ms, slices, use, supply, rules))
+    return Plan(tuple(supply.create), release, reasons, {name: _status(state) for name, state in supply.states.items()})
+
+
+def _serve(demand: Demand, supply: Supply) -> str:
+    """Give room to a demand, existing room first, and return why its jobs wait; empty if they have room."""
+    ways = routes(demand, supply.states.values())
+    if not ways:
+        return why_none(demand, supply.states.values())
+    if demand.gang_size:
+        rooms, left = _serve_gangs(demand, ways, supply)
+    else:
+        rooms, left = _serve_tasks(demand, ways, supply)
+    if left:
+        supply.note_shortage(way.state for way in ways)
+    return _reason(rooms, ways if left else (), supply)
+
+
+def _serve_tasks(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple[list[Room], int]:
+    """Return the rooms that a demand takes, and the number of slices that it lacks."""
+    on_empty = {way.state.group.name: way.on_host for way in ways}
+    taken, found = supply.rooms.take_tasks(on_empty, demand.need, demand.tasks)
+    tasks = demand.tasks - taken
+    for way in ways if tasks else ():
+        added = supply.add(way.state, min(-(-tasks // way.on_slice), supply.may_create(way.state)))
+        way.state.missing += len(added)
+        for room in added:
+            tasks -= room.take_tasks(demand.need, tasks, way.on_host)
+        supply.rooms.trim(added)
+        found += added
+    left = -(-tasks // ways[0].on_slice)
+    ways[0].state.missing += left
+    return found, left
+
+
+def _serve_gangs(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple[list[Room], int]:
+    """Like `_serve_tasks`. A gang takes all its slices or none; those that may not be created yet come later."""
+    each = demand.gang_slices
+    wanted = demand.tasks // demand.gang_size
+    whole = supply.rooms.whole([way.state.group.name for way in ways])
+    able = (len(whole) + supply.could_create_in([way.state for way in ways])) // each * each
+    found = whole[: min(wanted, able)]
+    missing = min(wanted, able) - len(found)
+    for way in ways:
+        added = supply.add(way.state, min(missing, supply.may_create(way.state)))
+        way.state.missing += len(added)
+        missing -= len(added)
+        found += added
+    for room in found:
+        room.take_whole()
+    supply.rooms.trim(found)
+    left = missing + max(0, wanted - able)
+    ways[0].state.missing += left
+    if wanted > able and len(whole) - len(found) + sum(way.state.left for way in ways) >= each:
+        for room in whole[able : able + each]:
+            room.is_taken = True  # what a gang has waits for what it lacks, unless others use it
+    return found, left
+
+
+def _reason(rooms: Sequence[Room], lacking: Sequence[Route], supply: Supply) -> str:
+    boots = [room.name for room in rooms if room.name and room.state is not None and room.state.is_booting]
+    parts = []
+    if boots:
+        parts.append(f"{_some('slice', boots)} {'boot' if len(boots) > 1 else 'boots'}")
+    for name, count in Counter(room.group.name for room in rooms if not room.name).items():
+        parts.append(f"{count} {'slices' if count > 1 else 'slice'} of {name} {'are' if count > 1 else 'is'} created")
+    if lacking:
+        parts += dict.fromkeys(supply.why_not(way.state) for way in lacking[:_MOST_NAMED])
+        if len(lacking) > _MOST_NAMED:
+            parts.append(f"so it is with {len(lacking) - _MOST_NAMED} other scale groups")
+    return "; ".join(parts)
+
+
+def _some(noun: str, names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    rest = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{noun}{'s' if len(names) > 1 else ''} {shown}{rest}"
+
+
+def _status(state: GroupState) -> GroupStatus:
+    closure = state.closure if state.is_closed else None
+    outcome, next_try_ms = (closure_text(closure), closure.until_ms) if closure is not None else ("", 0)
+    return GroupStatus(state.missing, state.ready, state.booting, state.failed, outcome, next_try_ms)

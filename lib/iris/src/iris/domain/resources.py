@@ -74,6 +74,13 @@ class Resources:
         """Return this minus `other`; may be negative."""
         return self._combine(other, -1)
 
+    def times(self, count: int) -> "Resources":
+        """Return the amount of `count` tasks with these resources."""
+        device = self.accelerator
+        if device is not None:
+            device = Device(device.kind, device.variant, device.count * count)
+        return Resources(self.cpu_millis * count, self.memory_bytes * count, self.disk_bytes * count, device)
+
     def _combine(self, other: "Resources", sign: int) -> "Resources":
         mine, theirs = self.accelerator, other.accelerator
         device = mine

@@ -123,9 +123,18 @@ _MOST_ON_A_HOST = 1024
 
 def tasks_on(host: Resources, need: Resources) -> int:
     """Return how many tasks with these resources fit on an empty host, at most 1024."""
-    left, count = host, 0
-    while count < _MOST_ON_A_HOST and need.fits(left):
-        left, count = left.sub(need), count + 1
+    if not need.fits(host):
+        return 0
+    count = _MOST_ON_A_HOST
+    if need.cpu_millis:
+        count = min(count, host.cpu_millis // need.cpu_millis)
+    if need.memory_bytes:
+        count = min(count, host.memory_bytes // need.memory_bytes)
+    if need.disk_bytes:
+        count = min(count, host.disk_bytes // need.disk_bytes)
+    device, have = need.accelerator, host.accelerator
+    if device is not None and have is not None and device.count:
+        count = min(count, have.count // device.count)
     return count
 
 

@@ -1,0 +1,80 @@
+"""Finds the groups that can serve a demand, the best first, or says why none can. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from iris.autoscale.demand import Demand
+from iris.autoscale.supply import GroupState
+from iris.domain.constraints import evaluate, soft_score
+from iris.domain.resources import shortfalls, weight
+from iris.domain.scale_groups import tasks_on
+from iris.sched.explain import explain_constraints, explain_device
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A group that can serve a demand.
+
+    Args:
+        on_host: The number of tasks that fit on an empty host.
+    """
+
+    state: GroupState
+    on_host: int
+
+    @property
+    def on_slice(self) -> int:
+        """Return the number of tasks that fit on an empty slice."""
+        return self.on_host * self.state.group.hosts_per_slice
+
+
+def routes(demand: Demand, states: Iterable[GroupState]) -> list[Route]:
+    """Return the groups whose slices can serve a demand, in the order in which to create slices.
+
+    Groups that meet more preferences come first, then those in the jobs' region, then those whose slices live long,
+    then by priority, price and size. Groups with accelerators serve demands without one only if no other group can.
+    """
+    found = []
+    for state in states:
+        host = state.group.host
+        if not demand.need.fits(host) or not evaluate(demand.constraints, state.attributes):
+            continue
+        route = Route(state, tasks_on(host, demand.need))
+        if not demand.gang_size or (demand.group_by in state.attributes and route.on_slice >= demand.gang_size):
+            found.append(route)
+    if demand.need.accelerator is None:
+        found = [route for route in found if route.state.group.host.accelerator is None] or found
+    return sorted(found, key=lambda route: _rank(demand, route))
+
+
+def _rank(demand: Demand, route: Route) -> tuple[object, ...]:
+    state, group = route.state, route.state.group
+    share = 1 if demand.gang_size else min(route.on_slice, max(demand.tasks, 1))
+    return (
+        -soft_score(demand.constraints, state.attributes),
+        bool(demand.region) and group.region != demand.region,
+        state.pause_ms > 0,
+        group.priority,
+        not group.hourly_price,  # an unknown price comes last
+        group.hourly_price / share,
+        group.hosts_per_slice,
+        weight(group.host),
+        group.name,
+    )
+
+
+def why_none(demand: Demand, states: Iterable[GroupState]) -> str:
+    """Return why no group can serve a demand."""
+    known = [state for state in states if state.most]
+    unmet = explain_constraints(demand.constraints, [state.attributes for state in known])
+    if unmet is not None:
+        return f"no scale group serves it: {unmet}"
+    willing = [state for state in known if evaluate(demand.constraints, state.attributes)]
+    absent = explain_device(demand.need, [state.group.host for state in willing])
+    if absent is not None:
+        return f"no scale group serves it: {absent}"
+    short = [(lacks[0], state) for state in willing if (lacks := shortfalls(demand.need, state.group.host))]
+    if len(short) == len(willing):
+        lack, state = min(short, key=lambda item: item[0].severity)
+        return f"no scale group serves it: it needs {lack.need}; a host of {state.group.name} has {lack.have}"
+    return f"no scale group serves it: none has room for {demand.gang_size} tasks in one {demand.group_by}"
