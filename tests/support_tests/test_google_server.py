@@ -77,6 +77,8 @@ def test_a_node_boots_and_goes_by_the_clock(ask: Asked, clock: FakeClock) -> Non
     ended = ask.ok("GET", f"/v2/{begun['name']}")
     assert ended["response"]["@type"] == "type.googleapis.com/google.cloud.tpu.v2.Node"
     assert (ask.states(), ask.events) == ({"n": "READY"}, [f"n-{number} up" for number in range(4)])
+    hosts = [host["labels"] for host in ask.ok("GET", VMS)["items"]]
+    assert hosts == [{"iris": "c-1", "tpu_cores": "4"}] * 4, "Compute Engine lists them, too"
     ask.server.preempt("n", host=2)
     assert (ask.states(), ask.events[4:]) == ({"n": "READY"}, ["n-2 down"])
     ask.ok("DELETE", f"{NODES}/n")

@@ -11,16 +11,16 @@ from marin.run import connection
 from marin.run.cluster.cli import context
 from marin.run.cluster.jobs.unpacking import JOB_PREFIX
 from marin.run.cluster.nodes.google import GoogleNodes
+from support.google.server import GoogleServer
 from support.marin.fake_ray import FakeRay
-from support.marin.google_cloud import GcpServer
 from support.marin.jobs_server import Job, JobsServer
 
 INFRA = Path(__file__).parents[5] / "infra"
 
 
 @pytest.fixture
-def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpServer]:
-    with GcpServer() as server:
+def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleServer]:
+    with GoogleServer() as server:
 
         def nodes(provider: Mapping[str, Any]) -> GoogleNodes:
             token = {"type": "credentials_token", "credentials": "t"}
@@ -31,7 +31,9 @@ def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpServer]:
 
 
 @pytest.fixture
-def ray(tmp_path: Path, project: Path, server: JobsServer, gcp: GcpServer, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+def ray(
+    tmp_path: Path, project: Path, server: JobsServer, gcp: GoogleServer, monkeypatch: pytest.MonkeyPatch
+) -> FakeRay:
     """A project with the files of infra/ and a running cluster. `ray` is the fake program."""
     home = tmp_path / "ray"
     (home / "head" / ".ray").mkdir(parents=True)

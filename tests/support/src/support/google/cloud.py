@@ -167,6 +167,9 @@ class Cloud:
         self.queued: dict[str, Json] = {}
         self.instances: dict[str, Json] = {}
         self.operations: dict[str, Json] = {}
+        self.policy: Json = {"bindings": [], "etag": "BwYd"}
+        self.accounts: dict[str, Json] = {}
+        self.common_metadata: Json = {"items": []}
         self.machines: dict[str, list[Machine]] = {}
         self.events: deque[tuple[str, Machine]] = deque()
         self.page = 500

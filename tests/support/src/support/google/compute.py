@@ -117,18 +117,18 @@ def list_instances(cloud: Cloud, call: Call) -> Json:
     """Return a page of the instances of a zone."""
     if cloud.zone(call.zone).unreachable:
         raise call.refuse(UNAVAILABLE)
-    names, more = _page(cloud, call, lambda zone: zone == call.zone)
-    found = {"items": [cloud.instances[name] for name in names]} if names else {}
+    records, more = _page(cloud, call, lambda zone: zone == call.zone)
+    found = {"items": list(records.values())} if records else {}
     return {"kind": "compute#instanceList", "id": call.path, **found, **more}
 
 
 def aggregated_list(cloud: Cloud, call: Call) -> Json:
     """Return a page of the instances of all zones, by zone. Those without any have a warning."""
     lost = {zone.name for zone in cloud.zones.values() if zone.unreachable}
-    names, more = _page(cloud, call, lambda zone: zone not in lost)
+    records, more = _page(cloud, call, lambda zone: zone not in lost)
     items: dict[str, Json] = {}
     for zone in sorted(cloud.zones):
-        here = [cloud.instances[name] for name in names if name.split("/")[3] == zone]
+        here = [record for name, record in records.items() if name.split("/")[3] == zone]
         none = {"code": "NO_RESULTS_ON_PAGE", "message": f"There are no results for scope 'zones/{zone}' on this page."}
         warning = {"warning": {**none, "data": [{"key": "scope", "value": f"zones/{zone}"}]}}
         items[f"zones/{zone}"] = {"instances": here} if here else warning
@@ -198,7 +198,7 @@ def get_guest_attributes(cloud: Cloud, call: Call) -> Json:
     return {"kind": "compute#guestAttributes", "queryPath": path, "queryValue": {"items": items}}
 
 
-def _page(cloud: Cloud, call: Call, in_zone: Callable[[str], bool]) -> tuple[list[str], Json]:
+def _page(cloud: Cloud, call: Call, in_zone: Callable[[str], bool]) -> tuple[dict[str, Json], Json]:
     expression = call.query.get("filter", "")
     rest = re.sub(r"[\s()]|\bAND\b|\bOR\b", "", _FILTER.sub("", expression))
     if rest:
@@ -206,14 +206,30 @@ def _page(cloud: Cloud, call: Call, in_zone: Callable[[str], bool]) -> tuple[lis
     terms = [found.groupdict() for found in _FILTER.finditer(expression)]
     states = [term["status"] for term in terms if term["status"]]
 
+    records = cloud.instances | _hosts_of_nodes(cloud)
+
     def wanted(name: str) -> bool:
         _, project, _, zone, *_ = name.split("/")
-        record = cloud.instances[name]
+        record = records[name]
         if project != call.project or not in_zone(zone) or (states and record["status"] not in states):
             return False
         return all(_has(record.get("labels", {}), term) for term in terms if term["label"])
 
-    return page(call, cloud.instances, wanted, cloud.page)
+    names, more = page(call, records, wanted, cloud.page)
+    return {name: records[name] for name in names}, more
+
+
+def _hosts_of_nodes(cloud: Cloud) -> dict[str, Json]:
+    """Return the virtual machines of TPU nodes, which Compute Engine lists, too, with the labels of the node."""
+    found = {}
+    for owner, node in cloud.nodes.items():
+        for machine in cloud.machines.get(owner, ()):
+            if machine.up:
+                name = f"t1v-n-{int(node['id']):08x}-w-{machine.number}"
+                labels = {**node.get("labels", {}), "tpu_cores": "4"}
+                record = {"name": name, "id": node["id"], "status": "RUNNING", "labels": labels}
+                found[f"projects/{owner.split('/')[1]}/zones/{machine.zone}/instances/{name}"] = record
+    return found
 
 
 def _has(labels: Mapping[str, str], term: Mapping[str, Any]) -> bool:

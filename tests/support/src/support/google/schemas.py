@@ -82,7 +82,8 @@ class Api:
             name = schema["$ref"]
             schema = self._schemas[name]
         form, kind = schema.get("format", ""), schema.get("type", "any")
-        if kind == "any" or ("enum" in schema and isinstance(value, int)):  # numbers: Google's generated clients
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if kind == "any" or (number and ("enum" in schema or form in ("int64", "uint64"))):  # Google takes both
             return
         if (isinstance(value, bool) and kind != "boolean") or not isinstance(value, _TYPES[kind]):
             yield f"Invalid value at '{where}' ({name or kind}), {json.dumps(value)[:80]}"

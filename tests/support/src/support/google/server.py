@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from support.google import compute, queued, tpu
+from support.google import compute, projects, queued, tpu
 from support.google.cloud import Call, Cloud, Json, Machine, Refused, Zone
 from support.google.schemas import Method, load
 from support.google.words import BROKEN, Failure, Refusal
@@ -48,6 +48,18 @@ _HANDLERS: Final[Mapping[str, Mapping[str, _Handler]]] = {
         "compute.zoneOperations.get": compute.get_operation,
         "compute.zoneOperations.wait": compute.get_operation,
         "compute.globalOperations.get": compute.get_operation,
+        "compute.projects.get": projects.get_compute_project,
+        "compute.projects.setCommonInstanceMetadata": projects.set_common_metadata,
+        "compute.subnetworks.list": projects.list_subnetworks,
+    },
+    "iam.v1": {
+        "iam.projects.serviceAccounts.get": projects.get_account,
+        "iam.projects.serviceAccounts.create": projects.create_account,
+    },
+    "cloudresourcemanager.v1": {
+        "cloudresourcemanager.projects.get": projects.get_project,
+        "cloudresourcemanager.projects.getIamPolicy": projects.get_policy,
+        "cloudresourcemanager.projects.setIamPolicy": projects.set_policy,
     },
 }
 
@@ -140,6 +152,12 @@ class GoogleServer:
         pattern = ".*".join(re.escape(part) for part in request.split("..."))
         with self.cloud.lock:
             self._told.append(_Told(re.compile(pattern), what, times))
+
+    @property
+    def failures_left(self) -> int:
+        """Return how many requests are still to fail."""
+        with self.cloud.lock:
+            return sum(told.times for told in self._told)
 
     def release(self) -> None:
         """Let requests that hang break off."""

@@ -25,7 +25,7 @@ from marin.run.cluster.file import node_config_keys
 from marin.run.cluster.file.render import worker_resources
 from marin.run.cluster.file.validate import find_mistakes
 from rigging.topology import TPU_TOPOLOGIES, get_tpu_topology
-from support.marin.google_cloud import GcpServer
+from support.google.server import GoogleServer
 
 INFRA = Path(__file__).parents[6] / "infra"
 FILES = sorted(path.name for path in INFRA.glob("marin-*.yaml") if not path.stem.endswith("-template"))
@@ -38,8 +38,8 @@ def read(name: str) -> Any:
 
 
 @pytest.fixture
-def gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GcpServer]:
-    with GcpServer() as server:
+def gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GoogleServer]:
+    with GoogleServer() as server:
 
         class Discovery:
             @staticmethod
@@ -86,7 +86,7 @@ def test_ray_takes_each_file(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.soak) for name in FILES]
 )
-def test_the_provider_makes_a_node_of_each_type(gcp: GcpServer, name: str) -> None:
+def test_the_provider_makes_a_node_of_each_type(gcp: GoogleServer, name: str) -> None:
     config = as_ray_up(name)
     provider = GCPNodeProvider(config["provider"], config["cluster_name"])
     for node_type, described in config["available_node_types"].items():
@@ -94,11 +94,11 @@ def test_the_provider_makes_a_node_of_each_type(gcp: GcpServer, name: str) -> No
         name = f"ray-{config['cluster_name']}-{kind}"
         tags = {"ray-node-name": name, "ray-node-type": kind, "ray-user-node-type": node_type}
         provider.create_node({**described["node_config"], **(config["head_node"] if kind == "head" else {})}, tags, 1)
-    (head,) = gcp.machines.values()
+    (head,) = gcp.cloud.instances.values()
     assert head["machineType"].endswith("/n2-standard-8")
     assert head["disks"][0]["initializeParams"]["diskSizeGb"] == 200
     assert head["scheduling"]["provisioningModel"] == "STANDARD"
-    made = {found["labels"]["ray-user-node-type"]: found for found in gcp.slices.values()}
+    made = {found["labels"]["ray-user-node-type"]: found for found in gcp.cloud.nodes.values()}
     for node_type, found in made.items():
         resources = config["available_node_types"][node_type]["resources"]
         accelerator = found["acceleratorType"]
@@ -107,7 +107,8 @@ def test_the_provider_makes_a_node_of_each_type(gcp: GcpServer, name: str) -> No
     assert len(made) == len(config["available_node_types"]) - 1
     for node in provider.non_terminated_nodes({}):
         provider.terminate_node(node)
-    assert (gcp.machines, gcp.slices) == ({}, {})
+    gcp.settle()
+    assert (gcp.cloud.instances, gcp.cloud.nodes) == ({}, {})
 
 
 GCLOUD = """#!/bin/bash

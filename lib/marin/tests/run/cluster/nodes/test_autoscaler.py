@@ -26,9 +26,10 @@ from ray.autoscaler._private.load_metrics import LoadMetrics
 from ray.autoscaler._private.util import prepare_config
 from marin.run.cluster.nodes.google import GoogleNodes
 from marin.run.cluster.nodes.leftovers import remove_leftovers
-from support.marin.google_cloud import GcpServer
+from support.google.server import GoogleServer
+from support.google.words import STOCK_OUT
 
-server = GcpServer().__enter__()
+server = GoogleServer().__enter__()
 build = discovery.build
 
 class Discovery:
@@ -72,8 +73,8 @@ scaler = StandardAutoscaler(
 )
 
 def counts():
-    with server.lock:
-        ready = [found for found in server.slices.values() if found["state"] == "READY"]
+    with server.cloud.lock:
+        ready = [found for found in server.cloud.nodes.values() if found["state"] == "READY"]
     types = [found["labels"]["ray-user-node-type"] for found in ready]
     return {name: types.count(name) for name in set(types)}
 
@@ -92,10 +93,10 @@ def run_until(wanted, demand=(), idle=0):
     print("reached", sorted(counts().items()), flush=True)
 
 minimum = {"tpu_v4_8": 4}
-server.stockouts = 3
+server.fail_next("POST .../nodes", STOCK_OUT, times=3)
 run_until(minimum)
-print("had to wait" if not server.stockouts else "was never refused")
-server.preempt(next(iter(server.slices)))
+print("had to wait" if not server.failures_left else "was never refused")
+server.preempt(next(iter(server.cloud.nodes)))
 run_until(minimum)
 pair = {"TPU": 4, "TPU-v4-16-head": 1}
 run_until({**minimum, "tpu_v4_16": 1}, [pair])
@@ -118,13 +119,13 @@ commands.POLL_INTERVAL = 0.05
 commands.teardown_cluster(
     "cluster.yaml", yes=True, workers_only=False, override_cluster_name=None, keep_min_workers=False
 )
-states = [found["state"] for found in server.slices.values()]
-assert (states, server.machines) == (["PREEMPTED"], {}), "does Ray remove preempted slices now?"
+states = [found["state"] for found in server.cloud.nodes.values()]
+assert (states, server.cloud.instances) == (["PREEMPTED"], {}), "does Ray remove preempted slices now?"
 nodes = GoogleNodes(written["provider"], endpoint=server.address)
 remove_leftovers(
     nodes, config["cluster_name"], preempted_only=False, on_delete=lambda node: print("deleted", node.state)
 )
-print("left", len(server.slices))
+print("left", len(server.cloud.nodes))
 sys.stdout.flush()
 os._exit(0)
 """

@@ -9,29 +9,32 @@ from marin.run.cluster.nodes import leftovers
 from marin.run.cluster.nodes.google import GoogleNodes
 from marin.run.cluster.nodes.leftovers import CloudNode, remove_leftovers
 from rigging.errors import Conflict, Unavailable
+from support.google.server import GoogleServer
+from support.google.words import FORBIDDEN
 from support.marin.fake_ray import FakeRay
-from support.marin.google_cloud import GcpServer
 
 OURS = "marin-us-central2"
 Output = pytest.CaptureFixture[str]
 
 
-def put(gcp: GcpServer, name: str, state: str, cluster: str = OURS, kind: str = "worker") -> None:
+def put(gcp: GoogleServer, name: str, state: str, cluster: str = OURS, kind: str = "worker") -> None:
     labels = {"ray-cluster-name": cluster, "ray-node-type": kind}
     if kind == "head":
-        gcp.machines[name] = {"name": name, "status": state, "labels": labels}
+        full = f"projects/hai-gcp-models/zones/us-central2-b/instances/{name}"
+        gcp.cloud.instances[full] = {"name": name, "status": state, "labels": labels}
     else:
         full = f"projects/hai-gcp-models/locations/us-central2-b/nodes/{name}"
-        gcp.slices[full] = {"name": full, "state": state, "labels": labels}
+        gcp.cloud.nodes[full] = {"name": full, "state": state, "labels": labels}
 
 
-def left(gcp: GcpServer) -> set[str]:
-    return {*gcp.machines, *(name.rpartition("/")[2] for name in gcp.slices)}
+def left(gcp: GoogleServer) -> set[str]:
+    gcp.settle()
+    return {name.rpartition("/")[2] for name in (*gcp.cloud.instances, *gcp.cloud.nodes)}
 
 
 @pytest.fixture
-def filled(gcp: GcpServer) -> GcpServer:
-    gcp.page = 2  # Ray's provider reads one page only
+def filled(gcp: GoogleServer) -> GoogleServer:
+    gcp.cloud.page = 2  # Ray's provider reads one page only
     for name, state in (("preempted", "PREEMPTED"), ("repaired", "REPAIRING"), ("ready", "READY")):
         put(gcp, name, state)
     for name, state in (("going", "DELETING"), ("ended", "TERMINATED")):
@@ -43,7 +46,7 @@ def filled(gcp: GcpServer) -> GcpServer:
 
 
 @pytest.mark.process
-def test_down_leaves_nothing_of_the_cluster(ray: FakeRay, filled: GcpServer, capsys: Output) -> None:
+def test_down_leaves_nothing_of_the_cluster(ray: FakeRay, filled: GoogleServer, capsys: Output) -> None:
     assert main(["down", "--preempted-only", "--workers-only"]) == 3
     assert "exclude each other" in capsys.readouterr().err
     assert main(["down", "--yes"]) == 0
@@ -55,7 +58,9 @@ def test_down_leaves_nothing_of_the_cluster(ray: FakeRay, filled: GcpServer, cap
 
 @pytest.mark.process
 @pytest.mark.parametrize("option", ["--preempted-only", "--workers-only"])
-def test_in_a_cluster_that_goes_on_only_what_is_gone_is_removed(ray: FakeRay, filled: GcpServer, option: str) -> None:
+def test_in_a_cluster_that_goes_on_only_what_is_gone_is_removed(
+    ray: FakeRay, filled: GoogleServer, option: str
+) -> None:
     before = left(filled)
     assert main(["down", "--yes", option]) == 0
     assert before - left(filled) == {"preempted", "ended"}
@@ -63,9 +68,9 @@ def test_in_a_cluster_that_goes_on_only_what_is_gone_is_removed(ray: FakeRay, fi
 
 
 @pytest.mark.process
-def test_a_restart_is_not_kept_by_what_is_left(ray: FakeRay, gcp: GcpServer, capsys: Output) -> None:
+def test_a_restart_is_not_kept_by_what_is_left(ray: FakeRay, gcp: GoogleServer, capsys: Output) -> None:
     put(gcp, "preempted", "PREEMPTED")
-    gcp.failing = 403
+    gcp.fail_next("GET ...", FORBIDDEN, times=1000)
     assert main(["restart", "--yes"]) == 0
     assert "cannot list the cluster's remaining nodes with Google's APIs" in capsys.readouterr().err
     assert ray.calls()[-2][0] in ("up", "exec")
