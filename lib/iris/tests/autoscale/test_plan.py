@@ -15,7 +15,7 @@ from iris.autoscale.rules import AutoscaleRules
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate
 from iris.domain.ids import JobId
 from iris.domain.resources import Device, Resources
-from iris.domain.scale_groups import ScaleGroup
+from iris.domain.scale_groups import CapacityType, ManualTemplate, ScaleGroup
 from support.iris.scheduling import resources
 
 NOW = 10_000_000
@@ -57,7 +57,7 @@ class Cluster:
             name = f"{group.name}-{len(self.slices)}"
             at = self.now - round(age_s * 1000)
             joined = {"joined_ms": at, "used_ms": at} if state is SliceState.JOINED else {}
-            self.slices[name] = SliceRecord(name, group.name, state, at, at, **joined | fields)
+            self.slices[name] = replace(SliceRecord(name, group.name, state, at, at, **joined), **fields)
             if state is SliceState.JOINED:
                 self.use[name] = use or SliceUse(group.hosts_per_slice)
             elif use is not None:
@@ -189,3 +189,193 @@ def test_whatever_waits_limits_hold_and_every_demand_is_served_or_told_why_not(c
         has_room = any(before[name].state is SliceState.JOINED for name in before)
         assert reason or has_room
         assert able or "no scale group" in reason
+
+
+IDLE, BUSY = SliceUse(2), SliceUse(2, busy=1)
+RESERVED = replace(TWO, capacity_type=CapacityType.RESERVED)
+
+
+def released(cluster, *demands):
+    return dict(cluster.look(*demands).release)
+
+
+@pytest.mark.parametrize(
+    ("group", "state", "use", "fields", "reason"),
+    [
+        (TWO, SliceState.JOINED, IDLE, {}, "unused for 400 s"),
+        (TWO, SliceState.JOINED, IDLE, {"used_ms": NOW - 299_000}, None),
+        (TWO, SliceState.JOINED, BUSY, {}, None),
+        (TWO, SliceState.JOINED, SliceUse(2, is_needed=True), {}, None),
+        (TWO, SliceState.JOINED, SliceUse(1), {}, None),  # a host is silent: what runs there is not known
+        (TWO, SliceState.JOINED, IDLE, {"asked_by": "ann"}, None),
+        (TWO, SliceState.JOINED, SliceUse(2, 1, lost=(1,)), {}, "host 1 of 2 lost"),
+        (TWO, SliceState.BOOTING, SliceUse(1, lost=(0, 1)), {}, "hosts 0, 1 of 2 lost"),
+        (TWO, SliceState.JOINED, SliceUse(2, 2, broken="PREEMPTED"), {}, "PREEMPTED"),
+        (TWO, SliceState.JOINED, SliceUse(2, broken="PREEMPTED"), {"asked_by": "ann"}, None),
+        (TWO, SliceState.BOOTING, None, {}, None),  # unused, but it boots
+        (TWO, SliceState.BOOTING, None, {"created_ms": NOW - 900_001}, "has not joined in 900 s (boot deadline)"),
+        (RESERVED, SliceState.BOOTING, None, {"created_ms": 1}, None),  # it queues
+        (RESERVED, SliceState.BOOTING, None, {"ready_ms": NOW - 900_001}, "has not joined in 900 s (boot deadline)"),
+        (TWO, SliceState.LEAVING, SliceUse(2, lost=(0,)), {}, None),
+        (FAR, SliceState.JOINED, SliceUse(1), {}, "scale group far is no longer in the cluster file"),
+        (FAR, SliceState.JOINED, SliceUse(1, 1), {}, None),
+    ],
+)
+def test_a_slice_is_released_when_it_serves_no_more(group, state, use, fields, reason):
+    cluster = Cluster((RESERVED if group is RESERVED else TWO,))
+    cluster.add(group, 1, state, use, 400, **fields)
+    assert [*released(cluster).values()] == ([] if reason is None else [reason])
+
+
+def test_a_lost_slice_is_replaced_at_once_while_the_group_has_room():
+    cluster = Cluster().add(TWO, use=SliceUse(2, 0, lost=(0,)), age_s=10)
+    made = cluster.look(gangs())
+    assert ([*made.release], made.create) == (["two-0"], ("two",))
+    cluster = Cluster((replace(TWO, max_slices=1),)).add(TWO, use=SliceUse(2, 0, lost=(0,)), age_s=10)
+    made = cluster.look(gangs())
+    assert (made.create, made.reasons["/u/g"]) == ((), "two has 1 of at most 1 slices")
+
+
+def test_idle_slices_go_together_but_the_minimum_the_buffer_and_what_waits_keep_theirs():
+    group = replace(TWO, max_slices=100, min_slices=5, buffer_slices=2)
+    cluster = Cluster((group,)).add(group, 67, use=IDLE, age_s=400)
+    assert len(released(cluster)) == 62
+    assert len(released(cluster, gangs(20))) == 67 - 22
+    cluster.add(group, 10, use=BUSY)
+    assert len(released(cluster)) == 65
+    cluster.groups = (replace(group, buffer_slices=80, max_slices=90),)
+    made = cluster.look()
+    assert (made.release, made.create) == ({}, ("two",) * 13)
+
+
+def test_slices_are_created_for_the_minimum_and_the_buffer_beyond_demand():
+    cluster = Cluster((replace(CPU, min_slices=1, buffer_slices=1, max_slices=9),))
+    assert cluster.look().create == ("cpu",)
+    assert cluster.look(tasks(8)).create == ("cpu", "cpu")
+    cluster.carry_out(cluster.look())
+    assert cluster.look(tasks(1)).create == ("cpu",)
+
+
+# What was seen on real clusters: FIELD_NOTES, "Autoscaling".
+
+
+def test_a_stock_out_sends_the_demand_to_the_next_zone_and_closes_no_other_group():
+    cluster = Cluster().close(TWO, Outcome.STOCK_OUT, "There is no more capacity in the zone")
+    made = cluster.look(gangs(2), tasks())
+    assert made.create == ("two-b", "two-b", "cpu")
+    assert made.groups["two"].outcome == "stock-out: There is no more capacity in the zone"
+    assert made.groups["two"].next_try_ms == cluster.closures["group two"].until_ms
+    cluster.now += 15 * 60_000
+    assert cluster.look(gangs(2)).create == ("two", "two-b"), "one slice tries whether it is over"
+
+
+def test_a_full_quota_closes_the_tiers_above_and_idle_slices_of_its_pool_go_sooner():
+    groups = [
+        replace(TWO, quota_pool="p", allocation_tier=tier, name=f"t{tier}", priority=9 - tier) for tier in range(3)
+    ]
+    beside = replace(ONE, quota_pool="p")
+    cluster = Cluster((*groups, beside)).close(groups[1], Outcome.QUOTA)
+    cluster.add(beside, age_s=3)
+    assert cluster.look(gangs()).create == ("t0",)
+    assert released(cluster, gangs(3)) == {}
+    assert released(cluster, gangs(4)) == {"one-0": "unused for 3 s"}
+
+
+def test_one_preemption_arms_nothing_but_many_short_lives_do():
+    cluster = Cluster((TWO, TWO_B))
+    cluster.lives = (Life("two", NOW - 1000, 60_000),)
+    assert cluster.look(gangs(2)).create == ("two", "two")
+    cluster.lives *= 3
+    assert cluster.look(gangs(2)).create == ("two-b", "two-b")
+    assert cluster.look(gangs(4)).create == ("two-b",) * 3, "two waits for a minute"
+    cluster.now += 60_000
+    assert cluster.look(gangs(5)).create == ("two-b",) * 3 + ("two",)
+
+
+def test_a_full_group_with_slices_that_boot_keeps_its_demand():
+    cluster = Cluster().add(TWO, 3, SliceState.BOOTING, age_s=10)
+    made = cluster.look(gangs(3))
+    assert made.create == ()
+    assert made.reasons["/u/g"] == "slices two-0, two-1, two-2 boot"
+    cluster.close(TWO, Outcome.STOCK_OUT)
+    assert cluster.look(gangs(3)).create == ()
+    # A slice that some hosts have joined is on its way for a gang, whatever runs there already.
+    cluster.use["two-0"] = SliceUse(1, 1)
+    assert cluster.look(gangs(3)).create == ()
+
+
+def test_what_was_not_requested_when_its_group_closed_goes_elsewhere():
+    cluster = Cluster().add(TWO, 1, SliceState.WANTED, age_s=1).close(TWO, Outcome.QUOTA)
+    made = cluster.look(gangs())
+    assert made.release == {"two-0": "was not requested yet, and its group is closed (quota: no)"}
+    assert made.create == ("two-b",)
+    cluster.closures.clear()
+    assert cluster.close(TWO, Outcome.RATE).look(gangs()).create == ()
+
+
+@pytest.mark.parametrize(
+    ("demand", "text"),
+    [
+        (tasks(constraints=(Constraint("zone", ConstraintOp.EQ, ("c",)),)), "no scale group serves it: no worker"),
+        (tasks(need=resources(1, device=Device("gpu", "H100", 8))), "no scale group serves it: needs 8 x gpu H100"),
+        (tasks(need=resources(300)), "no scale group serves it: it needs 300 cores; a host of two has 240"),
+        (replace(gangs(), gang_size=3, tasks=3), "no scale group serves it: none has room for 3 tasks in one tpu-name"),
+        (gangs(3), "two has 2 of at most 2 slices; two-b is closed until the cluster file changes (config: bad image)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_served_is_told_why(demand, text):
+    cluster = Cluster((replace(TWO, max_slices=2), TWO_B, ONE)).close(TWO_B, Outcome.CONFIG, "bad image")
+    cluster.add(TWO, 2, use=SliceUse(2, 2))
+    made = cluster.look(demand)
+    assert made.create == ()
+    assert made.reasons[demand.jobs[0]].startswith(text)
+
+
+def test_limits_of_creations_hold_for_all_groups_and_the_rest_comes_later():
+    cluster = Cluster(creates_per_minute=4, creates_per_hour=6)
+    made = cluster.look(gangs(1, slices=6))
+    assert made.create == ("two",) * 3 + ("two-b",), "a gang's slices may come one after the other"
+    assert made.reasons["/u/g"].endswith("no more than 4 slices a minute and 6 an hour are created")
+    assert sum(status.demand for status in made.groups.values()) == 6
+    cluster.carry_out(made)
+    cluster.now += 60_000
+    assert cluster.look(gangs(1, slices=6)).create == ("two-b",) * 2
+    cluster.creates += [cluster.now - 61_000] * 2
+    assert cluster.look(gangs(1, slices=6)).create == ()
+
+
+def test_this_machines_limit_is_told_and_idle_slices_make_room_for_what_waits():
+    cluster = Cluster(max_hosts=3).add(CPU, age_s=3)
+    made = cluster.look(gangs(1, slices=2))
+    assert (made.create, made.reasons["/u/g"]) == ((), "1 of at most 3 hosts run here (--max-hosts)")
+    assert made.release == {"cpu-0": "unused for 3 s"}
+    assert released(cluster, gangs()) == {}
+
+
+def test_a_gang_keeps_the_slices_that_wait_for_the_others_of_a_closed_group():
+    cluster = Cluster((TWO,)).add(TWO, use=IDLE, age_s=400).close(TWO, Outcome.STOCK_OUT)
+    assert cluster.look(gangs(1, slices=2)).release == {}
+    assert cluster.look(gangs(1, slices=4)).release != {}, "so many there never are"
+
+
+def test_manual_groups_have_no_slices_on_quarantined_hosts():
+    group = replace(CPU, hosts_per_slice=2, max_slices=9, template=ManualTemplate(("h1", "h2", "h3", "h4", "h5")))
+    cluster = Cluster((group,))
+    assert cluster.look(tasks(99)).create == ("cpu", "cpu")
+    cluster.lives = (Life("cpu", NOW, 0, ("h3",)),) * 3
+    cluster.now += 60_000
+    assert cluster.look(tasks(99)).create == ("cpu",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "first"),
+    [
+        ({}, "a"),
+        ({"priority": 50}, "b"),
+        ({"hourly_price": 1.0}, "b"),  # a known price before an unknown one
+        ({"hourly_price": 1.0, "priority": 150}, "a"),
+    ],
+)
+def test_groups_are_ranked_by_priority_then_price(fields, first):
+    cluster = Cluster((replace(CPU, name="a"), replace(CPU, name="b", **fields)))
+    assert cluster.look(tasks()).create == (first,)

@@ -105,17 +105,15 @@ def _serve(demand: Demand, supply: Supply) -> str:
     ways = routes(demand, supply.states.values())
     if not ways:
         return why_none(demand, supply.states.values())
-    if demand.gang_size:
-        rooms, left = _serve_gangs(demand, ways, supply)
-    else:
-        rooms, left = _serve_tasks(demand, ways, supply)
+    serve = _serve_gangs if demand.gang_size else _serve_tasks
+    rooms, left, at_once = serve(demand, ways, supply)
     if left:
-        supply.note_shortage(way.state for way in ways)
-    return _reason(rooms, ways if left else (), supply)
+        supply.note_shortage((way.state for way in ways), at_once)
+    return _reason(rooms, ways if left else (), at_once, supply)
 
 
-def _serve_tasks(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple[list[Room], int]:
-    """Return the rooms that a demand takes, and the number of slices that it lacks."""
+def _serve_tasks(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple[list[Room], int, int]:
+    """Return the rooms that a demand takes, how many slices it lacks, and how many of them it needs at once."""
     on_empty = {way.state.group.name: way.on_host for way in ways}
     taken, found = supply.rooms.take_tasks(on_empty, demand.need, demand.tasks)
     tasks = demand.tasks - taken
@@ -128,10 +126,10 @@ def _serve_tasks(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple
         found += added
     left = -(-tasks // ways[0].on_slice)
     ways[0].state.missing += left
-    return found, left
+    return found, left, 1
 
 
-def _serve_gangs(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple[list[Room], int]:
+def _serve_gangs(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple[list[Room], int, int]:
     """Like `_serve_tasks`. A gang takes all its slices or none; those that may not be created yet come later."""
     each = demand.gang_slices
     wanted = demand.tasks // demand.gang_size
@@ -152,10 +150,10 @@ def _serve_gangs(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple
     if wanted > able and len(whole) - len(found) + sum(way.state.left for way in ways) >= each:
         for room in whole[able : able + each]:
             room.is_taken = True  # what a gang has waits for what it lacks, unless others use it
-    return found, left
+    return found, left, each if wanted > able else 1
 
 
-def _reason(rooms: Sequence[Room], lacking: Sequence[Route], supply: Supply) -> str:
+def _reason(rooms: Sequence[Room], lacking: Sequence[Route], at_once: int, supply: Supply) -> str:
     boots = [room.name for room in rooms if room.name and room.state is not None and room.state.is_booting]
     parts = []
     if boots:
@@ -163,7 +161,7 @@ def _reason(rooms: Sequence[Room], lacking: Sequence[Route], supply: Supply) -> 
     for name, count in Counter(room.group.name for room in rooms if not room.name).items():
         parts.append(f"{count} {'slices' if count > 1 else 'slice'} of {name} {'are' if count > 1 else 'is'} created")
     if lacking:
-        parts += dict.fromkeys(supply.why_not(way.state) for way in lacking[:_MOST_NAMED])
+        parts += dict.fromkeys(supply.why_not(way.state, at_once) for way in lacking[:_MOST_NAMED])
         if len(lacking) > _MOST_NAMED:
             parts.append(f"so it is with {len(lacking) - _MOST_NAMED} other scale groups")
     return "; ".join(parts)

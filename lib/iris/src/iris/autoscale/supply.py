@@ -141,15 +141,15 @@ class Supply:
         self._hosts += count * state.group.hosts_per_slice
         return [self.rooms.add(state.group, "", None, state.group.hosts_per_slice) for _ in range(count)]
 
-    def why_not(self, state: GroupState) -> str:
-        """Return why no more slices of a group may be created now."""
+    def why_not(self, state: GroupState, at_once: int) -> str:
+        """Return why so many more slices of a group may not be created now."""
         closure, name, rules = state.closure, state.group.name, self._rules
         if closure is not None and state.is_closed:
             until = f"until {_clock(closure.until_ms)}" if closure.until_ms else "until the cluster file changes"
             return f"{name} is closed {until} ({closure_text(closure)})"
-        if not state.left:
+        if state.left < at_once:
             return f"{name} has {state.present} of at most {state.most} slices"
-        if self._hosts_left() < state.group.hosts_per_slice:
+        if self._hosts_left() < at_once * state.group.hosts_per_slice:
             return f"{self._hosts} of at most {rules.max_hosts} hosts run here (--max-hosts)"
         if closure is not None and _is_doubtful(state):
             return f"{name} is tried with one slice ({closure_text(closure)})"
@@ -158,9 +158,10 @@ class Supply:
         limits = f"{rules.creates_per_minute} slices a minute and {rules.creates_per_hour} an hour"
         return f"no more than {limits} are created"
 
-    def note_shortage(self, states: Iterable[GroupState]) -> None:
+    def note_shortage(self, states: Iterable[GroupState], at_once: int) -> None:
         """Record that a demand waits for these groups: where slices share a limit, idle ones go sooner."""
-        self.is_crowded |= any(state.left and self._hosts_left() < state.group.hosts_per_slice for state in states)
+        left = self._hosts_left()
+        self.is_crowded |= any(state.left and left < at_once * state.group.hosts_per_slice for state in states)
 
     def pools_short(self) -> set[str]:
         """Return the quota pools that are used up while demands wait for them."""
