@@ -1,6 +1,9 @@
 """Google's own clients read all answers of the test server of Google's APIs, and it reads what they send."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from google.api_core import exceptions
@@ -98,6 +101,19 @@ def test_nodes(server: GoogleServer, tpu: tpu_v2.TpuClient) -> None:
     assert list(tpu.list_nodes(parent=PARENT)) == []
     with pytest.raises(exceptions.NotFound, match="n' was not found"):
         tpu.get_node(name=made.name)
+
+
+def test_a_machine_has_the_default_credentials(server: GoogleServer, tpu: tpu_v2.TpuClient, tmp_path: Path) -> None:
+    tpu.create_node(parent=PARENT, node=node(), node_id="n").result(timeout=30)
+    metadata = server.machines("n")[0].metadata
+    script = """import google.auth, google.auth.transport.requests as requests
+found, project = google.auth.default()
+found.refresh(requests.Request())
+print(found.token, project, found.service_account_email)"""
+    environment = {"HOME": str(tmp_path), "GCE_METADATA_HOST": metadata.address, "GCE_METADATA_IP": metadata.address}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "ya29.of-a-machine p vm@p.iam.gserviceaccount.com\n"
+    assert metadata.refused == []
 
 
 def test_pages_of_nodes(server: GoogleServer, tpu: tpu_v2.TpuClient) -> None:

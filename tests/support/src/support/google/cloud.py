@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from heapq import heappop, heappush
+from pathlib import Path
 from typing import Any, Final
 
 from support.google.metadata import MetadataServer
@@ -102,7 +104,7 @@ class Machine:
         number: Its number in the node; 0 for a virtual machine.
         attributes: The metadata given at creation: `startup-script` and others.
         guest: Guest attributes, by namespace and key.
-        serial: The output of its serial port.
+        serial, serial_file: The output of its serial port, and where more of it is.
         up: Whether it runs.
         metadata: Its metadata server.
     """
@@ -114,6 +116,7 @@ class Machine:
     attributes: dict[str, str]
     guest: dict[tuple[str, str], str] = field(default_factory=dict)
     serial: str = ""
+    serial_file: Path | None = None
     up: bool = False
 
     def __post_init__(self) -> None:
@@ -130,16 +133,22 @@ class Machine:
         self.metadata = MetadataServer(identity, self.attributes, self.guest)
 
     @property
+    def output(self) -> bytes:
+        """Return what its serial port has shown."""
+        return self.serial.encode() + (self.serial_file.read_bytes() if self.serial_file else b"")
+
+    @property
     def name(self) -> str:
         """Return the short name of the node or instance."""
         return self.owner.rpartition("/")[2]
 
 
-@dataclass
+@dataclass(order=True)
 class _Due:
     at: float
-    act: Callable[[], None]
-    held: Callable[[], bool]
+    number: int
+    act: Callable[[], None] = field(compare=False)
+    held: Callable[[], bool] = field(compare=False)
 
 
 class Cloud:
@@ -175,7 +184,8 @@ class Cloud:
         self.page = 500
         self._addresses = addresses
         self._counts = 0
-        self._due: list[_Due] = []
+        self._due: list[_Due] = []  # a heap
+        self._held: list[_Due] = []
 
     def zone(self, name: str) -> Zone:
         """Return a zone; it exists as soon as it is named."""
@@ -192,15 +202,22 @@ class Cloud:
 
     def later(self, seconds: float, act: Callable[[], None], held: Callable[[], bool] = lambda: False) -> None:
         """Let something happen in `seconds`, and not before `held()` is False."""
-        self._due.append(_Due(self.now() + seconds, act, held))
+        heappush(self._due, _Due(self.now() + seconds, self.number(), act, held))
 
     def settle(self) -> None:
         """Let happen what is due by the clock."""
         with self.lock:
-            while ready := [due for due in self._due if due.at <= self.now() and not due.held()]:
-                first = min(ready, key=lambda due: due.at)
-                self._due.remove(first)
-                first.act()
+            while True:
+                while self._due and self._due[0].at <= self.now():
+                    self._held.append(heappop(self._due))
+                ready, still = [], []
+                for due in self._held:
+                    (still if due.held() else ready).append(due)
+                if not ready:
+                    return
+                self._held = still
+                for due in ready:
+                    due.act()
 
     def add_machines(self, owner: str, zone: str, count: int, attributes: Mapping[str, str]) -> list[Machine]:
         """Return the machines of a new node or instance; none runs."""

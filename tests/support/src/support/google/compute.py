@@ -182,8 +182,8 @@ def serial_port(cloud: Cloud, call: Call) -> Json:
     _found(call, cloud.instances)
     (machine,) = cloud.machines[_name(call)]
     start = int(call.query.get("start", 0))
-    contents = machine.serial.encode()[start:].decode(errors="replace")
-    end = len(machine.serial.encode())
+    contents = machine.output[start:].decode(errors="replace")
+    end = len(machine.output)
     return {"kind": "compute#serialPortOutput", "contents": contents, "start": str(start), "next": str(end)}
 
 

@@ -1,8 +1,9 @@
 """The metadata server of a machine."""
 
 import json
+import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,15 @@ MAINTENANCE: Final = json.dumps(
 """An `instance/upcoming-maintenance`, as Google documents it."""
 
 
+def serve(listening: socket.socket, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """Return a server that answers on a socket, in a thread of its own."""
+    server = ThreadingHTTPServer(listening.getsockname(), handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket, server.daemon_threads = listening, True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    return server
+
+
 class MetadataServer:
     """A server on loopback, from the first use of `address` to `close`; a context manager.
 
@@ -37,7 +47,7 @@ class MetadataServer:
         guest: Guest attributes, by namespace and key; writable if the attribute `enable-guest-attributes` is TRUE.
         flavor: The header with which it says that it is one.
 
-    `refused` are requests that the real server would refuse.
+    `refused` are requests that the real server would refuse. `listen` returns its socket, on loopback or elsewhere.
     """
 
     def __init__(
@@ -50,6 +60,7 @@ class MetadataServer:
         self.flavor = flavor
         self.refused: list[str] = []
         self.guest = {} if guest is None else guest
+        self.listen: Callable[[], socket.socket] = lambda: socket.create_server(("127.0.0.1", 0))
         self._attributes = attributes or {}
         self._values = {
             "instance/preempted": "FALSE",
@@ -72,10 +83,8 @@ class MetadataServer:
     @cached_property
     def address(self) -> str:
         """Return "host:port"; the server starts."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return f"127.0.0.1:{self._server.server_address[1]}"
+        self._server = serve(self.listen(), self._handler())
+        return "{}:{}".format(*self._server.server_address[:2])
 
     def __enter__(self) -> Self:
         return self
@@ -113,6 +122,12 @@ class MetadataServer:
         with self._changed:
             if not self._changed.wait_for(lambda: self._watchers >= count, _WAIT_S):
                 raise TimeoutError(f"{self._watchers} of {count} waited for a change within {_WAIT_S:g} s")
+
+    def wait_for_guest(self, space: str, key: str, value: str) -> None:
+        """Wait until the machine has stored a guest attribute."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.guest.get((space, key)) == value, _WAIT_S):
+                raise TimeoutError(f"{space}/{key} is not {value!r} within {_WAIT_S:g} s: {self.guest}")
 
     def get(self, path: str, query: Mapping[str, str]) -> tuple[HTTPStatus, str, str] | None:
         """Return status, value and tag of a path, when the tag is none that the query knows; None breaks off."""

@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from support.google import compute, projects, queued, tpu
 from support.google.cloud import Call, Cloud, Json, Machine, Refused, Zone
+from support.google.metadata import serve
 from support.google.schemas import Method, load
 from support.google.words import BROKEN, Failure, Refusal
 
@@ -91,6 +92,7 @@ class GoogleServer:
         clock: Returns seconds since the epoch. What takes time ends at the next request, or `settle`, by that clock.
         operation_s, boot_s, delete_s: How long operations take, machines boot, and deletions take.
         addresses: Returns the address of the machine with a number, from 1.
+        listen: Returns the socket of the server.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class GoogleServer:
         addresses: Callable[[int], str] = lambda number: (
             f"10.{number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
         ),
+        listen: Callable[[], socket.socket] = lambda: socket.create_server(("127.0.0.1", 0)),
     ) -> None:
         self.cloud = Cloud(clock, operation_s=operation_s, boot_s=boot_s, delete_s=delete_s, addresses=addresses)
         self.requests: list[str] = []
@@ -111,16 +114,14 @@ class GoogleServer:
         self.on_boot: Callable[[Machine], None] | None = None
         self.on_stop: Callable[[Machine], None] | None = None
         self.address = ""
+        self._listen = listen
         self._told: deque[_Told] = deque()
         self._released = threading.Event()
         self._hooks = threading.RLock()  # a hook may preempt
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
+        self._server = serve(self._listen(), _handler(self))
+        self.address = "http://{}:{}".format(*self._server.server_address[:2])
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -131,7 +132,6 @@ class GoogleServer:
         self.settle()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
         for machines in self.cloud.machines.values():
             for machine in machines:
                 machine.metadata.close()

@@ -4,15 +4,19 @@ Needs root and iproute2. Nothing outside of the namespaces changes: the bridge i
 """
 
 import contextlib
+import ctypes
 import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+_NEW_NETWORK: Final = 0x40000000  # CLONE_NEWNET
 NETWORK: Final = "10.0.0"
 _PROGRAMS: Final = ("ip", "nsenter")
 _NOBODY: Final = "02:00:00:00:00:01"
@@ -58,6 +62,18 @@ class Host:
     def run(self, argv: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
         """Run a command on this host to its end; `options` are those of subprocess.run."""
         return subprocess.run(self.command(argv), capture_output=True, text=True, check=False, **options)
+
+    def listen(self, address: str, port: int = 0) -> socket.socket:
+        """Return a socket that listens on this host, for a server in this process."""
+        with ThreadPoolExecutor(1) as thread:  # the thread ends there: it never comes back from the namespace
+            return thread.submit(self._listen, address, port).result()
+
+    def _listen(self, address: str, port: int) -> socket.socket:
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open(f"/run/netns/{self._namespace}") as namespace:
+            if libc.setns(namespace.fileno(), _NEW_NETWORK):
+                raise OSError(ctypes.get_errno(), "setns")
+        return socket.create_server((address, port))
 
     def cut(self, deaf: str = "") -> None:
         """Silently drop all traffic of the host. With `deaf`: only its traffic to that address."""
