@@ -151,6 +151,13 @@ class _Due:
     held: Callable[[], bool] = field(compare=False)
 
 
+def _split(held: list[_Due]) -> tuple[list[_Due], list[_Due]]:
+    """Return what may happen, and what is still held."""
+    ready = [due for due in held if not due.held()]
+    numbers = {due.number for due in ready}
+    return ready, [due for due in held if due.number not in numbers]
+
+
 class Cloud:
     """All that the server has. Records are the bodies that it answers with, by full name; `lock` guards them.
 
@@ -210,12 +217,9 @@ class Cloud:
             while True:
                 while self._due and self._due[0].at <= self.now():
                     self._held.append(heappop(self._due))
-                ready, still = [], []
-                for due in self._held:
-                    (still if due.held() else ready).append(due)
+                ready, self._held = _split(self._held)
                 if not ready:
                     return
-                self._held = still
                 for due in ready:
                     due.act()
 
