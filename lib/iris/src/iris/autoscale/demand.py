@@ -7,7 +7,6 @@ from iris.core.state import booking
 from iris.core.state.kinds import JobKind, kind_of
 from iris.core.state.view import ClusterView
 from iris.domain.constraints import Constraint
-from iris.domain.entities import Job
 from iris.domain.ids import JobId, WorkerId, parent_of, user_of
 from iris.domain.resources import Resources
 from iris.domain.scale_groups import tasks_on
@@ -91,7 +90,7 @@ class _Count:
         self.sums: dict[_Key, _Sum] = {}
         self._view = view
         self._limit = RunningLimit(view)
-        self._regions: dict[JobId, str] = {}
+        self._regions: dict[str, str] = {}  # of jobs below this name
 
     def add(self, band: PriorityBand, kind: JobKind, jobs: list[tuple[int, JobId]]) -> None:
         """Add one user's jobs of a kind, oldest first."""
@@ -103,39 +102,41 @@ class _Count:
             group_by = job.spec.coscheduling_group_by
             if within is not None:
                 return  # it waits for hosts beside its running members
+        is_limited = is_counted and view.jobs_per_user.max_running > 0
+        sums: dict[str, _Sum] = {}  # by region
         for _, job_id in jobs:
-            job = view.jobs[job_id]
             if job_id in view.held_counts:
                 continue
-            if is_counted:
+            job = view.jobs[job_id]
+            if is_limited:
                 if self._limit.why_held(job):
                     return
                 self._limit.note_start(job)
-            region = self._region_of(job)
-            key = (band, demand, size, slices, group_by, region)
-            found = self.sums.get(key)
+            region = self._region_of(job_id)
+            found = sums.get(region)
             if found is None:
                 first = Demand(demand.resources, demand.constraints, 0, size, slices, group_by, (), region)
-                found = self.sums[key] = _Sum(first)
-            waiting = len(view.pending[job_id])
-            found.tasks += size * slices if size else job.may_start(waiting)
+                found = self.sums.setdefault((band, demand, size, slices, group_by, region), _Sum(first))
+                sums[region] = found
+            found.tasks += size * slices if size else job.may_start(len(view.pending[job_id]))
             if len(found.jobs) < _MOST_NAMED:
                 found.jobs.append(job_id)
             elif found.tasks > _MOST_TASKS:
                 return
 
-    def _region_of(self, job: Job) -> str:
+    def _region_of(self, job_id: JobId) -> str:
         """Return the region of a job's parent, if that runs."""
-        parent = parent_of(job.job_id)
-        if parent is None or parent not in self._view.live_jobs:
-            return ""
-        known = self._regions.get(parent)
+        head = job_id.rpartition("/")[0]
+        known = self._regions.get(head)
         if known is None:
-            tasks = self._view.tasks[parent]
-            worker_id = tasks[0].worker_id if tasks else None
-            worker = self._view.workers.get(worker_id) if worker_id is not None else None
-            known = self._regions[parent] = worker.attributes.get("region", "") if worker is not None else ""
+            known = self._regions[head] = self._region_below(parent_of(job_id))
         return known
+
+    def _region_below(self, parent: JobId | None) -> str:
+        tasks = self._view.tasks[parent] if parent is not None and parent in self._view.live_jobs else ()
+        worker_id = tasks[0].worker_id if tasks else None
+        worker = self._view.workers.get(worker_id) if worker_id is not None else None
+        return worker.attributes.get("region", "") if worker is not None else ""
 
 
 class _Coming:

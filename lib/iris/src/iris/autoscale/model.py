@@ -24,7 +24,7 @@ class SliceState(IntEnum):
     @property
     def is_over(self) -> bool:
         """Whether the provider has nothing of the slice."""
-        return self in (SliceState.GONE, SliceState.FAILED)
+        return self >= SliceState.GONE
 
     @property
     def is_booting(self) -> bool:

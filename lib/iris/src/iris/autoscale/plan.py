@@ -102,7 +102,7 @@ def plan(
 
 def _serve(demand: Demand, supply: Supply) -> str:
     """Give room to a demand, existing room first, and return why its jobs wait; empty if they have room."""
-    ways = routes(demand, supply.states.values())
+    ways = routes(demand, supply.shapes)
     if not ways:
         return why_none(demand, supply.states.values())
     serve = _serve_gangs if demand.gang_size else _serve_tasks

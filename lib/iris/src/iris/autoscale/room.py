@@ -4,7 +4,7 @@ Demands fill slices in the order in which these were wanted: a plan that is made
 puts each demand where it was.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from iris.autoscale.model import SliceState
@@ -29,8 +29,8 @@ class Room:
 
     def __init__(self, group: ScaleGroup, name: str, order: int, state: SliceState | None, hosts: int) -> None:
         self.group, self.name, self.order, self.state = group, name, order, state
-        self.parts: list[tuple[Resources, int]] = [(group.host, hosts)] if hosts > 0 else []
-        self.is_whole = hosts > 0
+        self.parts: list[tuple[Resources, int]] = [(group.host, hosts)]
+        self.is_whole = True
         self.is_for_gangs = self.is_taken = False
 
     def take_tasks(self, need: Resources, tasks: int, on_empty: int) -> int:
@@ -68,14 +68,13 @@ class Rooms:
 
     def __init__(self) -> None:
         self.of_group: dict[str, list[Room]] = {}
-        self.everything: list[Room] = []
+        self._count = 0
 
     def add(self, group: ScaleGroup, name: str, state: SliceState | None, hosts: int) -> Room:
-        """Add the slice that was wanted last, with the number of its free or missing hosts."""
-        room = Room(group, name, len(self.everything), state, hosts)
-        self.everything.append(room)
-        if hosts > 0:
-            self.of_group.setdefault(group.name, []).append(room)
+        """Add the slice that was wanted last, with the number of its free or missing hosts, at least 1."""
+        self._count += 1
+        room = Room(group, name, self._count, state, hosts)
+        self.of_group.setdefault(group.name, []).append(room)
         return room
 
     def take_tasks(self, on_empty: Mapping[str, int], need: Resources, tasks: int) -> tuple[int, list[Room]]:
@@ -90,6 +89,11 @@ class Rooms:
         for room in self._in_order(on_empty):
             if taken == tasks:
                 break
+            for left, _ in room.parts:
+                if left.cpu_millis >= need.cpu_millis and left.memory_bytes >= need.memory_bytes:
+                    break
+            else:
+                continue  # most slices that are used have too little for most demands
             count = 0 if room.is_for_gangs else room.take_tasks(need, tasks - taken, on_empty[room.group.name])
             if count:
                 found.append(room)
@@ -104,6 +108,11 @@ class Rooms:
     def _in_order(self, groups: Iterable[str]) -> list[Room]:
         lists = [self.of_group[name] for name in groups if name in self.of_group]
         return lists[0] if len(lists) == 1 else sorted(chain(*lists), key=_order)
+
+    def left(self) -> Iterator[Room]:
+        """Yield the slices that are not full."""
+        for rooms in self.of_group.values():
+            yield from rooms
 
     def trim(self, rooms: Iterable[Room]) -> None:
         """Forget those of these slices that are full."""

@@ -1,12 +1,12 @@
 """Finds the groups that can serve a demand, the best first, or says why none can. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from iris.autoscale.demand import Demand
 from iris.autoscale.supply import GroupState
 from iris.domain.constraints import evaluate, soft_score
-from iris.domain.resources import shortfalls, weight
+from iris.domain.resources import Resources, shortfalls, weight
 from iris.domain.scale_groups import tasks_on
 from iris.sched.explain import explain_constraints, explain_device
 
@@ -28,30 +28,44 @@ class Route:
         return self.on_host * self.state.group.hosts_per_slice
 
 
-def routes(demand: Demand, states: Iterable[GroupState]) -> list[Route]:
+def routes(demand: Demand, shapes: Mapping[Resources, Iterable[GroupState]]) -> list[Route]:
     """Return the groups whose slices can serve a demand, in the order in which to create slices.
 
     Groups that meet more preferences come first, then those in the jobs' region, then those whose slices live long,
     then by priority, price and size. Groups with accelerators serve demands without one only if no other group can.
+
+    Args:
+        demand: The demand.
+        shapes: The groups by the capacity of their hosts.
     """
-    found = []
-    for state in states:
-        host = state.group.host
-        if not demand.need.fits(host) or not evaluate(demand.constraints, state.attributes):
-            continue
-        route = Route(state, tasks_on(host, demand.need))
-        if not demand.gang_size or (demand.group_by in state.attributes and route.on_slice >= demand.gang_size):
-            found.append(route)
+    fitting = [host for host in shapes if demand.need.fits(host)]
+    found: list[Route] = []
     if demand.need.accelerator is None:
-        found = [route for route in found if route.state.group.host.accelerator is None] or found
-    return sorted(found, key=lambda route: _rank(demand, route))
+        found = _routes_on(demand, shapes, [host for host in fitting if host.accelerator is None])
+    found = found or _routes_on(demand, shapes, fitting)
+    return sorted(found, key=lambda route: _rank(demand, route)) if len(found) > 1 else found
+
+
+def _routes_on(
+    demand: Demand, shapes: Mapping[Resources, Iterable[GroupState]], hosts: Iterable[Resources]
+) -> list[Route]:
+    found = []
+    for host in hosts:
+        count = tasks_on(host, demand.need)
+        for state in shapes[host]:
+            if demand.constraints and not evaluate(demand.constraints, state.attributes):
+                continue
+            route = Route(state, count)
+            if not demand.gang_size or (demand.group_by in state.attributes and route.on_slice >= demand.gang_size):
+                found.append(route)
+    return found
 
 
 def _rank(demand: Demand, route: Route) -> tuple[object, ...]:
     state, group = route.state, route.state.group
     share = 1 if demand.gang_size else min(route.on_slice, max(demand.tasks, 1))
     return (
-        -soft_score(demand.constraints, state.attributes),
+        -soft_score(demand.constraints, state.attributes) if demand.constraints else 0,
         bool(demand.region) and group.region != demand.region,
         state.pause_ms > 0,
         group.priority,

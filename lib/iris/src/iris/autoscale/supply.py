@@ -8,6 +8,7 @@ from iris.autoscale.lives import Lives, create_pauses, quarantined
 from iris.autoscale.model import SLICE_ATTRIBUTE, Outcome, SliceRecord, SliceState, SliceUse
 from iris.autoscale.room import Room, Rooms
 from iris.autoscale.rules import AutoscaleRules
+from iris.domain.resources import Resources
 from iris.domain.scale_groups import GROUP_ATTRIBUTE, ManualTemplate, ScaleGroup
 
 _UNUSED = SliceUse()
@@ -50,6 +51,12 @@ class Supply:
     Args:
         now_ms, groups, slices, use, closures, lives, rules, recent_creates: See `plan`.
         leaving: Slices that the plan releases at once.
+
+    Attributes:
+        states: The groups by name. shapes: By the capacity of their hosts.
+        rooms: The room on slices that do not leave.
+        create: The groups of the slices to create, in order.
+        is_crowded: Whether a demand waits because the maximum number of hosts is reached.
     """
 
     def __init__(
@@ -82,6 +89,9 @@ class Supply:
         for life in lives:
             if life.group in pauses and life.group in self.states:
                 self.states[life.group].last_ms = life.ended_ms
+        self.shapes: dict[Resources, list[GroupState]] = {}
+        for state in self.states.values():
+            self.shapes.setdefault(state.group.host, []).append(state)
         self._hosts = 0
         for name, record in slices.items():
             self._count(name, record, use.get(name, _UNUSED), name in leaving)
@@ -103,7 +113,10 @@ class Supply:
         is_joined = record.state is SliceState.JOINED
         state.ready += is_joined
         state.booting += not is_joined
-        room = self.rooms.add(group, name, record.state, group.hosts_per_slice - use.busy - use.closed)
+        hosts = group.hosts_per_slice - use.busy - use.closed
+        if hosts <= 0:
+            return
+        room = self.rooms.add(group, name, record.state, hosts)
         room.is_for_gangs = use.is_needed
         # What tasks get on a slice that boots, a gang may have beside it or not: that is seen when it has joined.
         room.is_whole = not use.closed and not (is_joined and use.busy)
