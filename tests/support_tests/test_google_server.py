@@ -161,6 +161,13 @@ def test_a_queued_resource_waits_for_room_fails_or_is_suspended(ask: Asked, cloc
     assert state() == "FAILED"
 
 
+def test_a_request_id_makes_a_repeated_request_one_and_a_token_can_be_asked_for(ask: Asked) -> None:
+    begun = [ask.ok("POST", f"{VMS}?requestId=8c1e", VM)["name"] for _ in range(2)]
+    assert begun[0] == begun[1]
+    ask.server.token = "secret"
+    assert ask("GET", VMS)[0] == 401
+
+
 def test_quota_counts_what_is_listed(ask: Asked) -> None:
     zone = ask.server.zone(ZONE)
     zone.quota = {"TPUV5sLitepodPerProjectPerZoneForTPUAPI": 16, "CPUS": 8}

@@ -5,6 +5,7 @@ import re
 import socket
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from support.google import compute, projects, queued, tpu
 from support.google.cloud import Call, Cloud, Json, Machine, Refused, Zone
 from support.google.metadata import serve
 from support.google.schemas import Method, load
-from support.google.words import BROKEN, Failure, Refusal
+from support.google.words import BROKEN, UNAUTHENTICATED, Failure, Refusal
 
 _Handler = Callable[[Cloud, Call], Json]
 _NODES: Final = "tpu.projects.locations.nodes"
@@ -114,7 +115,9 @@ class GoogleServer:
         self.on_boot: Callable[[Machine], None] | None = None
         self.on_stop: Callable[[Machine], None] | None = None
         self.address = ""
+        self.token = ""  # what a request must have; none by default
         self._listen = listen
+        self._done: dict[tuple[str, str], Json] = {}
         self._told: deque[_Told] = deque()
         self._released = threading.Event()
         self._hooks = threading.RLock()  # a hook may preempt
@@ -248,7 +251,7 @@ class GoogleServer:
             try:
                 if isinstance(told, Refusal):
                     raise call.refuse(told)
-                answer = _HANDLERS_BY_ID[method.id](self.cloud, call)
+                answer = self._handle(call)
             except Refused as refused:
                 return refused.refusal.status, refused.refusal.body()
             answer = json.loads(json.dumps(answer))
@@ -256,6 +259,16 @@ class GoogleServer:
         if unlike:
             return self._reject(500, f"{method.id}, answer of the test server: " + "; ".join(unlike))
         return 200, answer
+
+    def _handle(self, call: Call) -> Json:
+        """Return the answer of a handler; the first one again for a `requestId` that was there before."""
+        key = (call.path, call.query.get("requestId", ""))
+        if key not in self._done:
+            answer = _HANDLERS_BY_ID[call.method.id](self.cloud, call)
+            if not key[1]:
+                return answer
+            self._done[key] = answer
+        return self._done[key]
 
     def _reject(self, status: int, text: str) -> tuple[int, Json]:
         self.defects.append(text)
@@ -294,10 +307,23 @@ def _handler(server: GoogleServer) -> type[BaseHTTPRequestHandler]:
             pass
 
         def _serve(self) -> None:
+            try:
+                self._answer()
+            except OSError:  # the client is gone
+                self.close_connection = True
+            except Exception:
+                server.defects.append(traceback.format_exc())
+                raise
+
+        def _answer(self) -> None:
             parts = urlsplit(self.path)
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             query = dict(parse_qsl(parts.query, keep_blank_values=True))
-            answered = server.answer(self.command, unquote(parts.path), query, json.loads(raw) if raw.strip() else {})
+            if server.token and self.headers.get("Authorization") != f"Bearer {server.token}":
+                answered: tuple[int, Json] | None = (UNAUTHENTICATED.status, UNAUTHENTICATED.body())
+            else:
+                body = json.loads(raw) if raw.strip() else {}
+                answered = server.answer(self.command, unquote(parts.path), query, body)
             if answered is None:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)

@@ -8,11 +8,13 @@ from rigging.topology import TpuTopologyInfo, get_tpu_topology
 from support.google.cloud import Call, Cloud, Json, Zone, check_names, page
 from support.google.words import (
     BAD_REQUEST,
+    CANCELLED,
     EXISTS,
     NO_GUEST_ATTRIBUTES,
     NO_LOCATION,
     NOT_FOUND,
     NOT_IN_ZONE,
+    PREEMPTED_WHILE_CREATED,
     QUOTA,
     STOCK_OUT,
     UNAVAILABLE,
@@ -127,7 +129,7 @@ def ready(cloud: Cloud, name: str) -> Json | Failure:
     """Return a node whose creation ends; its machines start."""
     node = cloud.nodes.get(name)
     if node is None or node["state"] != "CREATING":
-        return Failure(1, "The operation was cancelled.")
+        return PREEMPTED_WHILE_CREATED if node and node["state"] == "PREEMPTED" else CANCELLED
     machines = cloud.machines[name]
     node["state"] = "READY"
     node["networkEndpoints"] = [

@@ -97,6 +97,7 @@ NO_RESERVATION_AS_STOCK_OUT: Final = replace(NO_RESERVATION, code=8)
 PREEMPTED_WHILE_CREATED: Final = Failure(
     3, f"Cloud TPU received a bad request. update is not supported while in state PREEMPTED {_EID}"
 )
+CANCELLED: Final = Failure(1, "The operation was cancelled.")
 INTERNAL: Final = Failure(13, f"an internal error has occurred {_EID}")
 
 # What ends an operation of Compute Engine.
@@ -144,6 +145,12 @@ RATE: Final = Refusal(
     "'tpu.googleapis.com' for consumer 'project_number:1037372895180'.",
     "RESOURCE_EXHAUSTED",
     details=(_info("tpu.googleapis.com", "RATE_LIMIT_EXCEEDED", consumer="projects/1037372895180"),),
+)
+UNAUTHENTICATED: Final = Refusal(
+    401,
+    "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid "
+    "authentication credential. See https://developers.google.com/identity/sign-in/web/devconsole-project.",
+    "UNAUTHENTICATED",
 )
 FORBIDDEN: Final = Refusal(
     403,
