@@ -95,7 +95,6 @@ def test_jobs_are_found_by_name_by_key_and_by_number(store: Store, history: Hist
     assert [item.job_id for item in history.numbered([3, 99])] == ["/ann/b/x"]
     keyed = replace(job(0), idempotency_key="k")
     store.commit(Changes.of([keyed]))
-    assert (store.job_of_key("k"), store.job_of_key("")) == ("/ann/a", None)
     assert (store.job_of(JobId("/ann/a")), store.job_of(JobId("/ann/none"))) == (keyed, None)
     assert history.digests() == ({"cd" * 32}, {"ab" * 32})
 

@@ -158,12 +158,12 @@ class Controller:
 
         Raise, immediately or in the future:
             BudgetExceeded: The controller's disk is nearly full, or the user has too many pending jobs.
-            InvalidRequest: The job can never run as requested. NotFound, Conflict: The parent is unknown or has ended,
-                or the key was used for another job. AlreadyExists: A live job has the name, and the policy is to fail.
+            InvalidRequest: The job can never run as requested. NotFound, Conflict: The parent is unknown or has ended.
+            AlreadyExists: A live job has the name, and the policy is to fail.
 
         Args:
             spec: The requested job.
-            idempotency_key: A repeated submission with this key returns the first one's job; empty for none.
+            idempotency_key: A repeated submission of this name and key returns the first one's job; empty for none.
             existing: What to do if a live job has the same name.
             caller: The caller who requested it.
         """
@@ -324,12 +324,9 @@ class Controller:
         why: str = "replaced by a new submission",
     ) -> Answer:
         view = transaction.view
-        known = view.job_of_key.get(key) if key else None
-        if known is not None:
-            if known != spec.job_id:
-                raise Conflict(f"idempotency key {key!r} was used for {known}, not for {spec.job_id}")
-            return Submitted(known, adopted=True)
         job = view.jobs.get(spec.job_id)
+        if job is not None and key and job.idempotency_key == key:
+            return Submitted(job.job_id, adopted=True)
         is_live = job is not None and not job.state.is_terminal
         if job is not None and is_live and existing is ExistingJobPolicy.ADOPT:
             return Submitted(job.job_id, adopted=True)

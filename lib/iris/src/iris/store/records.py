@@ -78,7 +78,7 @@ class Stored:
 
 
 class StoredRecords:
-    """Reads what is committed. An ended job is fetched by its name or key."""
+    """Reads what is committed. An ended job is fetched by its name."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._path = path
@@ -144,13 +144,6 @@ class StoredRecords:
         with self._reading(f"job {job_id}"):
             row = self._connection.execute(_SELECT_JOB, (job_id,)).fetchone()
             return None if row is None else job_of(row, spec_of(job_id, row[-2], row[-1]))
-
-    def job_of_key(self, key: str) -> JobId | None:
-        """Return the committed job that was submitted with an idempotency key, or None."""
-        sql = "SELECT job_id FROM jobs WHERE idempotency_key = ? AND idempotency_key != ''"
-        with self._reading("the keys of jobs"):
-            row = self._connection.execute(sql, (key,)).fetchone()
-            return None if row is None else JobId(row[0])
 
     @property
     def history(self) -> History:

@@ -27,8 +27,8 @@ class TestSubmit:
         job = cluster.job()
         assert (job.state, job.sequence, job.counts) == (JobState.PENDING, 1, {TaskState.PENDING: 3})
         assert [task.task_id for task in cluster.view.tasks[JOB]] == ["/u/job/0", "/u/job/1", "/u/job/2"]
-        cluster.submit("/u/other", key="k")
-        assert (cluster.job(), list(cluster.view.jobs), cluster.view.job_of_key) == (job, [JOB], {"k": JOB})
+        cluster.submit(key="k")
+        assert (cluster.job(), list(cluster.view.jobs)) == (job, [JOB])
         with pytest.raises(AlreadyExists, match="job /u/job exists and is pending; stop it, adopt it, or choose"):
             cluster.submit(key="other")
 
@@ -39,7 +39,6 @@ class TestSubmit:
         job = cluster.job()
         assert (job.state, job.first_attempt, job.sequence) == (JobState.PENDING, 1, 2)
         assert len(cluster.view.tasks[JOB]) == 2
-        assert cluster.view.job_of_key == {"k2": "/u/job"}
         plan = cluster.schedule()
         assert (plan.assignments, plan.reasons) == ([], {"/u/job": "waits for 3 earlier attempts to end"})
         for index in range(3):

@@ -27,9 +27,6 @@ class Archive:
         self.asked.append(f"tasks {job_id}")
         return tasks(job_id) if job_id == OLD else []
 
-    def job_of_key(self, key: str) -> JobId | None:
-        return OLD if key == "k" else None
-
 
 def test_ended_jobs_are_fetched_once_and_names_that_are_unknown_are_asked_for_once() -> None:
     archive = Archive()
@@ -39,7 +36,6 @@ def test_ended_jobs_are_fetched_once_and_names_that_are_unknown_are_asked_for_on
         assert view.job(OLD).state is JobState.SUCCEEDED
         assert view.find_attempt(AttemptId("/ann/old/1:0"))[0] == tasks(OLD)[1]
     assert archive.asked == ["tasks /ann/none", "job /ann/old", "tasks /ann/old"]
-    assert (view.job_of_key.get("k"), view.job_of_key.get("another")) == (OLD, None)
     view.forget_job(OLD)
     assert OLD not in view.jobs, "although the archive has it until the commit"
 

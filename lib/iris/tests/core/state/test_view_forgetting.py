@@ -10,25 +10,21 @@ W = WorkerId("w")
 
 
 def known(view: ClusterView) -> dict[str, set[str]]:
-    tables = ("jobs", "tasks", "demands", "job_of_key", "lost", "workers", "loads")
+    tables = ("jobs", "tasks", "demands", "lost", "workers", "loads")
     return {name: set(getattr(view, name)) for name in tables}
 
 
-def ended(cluster: InMemoryCluster, name: str, key: str = "") -> JobId:
-    job_id = cluster.launch(name, key=key)
+def ended(cluster: InMemoryCluster, name: str) -> JobId:
+    job_id = cluster.launch(name)
     cluster.observe(f"{name}/0:0", TaskState.SUCCEEDED)
     return job_id
 
 
 def test_a_job_leaves_nothing_and_the_others_stay(cluster):
-    ended(cluster, "/u/kept", "key-1")
+    ended(cluster, "/u/kept")
     before = known(cluster.view)
-    cluster.view.forget_job(ended(cluster, "/u/gone", "key-2"))
+    cluster.view.forget_job(ended(cluster, "/u/gone"))
     assert known(cluster.view) == before
-    first = ended(cluster, "/u/first", "key")
-    cluster.view.job_of_key["key"] = JobId("/u/second")
-    cluster.view.forget_job(first)
-    assert cluster.view.job_of_key == {"key-1": "/u/kept", "key": "/u/second"}, "a key that another job has by now"
 
 
 def test_a_worker_leaves_nothing_and_the_others_stay(cluster):

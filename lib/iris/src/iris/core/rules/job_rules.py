@@ -19,16 +19,16 @@ from rigging.errors import AlreadyExists, BudgetExceeded, Conflict, Denied, NotF
 
 
 def submit(draft: Draft, event: JobSubmitted) -> None:
-    """Create the job and its tasks. A known key changes nothing; `view.job_of_key` has the job.
+    """Create the job and its tasks. Change nothing if the job of that name has the key.
 
     Raises:
         AlreadyExists: A live job has that name. NotFound: The parent does not exist. Conflict: The parent has ended.
         Denied: The user may not use that band. Also raise like `after_rules.open_waits`.
     """
     view, spec = draft.view, event.spec
-    if event.idempotency_key and event.idempotency_key in view.job_of_key:
-        return
     known = view.jobs.get(spec.job_id)
+    if known is not None and event.idempotency_key and known.idempotency_key == event.idempotency_key:
+        return
     if known is not None and not known.state.is_terminal:
         raise AlreadyExists(
             f"job {spec.job_id} exists and is {known.state.word}; stop it, adopt it, or choose another name"

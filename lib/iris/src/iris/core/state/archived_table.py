@@ -24,10 +24,6 @@ class Archive(Protocol):
         """Return all tasks of a job, in order of index; empty if it does not exist."""
         ...
 
-    def job_of_key(self, key: str) -> JobId | None:
-        """Return the job that was submitted with an idempotency key."""
-        ...
-
 
 class ArchivedTable(dict[Key, Value]):
     """A dict that fetches missing entries from the archive. `items`, `values` and `len` show only what is in memory.

@@ -39,7 +39,6 @@ class ClusterView:
     The attributes are read-only:
         jobs, workers: Records by id; see ArchivedTable for ended jobs. tasks: Each job's tasks, in order of index.
         live_jobs: Jobs that have not ended, oldest first. families: Relations of jobs. children: See `Families`.
-        job_of_key: Job of each idempotency key.
         queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
         pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
         Those of barred jobs are in neither.
@@ -72,7 +71,6 @@ class ClusterView:
         self.live_jobs: dict[JobId, None] = {}
         self.families = Families()
         self.children = self.families.children
-        self.job_of_key: ArchivedTable[str, JobId] = ArchivedTable(0)
         self._archive: Archive | None = None
         self._waiting = WaitingTasks()
         self.queue, self.pending = self._waiting.queue, self._waiting.pending
@@ -200,7 +198,6 @@ class ClusterView:
         self._archive = archive
         self.jobs.attach(archive.job_of)
         self.tasks.attach(lambda job_id: archive.tasks_of(job_id) or None)
-        self.job_of_key.attach(self._fetch_key)
 
     def apply(self, changes: Changes) -> None:
         """Apply the changes of one outcome, which must come from a reduction of this view."""
@@ -217,7 +214,7 @@ class ClusterView:
         for job_id, job in changes.jobs.items():
             known = self.jobs.get(job_id)
             if known is None or known.sequence != job.sequence:
-                fresh[job_id] = self._open_job(known, job)
+                fresh[job_id] = self._open_job(job)
         for task in changes.tasks.values():
             if task.job_id in fresh:
                 fresh[task.job_id].append(task)
@@ -260,7 +257,6 @@ class ClusterView:
         """Let `trim` drop a settled and committed job from memory, if there is an archive."""
         if self._archive is None or not self.is_settled(job_id):
             return
-        self.job_of_key.evict(self.jobs[job_id].idempotency_key)
         self.tasks.evict(job_id)
         self.jobs.evict(job_id)
         self.demands.pop(job_id, None)
@@ -269,12 +265,6 @@ class ClusterView:
         """Drop what was shelved longest ago. Call it only when everything in the view is committed."""
         self.tasks.trim()
         self.jobs.trim()
-        self.job_of_key.trim()
-
-    def _fetch_key(self, key: str) -> JobId | None:
-        job_id = None if self._archive is None else self._archive.job_of_key(key)
-        # The name may have been used again since the last commit.
-        return job_id if job_id is not None and self.job(job_id).idempotency_key == key else None
 
     def forget_job(self, job_id: JobId) -> None:
         """Remove a settled job. Remove its descendants first."""
@@ -285,8 +275,6 @@ class ClusterView:
         self.families.move(job_id, job, None)
         del self.tasks[job_id]
         self.demands.pop(job_id, None)
-        if self.job_of_key.get(job.idempotency_key) == job_id:
-            del self.job_of_key[job.idempotency_key]
 
     def forget_worker(self, worker_id: WorkerId) -> None:
         """Remove a worker without bookings."""
@@ -305,11 +293,7 @@ class ClusterView:
         """Return the lost attempts of a job."""
         return [name for name, lost in self.lost.items() if lost.job_id == job_id]
 
-    def _open_job(self, known: Job | None, job: Job) -> list[Task]:
-        if known is not None:
-            self.job_of_key.pop(known.idempotency_key, None)
-        if job.idempotency_key:
-            self.job_of_key[job.idempotency_key] = job.spec.job_id
+    def _open_job(self, job: Job) -> list[Task]:
         self.next_sequence = max(self.next_sequence, job.sequence + 1)
         self.demands[job.spec.job_id] = self._waiting.demand(job.spec)
         return []
