@@ -242,6 +242,7 @@ def test_the_metadata_of_a_machine(ask: Asked, clock: FakeClock) -> None:
     given = {"startup-script": "#!/bin/sh", "enable-guest-attributes": "TRUE"}
     ask.ok("POST", f"{NODES}?nodeId=n", {**NODE, "metadata": given})
     clock.advance(60)
+    ask.server.settle()
     machine = ask.server.machines("n")[1]
     root = "/computeMetadata/v1/instance"
 
@@ -250,6 +251,7 @@ def test_the_metadata_of_a_machine(ask: Asked, clock: FakeClock) -> None:
 
     assert read("attributes/startup-script") == (200, "#!/bin/sh")
     assert read("attributes/agent-worker-number") == (200, "1")
+    assert read("attributes/worker-network-endpoints")[1].split(",")[1] == machine.address
     assert read("attributes/nothing") == (404, "")
     assert read("zone") == (200, f"projects/1037372895180/zones/{ZONE}")
     assert read("service-accounts/default/token")[1]["token_type"] == "Bearer"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from support.google.metadata import MetadataServer
 from support.google.schemas import Method
@@ -121,16 +122,26 @@ class Machine:
 
     def __post_init__(self) -> None:
         _, project, _, zone, kind, name = self.owner.split("/")
-        attributes = {"instance/attributes/agent-worker-number": str(self.number)} if kind == "nodes" else {}
+        of_tpu = {
+            "instance/name": self.host_name,
+            "instance/attributes/agent-worker-number": str(self.number),
+            "instance/attributes/instance-id": name,
+        }
         identity = {
             "project/project-id": project,
             "project/numeric-project-id": "1037372895180",
-            "instance/name": f"{name}-w-{self.number}" if kind == "nodes" else name,
+            "instance/name": name,
             "instance/zone": f"projects/1037372895180/zones/{zone}",
             "instance/network-interfaces/0/ip": self.address,
-            **attributes,
+            **(of_tpu if kind == "nodes" else {}),
         }
         self.metadata = MetadataServer(identity, self.attributes, self.guest)
+
+    @property
+    def host_name(self) -> str:
+        """Return the host's own name; of a TPU, no part of it is the node's."""
+        of_tpu = "/nodes/" in self.owner
+        return f"t1v-n-{crc32(self.owner.encode()):08x}-w-{self.number}" if of_tpu else self.name
 
     @property
     def output(self) -> bytes:

@@ -225,7 +225,7 @@ def _hosts_of_nodes(cloud: Cloud) -> dict[str, Json]:
     for owner, node in cloud.nodes.items():
         for machine in cloud.machines.get(owner, ()):
             if machine.up:
-                name = f"t1v-n-{int(node['id']):08x}-w-{machine.number}"
+                name = machine.host_name
                 labels = {**node.get("labels", {}), "tpu_cores": "4"}
                 record = {"name": name, "id": node["id"], "status": "RUNNING", "labels": labels}
                 found[f"projects/{owner.split('/')[1]}/zones/{machine.zone}/instances/{name}"] = record

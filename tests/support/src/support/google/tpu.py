@@ -131,6 +131,10 @@ def ready(cloud: Cloud, name: str) -> Json | Failure:
     if node is None or node["state"] != "CREATING":
         return PREEMPTED_WHILE_CREATED if node and node["state"] == "PREEMPTED" else CANCELLED
     machines = cloud.machines[name]
+    for machine in machines:
+        machine.metadata.set("instance/attributes/accelerator-type", node["acceleratorType"])
+        ends = ",".join(each.address for each in machines)
+        machine.metadata.set("instance/attributes/worker-network-endpoints", ends)
     node["state"] = "READY"
     node["networkEndpoints"] = [
         {"ipAddress": each.address, "port": 8470, "accessConfig": {"externalIp": each.address}} for each in machines
