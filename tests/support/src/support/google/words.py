@@ -1,5 +1,8 @@
 """What Google answers when it refuses, in its own words, gathered from what its users have published.
 
+Nobody seems to have published RATE, FORBIDDEN, INTERNAL, CANCELLED and VM_PREEMPTED_WHILE_CREATED: those have the form
+of other services' answers.
+
 `{project}`, `{zone}`, `{region}`, `{name}` and `{type}` stand for what the request names.
 """
 
