@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from iris.autoscale.rules import AutoscaleRules, Platform
 from iris.controller.admission.limits_policy import UNSTATED, LimitsPolicy
 from iris.controller.config.controller_config import Durability
 from iris.controller.config.older_file import translate
@@ -83,6 +84,8 @@ class ClusterConfig:
     notify_url: str = ""
     notify_allow: tuple[str, ...] = ()
     name: str = ""
+    platform: Platform = field(default_factory=Platform)
+    autoscale: AutoscaleRules = field(default_factory=AutoscaleRules)
 
 
 def read_cluster_config(path: Path) -> ClusterConfig:

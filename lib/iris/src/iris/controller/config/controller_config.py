@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from iris.autoscale.rules import AutoscaleRules, Platform
 from iris.controller.admission.limits_policy import LimitsPolicy
 from iris.controller.logs.store import DEFAULT_LIMIT_BYTES
 from iris.controller.notices.notifier import NoticeRules
@@ -70,6 +71,7 @@ class ControllerConfig:
             `remote_state_dir`.
         scale_groups: The hosts that the cluster may start. A request that fits neither them nor any worker is refused.
             Empty: only the existing workers count.
+        platform: What makes the machines. autoscale: Settings of the autoscaler.
         limits: The policy on tasks' limits.
         user_budgets: Budgets to set at each start. Other users keep their budgets. jobs_per_user: Limits for each user.
         prices: Prices of scale groups and of variants of devices, for the ledger.
@@ -111,6 +113,8 @@ class ControllerConfig:
     user_budgets: tuple[UserBudget, ...] = ()
     jobs_per_user: JobsPerUser = field(default_factory=JobsPerUser)
     prices: tuple[tuple[str, Price], ...] = ()
+    platform: Platform = field(default_factory=Platform)
+    autoscale: AutoscaleRules = field(default_factory=AutoscaleRules)
     tls: ServerIdentity | None = None
     protocol_version: int = PROTOCOL_VERSION
 

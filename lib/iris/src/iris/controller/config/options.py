@@ -52,6 +52,8 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         user_budgets=file.user_budgets,
         jobs_per_user=file.jobs_per_user,
         prices=file.prices,
+        platform=file.platform,
+        autoscale=file.autoscale,
         log_limit_bytes=file.log_limit_bytes,
         disk_reserve_bytes=file.disk_reserve_bytes,
     )
