@@ -16,16 +16,17 @@ def install_extra(extra: str, package: str = "marin") -> str:
 
 
 @contextmanager
-def needing(extra: str, what: str) -> Iterator[None]:
+def needing(extra: str, what: str, package: str = "marin") -> Iterator[None]:
     """Turn an import error inside the block into MissingExtra, with the installation command.
 
     Args:
-        extra: The name of marin's extra.
+        extra: The name of the extra.
         what: The start of the message.
+        package: The package with the extra.
     """
     try:
         yield
     except MissingExtra:
         raise
     except ImportError as error:
-        raise MissingExtra(f"{what} needs the extra `{extra}` ({error}): {install_extra(extra)}") from error
+        raise MissingExtra(f"{what} needs the extra `{extra}` ({error}): {install_extra(extra, package)}") from error
