@@ -50,7 +50,7 @@ def test_a_database_that_is_gone_is_told_by_what_it_left(tmp_path: Path) -> None
         (lambda data: data[:16] + b"\x01\x00" + data[18:], "it is truncated: "),
         (lambda data: data[:16] + b"\x02\x00" + data[18:], ""),
         (lambda data: data[:16] + b"\x00\x01" + data[18:], "it is truncated: "),
-        (lambda data: (data[:16] + b"\x00\x01" + data[18:]).ljust(131_072, b"\x00"), ""),  # one: the largest
+        (lambda data: (data[:16] + b"\x00\x01" + data[18:]).ljust(196_608, b"\x00"), ""),  # one: the largest
     ],
 )
 def test_the_form_of_the_file(database: Path, change, told: str) -> None:

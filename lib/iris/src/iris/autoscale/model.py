@@ -90,6 +90,12 @@ class SliceRecord:
     reason: str = ""
     asked_by: str = ""
 
+    @property
+    def number(self) -> int:
+        """Return the number at the end of the name; -1 for none."""
+        number = self.name.rpartition("-")[2]
+        return int(number) if number.isdecimal() else -1
+
 
 @dataclass(frozen=True, slots=True)
 class SliceUse:

@@ -336,10 +336,41 @@ class ControllerStarted:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class SliceChanged:
+    """A slice of a scale group has another state.
+
+    Args:
+        subject: The slice's name.
+        became: The state's name.
+        reason: Why it leaves, is gone or failed.
+    """
+
+    subject: str
+    group: str
+    became: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceClosed:
+    """A scale group, quota pool or project is not tried for a while after an answer of the provider.
+
+    Args:
+        subject: The key of the closure, e.g. "group v5e".
+        outcome: The answer; empty if it is open again.
+        reason: The provider's words.
+    """
+
+    subject: str
+    outcome: str
+    reason: str = ""
+
+
 UNHURRIED: Final = (ControllerStarted, Begun, LendCpu, RetryDue)
 """Kinds that are written with the next commit and need none themselves: a restart forgets their consequences, too."""
 
-Recorded = Event | Requested | AutoCordoned | ControllerStarted
+Recorded = Event | Requested | AutoCordoned | ControllerStarted | SliceChanged | PlaceClosed
 
 
 @dataclass(frozen=True, slots=True)

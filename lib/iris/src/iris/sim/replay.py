@@ -8,11 +8,11 @@ from typing import Final
 from iris.core.rules.reduce import reduce
 from iris.core.state.batch import Batch
 from iris.core.state.view import ClusterView
-from iris.domain.events import AutoCordoned, ControllerStarted, Event, Record, Requested
+from iris.domain.events import AutoCordoned, ControllerStarted, Event, PlaceClosed, Record, Requested, SliceChanged
 from iris.sched.plan import pause_ms, plan_round
 from rigging.errors import MarinError
 
-_NOTES: Final = (AutoCordoned, ControllerStarted, Requested)
+_NOTES: Final = (AutoCordoned, ControllerStarted, Requested, SliceChanged, PlaceClosed)
 
 
 def differences(history: Iterable[Record]) -> Iterator[str]:

@@ -25,11 +25,13 @@ from iris.domain.events import (
     JobSubmitted,
     JobUpdated,
     LendCpu,
+    PlaceClosed,
     Preempted,
     Record,
     Recorded,
     Requested,
     RetryDue,
+    SliceChanged,
     StopRequested,
     TimedOut,
     WorkerConnected,
@@ -86,6 +88,8 @@ _KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
     25: (JobHeld, "held"),
     26: (JobReleased, "released"),
     UPDATED: (JobUpdated, "updated"),
+    28: (SliceChanged, "slice"),
+    29: (PlaceClosed, "closed"),
 }
 """The stored number of each kind. Numbers never change their meaning."""
 

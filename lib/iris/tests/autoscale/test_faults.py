@@ -1,0 +1,87 @@
+"""Seeds of the autoscaler's fault simulation hold every promise, and planted mistakes break them."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from iris.autoscale import runtime
+from iris.autoscale.book import SliceBook
+from iris.autoscale.model import SliceRecord, SliceState
+from iris.autoscale.transitions import after_list, next_name
+from iris.sim.fleet.run import run_fleet_seed
+
+
+def broken(seeds: Iterable[int]) -> list[int]:
+    return [seed for seed in seeds if run_fleet_seed(seed).violations]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_seed_holds_every_promise(seed):
+    report = run_fleet_seed(seed)
+    assert not report.violations
+    assert report.calls > 300
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("start", range(0, 1000, 250))
+def test_a_thousand_seeds_hold_every_promise(start):
+    assert broken(range(start, start + 250)) == []
+
+
+def _call_although_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SliceBook, "is_stored", lambda *_: True)
+    save = SliceBook.save
+    monkeypatch.setattr(SliceBook, "save", lambda *args: save(*args) or True)
+
+
+def _ask_before_it_is_stored_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    save = SliceBook.save
+
+    def forgetful(self: SliceBook, *args: object) -> bool:
+        unsaved = [record for record in self.slices.values() if not self.is_stored(record.name)]
+        is_all = unsaved and all(record.state is SliceState.REQUESTED for record in unsaved)
+        return bool(is_all) or save(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SliceBook, "save", forgetful)
+
+
+def _use_numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lowest_free(group: str, known: dict[str, SliceRecord], prefix: str = "") -> str:
+        return next_name(group, [name for name, record in known.items() if not record.state.is_over], prefix)
+
+    monkeypatch.setattr(runtime, "next_name", lowest_free)
+
+
+def _forget_what_was_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = SliceBook.load
+
+    def forgetful(self: SliceBook, *args: object) -> None:
+        load(self, *args)  # type: ignore[arg-type]
+        self.slices = {name: item for name, item in self.slices.items() if item.state is not SliceState.LEAVING}
+
+    monkeypatch.setattr(SliceBook, "load", forgetful)
+
+
+def _believe_that_a_delete_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(record: SliceRecord, found: object, now_ms: int) -> SliceRecord:
+        if record.state.is_over:
+            return record
+        return after_list(record, None if record.state is SliceState.LEAVING else found, now_ms)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runtime, "after_list", gone)
+
+
+PLANTED: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+    _call_although_not_stored: 0,
+    _ask_before_it_is_stored_as_requested: 0,
+    _use_numbers_again: 0,
+    _forget_what_was_requested: 0,
+    _believe_that_a_delete_was_done: 1,
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_mistake_is_found(plant, monkeypatch):
+    plant(monkeypatch)
+    assert broken([PLANTED[plant]])
