@@ -51,7 +51,7 @@ class GoogleApi:
     """A client of Google's REST APIs. No call raises for an answer, a lost connection or missing credentials.
 
     Args:
-        endpoint: The address of a test server, which gets no credentials; empty for Google.
+        endpoint: The address of a test server, which gets none but these credentials; empty for Google.
         credentials: None for Google's application default credentials.
         deadline_s: The deadline of a request.
     """
@@ -113,7 +113,7 @@ class GoogleApi:
 
     async def _headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
-        if self._endpoint:
+        if self._endpoint and self._credentials is None:
             return headers
         if self._credentials is None or not self._credentials.valid:
             async with self._refreshing:

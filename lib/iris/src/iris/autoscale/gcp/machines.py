@@ -76,7 +76,7 @@ async def read_serial_port(api: GoogleApi, place: Place, start: int = 0) -> tupl
 
 
 async def read_guest_attributes(api: GoogleApi, place: Place, namespace: str) -> tuple[Mapping[str, str], ...]:
-    """Return the guest attributes of each host in order, by key.
+    """Return the guest attributes of each host in order, by key; nothing if no host has any.
 
     Args:
         api: The client.
@@ -88,13 +88,15 @@ async def read_guest_attributes(api: GoogleApi, place: Place, namespace: str) ->
     """
     if place.kind is Kind.INSTANCE:
         reply = await api.call("GET", f"{place.path}/getGuestAttributes", query={"queryPath": f"{namespace}/"})
-        if reply.status == 404:  # none was written yet
-            return ({},)
+        is_none = reply.status == 404
         found = [reply.body]
     else:
         node = replace(place, kind=Kind.NODE)
         reply = await api.call("POST", f"{node.path}:getGuestAttributes", {"queryPath": f"{namespace}/"})
+        is_none = reply.status == 400 and '"GuestAttributes"' in reply.answer.words
         found = list(reply.body.get("guestAttributes", ()))
+    if is_none:
+        return ()
     if reply.status != 200:
         raise MarinError(f"{place}: no guest attributes: {reply.answer.words}")
     return tuple(
