@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from support.google import compute, projects, queued, tpu
 from support.google.cloud import Call, Cloud, Json, Machine, Refused, Zone
+from support.google.masks import masked
 from support.google.metadata import serve
 from support.google.schemas import Method, load
 from support.google.words import BROKEN, UNAUTHENTICATED, Failure, Refusal
@@ -258,7 +259,7 @@ class GoogleServer:
         unlike = method.api.wrong(method.response, answer)
         if unlike:
             return self._reject(500, f"{method.id}, answer of the test server: " + "; ".join(unlike))
-        return 200, answer
+        return 200, masked(answer, query.get("fields", ""))
 
     def _handle(self, call: Call) -> Json:
         """Return the answer of a handler; the first one again for a `requestId` that was there before."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from iris.autoscale.gcp.api import GoogleApi, Reply
 from iris.autoscale.gcp.outcomes import DONE, Json, is_disabled
@@ -18,8 +19,23 @@ from iris.autoscale.gcp.reading import (
 )
 from iris.autoscale.model import Answer, Outcome
 
-_ALL_ZONES = "-"
-_PAGE = "500"
+_ALL_ZONES: Final = "-"
+_PAGE: Final = "500"
+# Without these, each machine comes with its startup script of up to 256 KiB.
+_MORE: Final = "nextPageToken,unreachable"
+_FIELDS: Final[Mapping[str, str]] = {
+    "nodes": "nodes(name,state,health,healthDescription,labels,acceleratorType,networkEndpoints,queuedResource),"
+    + _MORE,
+    "queuedResources": "queuedResources(name,state,tpu/nodeSpec/node(labels,acceleratorType))," + _MORE,
+    "instances": (
+        "items/*/instances(name,zone,status,statusMessage,labels,machineType,networkInterfaces),nextPageToken,unreachables"
+    ),
+}
+_OWN_FIELDS: Final[Mapping[Kind, str]] = {
+    Kind.NODE: "state,labels",
+    Kind.QUEUED: "state,tpu/nodeSpec/node/labels",
+    Kind.INSTANCE: "labels",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +82,7 @@ class Inventory:
         Args:
             place: The place; its labels are read first.
         """
-        reply = await self._api.call("GET", place.path)
+        reply = await self._api.call("GET", place.path, query={"fields": _OWN_FIELDS[place.kind]})
         if reply.status == 404:
             return DONE
         if reply.status != 200:
@@ -92,7 +108,7 @@ class Inventory:
             place: The place.
             refused: The refusal.
         """
-        reply = await self._api.call("GET", place.path)
+        reply = await self._api.call("GET", place.path, query={"fields": _OWN_FIELDS[place.kind]})
         if reply.status != 200:
             return Answer(Outcome.UNKNOWN, refused.answer.words)
         labels = labels_of(place.kind, reply.body)
@@ -115,7 +131,7 @@ class Inventory:
     ) -> list[Json]:
         async def ask(zone: str) -> tuple[str, list[Json], Reply]:
             path = f"v2/projects/{project}/locations/{zone}/{collection}"
-            return zone, *await self._api.pages(path, {"pageSize": _PAGE})
+            return zone, *await self._api.pages(path, {"pageSize": _PAGE, "fields": _FIELDS[collection]})
 
         asked = [await ask(_ALL_ZONES)]
         zones = self._zones[project]
@@ -133,7 +149,7 @@ class Inventory:
         # Hosts of TPU nodes are instances with the node's labels, and tpu_cores.
         ours = f"labels.{OWNER_LABEL}={self._owner.label} AND NOT labels.tpu_cores:*"
         path = f"compute/v1/projects/{project}/aggregated/instances"
-        query = {"filter": ours, "maxResults": _PAGE}
+        query = {"filter": ours, "maxResults": _PAGE, "fields": _FIELDS["instances"]}
         bodies, last = await self._api.pages(path, query)
         if last.status != 200 and not is_disabled(last.status, last.body):
             unlisted[project, False, _ALL_ZONES] = last.answer
