@@ -29,6 +29,7 @@ def loaded_by(module: str) -> set[str]:
         ("marin.cli.main", ("iris", "fray", "fsspec", "marin.execution")),
         ("iris.cli.main", ("fray", "marin")),
         ("iris.cluster.types", ("fray", "marin")),
+        ("iris.autoscale.gcp.provider", ("fray", "marin", "google.cloud", "googleapiclient", "aiohttp")),
     ],
 )
 def test_importing_it_brings_nothing_heavy(module, also_forbidden):

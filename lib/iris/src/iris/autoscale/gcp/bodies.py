@@ -48,9 +48,12 @@ def queued_resource_body(name: str, node: Mapping[str, Any], parent: str, reserv
         parent: "projects/PROJECT/locations/ZONE".
         reservation: A reservation's name or path; empty for any.
     """
-    path = reservation if "/" in reservation or not reservation else f"{parent}/reservations/{reservation}"
     spec = {"parent": parent, "nodeId": name, "node": dict(node)}
-    return {"tpu": {"nodeSpec": [spec]}, "guaranteed": {}, **_given(reservationName=path)}
+    return {
+        "tpu": {"nodeSpec": [spec]},
+        "guaranteed": {},
+        **_given(reservationName=_path(f"{parent}/reservations", reservation)),
+    }
 
 
 def instance_body(
@@ -75,7 +78,10 @@ def instance_body(
             **_given(diskSizeGb=str(template.disk_size_gb or "")),
             **_given(diskType=template.disk_type and f"zones/{group.zone}/diskTypes/{template.disk_type}"),
         },
-        network=_given(network=template.network, subnetwork=template.subnetwork),
+        network=_given(
+            network=_path("global/networks", template.network),
+            subnetwork=_path(f"regions/{group.zone.rpartition('-')[0]}/subnetworks", template.subnetwork),
+        ),
         service_account=template.service_account,
         labels={**dict(template.labels), **labels},
         script=script,
@@ -145,6 +151,10 @@ def _instance(
 
 def _metadata(script: str) -> dict[str, str]:
     return {"startup-script": script, "enable-guest-attributes": "TRUE"}
+
+
+def _path(parent: str, name: str) -> str:
+    return f"{parent}/{name}" if name and "/" not in name else name
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -118,7 +118,10 @@ class Inventory:
         """Return why something with these labels is left alone."""
         label = labels.get(OWNER_LABEL)
         has = f"has the label {OWNER_LABEL}={label}" if label else f"has no label {OWNER_LABEL}"
-        return f"{place} is not of this cluster: it {has}; ours is {self._owner.label}. Delete or rename it by hand"
+        return (
+            f"{place} is not of this cluster: it {has}; ours is {self._owner.label}. Set platform.label_prefix to a name "
+            "that no other cluster of the project uses, or delete it by hand"
+        )
 
     async def _tpus(self, project: str, unlisted: dict[tuple[str, bool, str], Answer]) -> list[Listed]:
         nodes, queued = await asyncio.gather(
