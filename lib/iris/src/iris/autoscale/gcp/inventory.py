@@ -119,8 +119,8 @@ class Inventory:
         label = labels.get(OWNER_LABEL)
         has = f"has the label {OWNER_LABEL}={label}" if label else f"has no label {OWNER_LABEL}"
         return (
-            f"{place} is not of this cluster: it {has}; ours is {self._owner.label}. Set platform.label_prefix to a name "
-            "that no other cluster of the project uses, or delete it by hand"
+            f"{place} is not of this cluster: it {has}; ours is {self._owner.label}. Set platform.label_prefix to a "
+            "name that no other cluster of the project uses, or delete it by hand"
         )
 
     async def _tpus(self, project: str, unlisted: dict[tuple[str, bool, str], Answer]) -> list[Listed]:
