@@ -7,6 +7,7 @@ change of the cluster. Calls run in tasks with a deadline, so that no provider h
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -56,24 +57,31 @@ class Autoscaler:
         self._unlisted: Mapping[str, Closure] = {}
         self._due: asyncio.TimerHandle | None = None
         self._next_look_s = 0.0
-        self._is_open = False
+        self._returning: set[str] = set()
+        self._return_until_ms = 0
+        self._is_open = self._is_begun = False
 
     def begin(self, cluster: Cluster) -> None:
         """Load the slices and start. Called when the controller serves."""
         self._cluster = cluster
         self._loop = asyncio.get_running_loop()
         self._calls = SliceCalls(self._provider, self._fleet, self._book, cluster, self._clock_ms, self._soon)
-        self._book.load(self._fleet.groups, self._clock_ms())
+        now_ms = self._clock_ms()
+        self._book.load(self._fleet.groups, now_ms)
+        # Their hosts may be started together with this controller.
+        self._return_until_ms = now_ms + int(self._fleet.rules.boot_deadline_s * 1000)
+        self._returning = {item.name for item in self._book.live() if item.state is SliceState.JOINED}
         for record in self._book.slices.values():
             if record.state is SliceState.REQUESTED:
                 self._calls.again.add(record.name)
             elif record.state.is_over:
                 self._calls.forget(record)
         self._calls.spawn(self._watch())
+        self._is_begun = True
 
     async def close(self) -> None:
         """Stop. Slices stay, and calls under way are finished or undone by the next controller."""
-        was_begun, self._is_open = hasattr(self, "_calls"), False
+        was_begun, self._is_open, self._is_begun = self._is_begun, False, False
         if self._due is not None:
             self._due.cancel()
         if was_begun:
@@ -197,6 +205,12 @@ class Autoscaler:
         group = self._fleet.group(record.group)
         if group is None:
             return use  # it serves while it has work
+        if record.name in self._returning:
+            if use.joined >= group.hosts_per_slice or now_ms >= self._return_until_ms:
+                self._returning.discard(record.name)
+            else:
+                found = self._found.get(record.name)
+                use = replace(use, lost=found.hosts_lost if found is not None else ())
         changed = after_use(record, group.hosts_per_slice, use, now_ms)
         if changed is not record:
             self._book.put(changed)

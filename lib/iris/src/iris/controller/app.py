@@ -10,6 +10,8 @@ from typing import Final, NoReturn
 import grpc
 import grpc.aio
 
+from iris.autoscale.book import SliceRows
+from iris.autoscale.runtime import Autoscaler
 from iris.controller.access.authority import check_live
 from iris.controller.access.credentials import Credentials
 from iris.controller.access.interceptor import ServerInterceptor
@@ -29,6 +31,7 @@ from iris.controller.storage.disk_space import DiskSpace
 from iris.controller.upkeep.idle import IdleWatch
 from iris.controller.upkeep.ledger_keeper import LedgerKeeper
 from iris.controller.upkeep.retention import Retention
+from iris.controller.upkeep.slices import AutoscaledCluster
 from iris.controller.upkeep.usage_keeper import UsageKeeper
 from iris.core.state.view import ClusterView
 from iris.domain.events import BudgetSet, ControllerStarted
@@ -62,6 +65,7 @@ async def serve(
     on_leaving: Callable[[], None] | None = None,
     worker_trouble: Callable[[], str] | None = None,
     on_controller: Callable[[Controller], None] | None = None,
+    autoscaler: Callable[[SliceRows, Credentials], Autoscaler] | None = None,
 ) -> None:
     """Run a controller until it is shut down, idle for `config.idle_exit_s`, or `stop` is set.
 
@@ -76,6 +80,7 @@ async def serve(
         on_leaving: Called at the decision to exit, before the workers are notified.
         worker_trouble: Returns why the caller's own worker does not start; "" if it starts.
         on_controller: Called with the controller's parts before any call is served.
+        autoscaler: Returns the autoscaler, which starts when calls are served; None starts no machines.
 
     Raises:
         Conflict: The port is taken, another controller uses the state directory, or a newer release wrote it.
@@ -99,7 +104,10 @@ async def serve(
         secret = load_or_create_secret(config.state_dir / "secret")
         try:
             view = load_view(store, ClusterView)
-            run = _Run(config, store, view, secret, replicator, space, on_worker or _ignore, worker_trouble or str)
+            credentials = Credentials(store, unix_ms, config.ca_sha256)
+            scaler = autoscaler(store, credentials) if autoscaler is not None else None
+            parts = (store, view, secret, replicator, space, credentials, scaler)
+            run = _Run(config, *parts, on_worker or _ignore, worker_trouble or str)
             run.restore()
         except DatabaseDamaged as error:
             raise DatabaseDamaged(error.database, error.what, config.remote_state_dir) from None
@@ -140,6 +148,8 @@ class _Run:
         secret: bytes,
         replicator: Replicator | None,
         space: DiskSpace,
+        credentials: Credentials,
+        autoscaler: Autoscaler | None,
         on_worker: Callable[[WorkerId], None],
         worker_trouble: Callable[[], str],
     ) -> None:
@@ -162,7 +172,8 @@ class _Run:
             space=space,
             notifier=self._notifier,
             worker_trouble=worker_trouble,
-            credentials=Credentials(store, unix_ms, config.ca_sha256),
+            credentials=credentials,
+            autoscaler=autoscaler,
             usage_of=store.usage_of,
             history=store.history,
         )
@@ -210,16 +221,20 @@ class _Run:
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
             if on_ready is not None:
                 on_ready(address)
+            if self.controller.autoscaler is not None:
+                self.controller.autoscaler.begin(AutoscaledCluster(self.controller))
             leaving = await self._wait_for_exit(stop)
             self._leaves_for_good = leaving.workers_exit
             logger.info("leaving: %s", leaving.reason)
             if on_leaving is not None:
                 on_leaving()
+            await self._close_autoscaler()
             self.controller.end_waits()
             await self.controller.sessions.say_goodbye(leaving.reason, leaving.workers_exit, _FAREWELL_S)
         finally:
             for chore in chores:
                 chore.cancel()
+            await self._close_autoscaler()
             if self.controller.barrier is not None:
                 self.controller.barrier.close()
             await self.controller.queries.close()
@@ -233,6 +248,10 @@ class _Run:
             self._usage.save_or_tell()
             self._ledger.save_or_tell()
             await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
+
+    async def _close_autoscaler(self) -> None:
+        if self.controller.autoscaler is not None:
+            await self.controller.autoscaler.close()
 
     def _bind(self) -> tuple[grpc.aio.Server, StreamServer, Address]:
         view = self._engine.view

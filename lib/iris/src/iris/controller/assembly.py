@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from iris.autoscale.runtime import Autoscaler
 from iris.controller.access.credentials import Credentials
 from iris.controller.admission.admission import Admission
 from iris.controller.admission.uploads import UploadChecks
@@ -47,6 +48,7 @@ def assemble(
     space: DiskSpace | None = None,
     notifier: Notifier | None = None,
     worker_trouble: Callable[[], str] = str,
+    autoscaler: Autoscaler | None = None,
     usage_of: Callable[[JobId, int, int], Mapping[AttemptId, AttemptUse]] = lambda *_: {},
 ) -> Controller:
     """Return the parts of a controller, subscribed to the effects of `engine`.
@@ -65,6 +67,7 @@ def assemble(
         notifier: Sends notices of jobs' ends; None for none.
         space: The space on the disk; None never refuses.
         worker_trouble: Returns why the controller's own worker does not start; "" if it starts.
+        autoscaler: Starts and ends machines; None starts none.
         usage_of: Reads the stored use of the attempts of a job's tasks, from an index to an index.
     """
     view = engine.view
@@ -106,6 +109,7 @@ def assemble(
         request_exit=request_exit,
         space=space,
         worker_trouble=worker_trouble,
+        autoscaler=autoscaler,
         barrier=None if remote is None else ReplicationBarrier(remote, sessions.on_effects),
     )
     _listen(controller)
@@ -135,6 +139,8 @@ def _listen(controller: Controller) -> None:
         engine.listen(part.on_effects)
     if controller.notifier is not None:
         engine.listen(controller.notifier.on_effects)
+    if controller.autoscaler is not None:
+        engine.listen(controller.autoscaler.on_effects)
     engine.listen_to_changes(controller.changes.on_changes)
     controller.credentials.users.listen(lambda token_id, _: controller.changes.on_revoked(token_id))
     for is_watched in (controller.waiters.completes, controller.clients.is_watched, controller.hub.is_followed):

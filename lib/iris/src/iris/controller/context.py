@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from iris.autoscale.runtime import Autoscaler
 from iris.controller.access.credentials import Credentials
 from iris.controller.admission.admission import Admission
 from iris.controller.admission.uploads import UploadChecks
@@ -75,6 +76,7 @@ class Controller:
         request_exit: Ends the controller soon after the current call.
         space: Refuses new jobs while the disk is nearly full; None never refuses.
         worker_trouble: Why the controller's own worker does not start; "" if it starts.
+        autoscaler: Starts and ends machines; None starts none.
         barrier: Delays messages to workers until a commit is replicated; None never delays.
     """
 
@@ -104,6 +106,7 @@ class Controller:
     request_exit: Callable[[Shutdown], None]
     space: DiskSpace | None = None
     worker_trouble: Callable[[], str] = str
+    autoscaler: Autoscaler | None = None
     barrier: ReplicationBarrier | None = None
 
     @property
@@ -139,8 +142,10 @@ class Controller:
         reason = self.engine.reasons.get(job_id, "")
         if not reason:
             return self.attempt_waits.of_job(job_id) or self._retry_wait(job_id)
-        trouble = self.worker_trouble() if reason else ""
-        return f"{reason}; a worker does not start: {trouble}" if trouble else reason
+        trouble = self.worker_trouble()
+        machines = self.autoscaler.reason(job_id) if self.autoscaler is not None else ""
+        parts = (reason, machines, f"a worker does not start: {trouble}" if trouble else "")
+        return "; ".join(filter(None, parts))
 
     def _retry_wait(self, job_id: JobId) -> str:
         for at_ms, index in self.view.delays.of_job(job_id):

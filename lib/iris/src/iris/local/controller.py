@@ -6,15 +6,21 @@ import dataclasses
 import importlib.metadata
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from iris.autoscale.fleet import Fleet
+from iris.autoscale.runtime import Autoscaler
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.controller.config.cluster_file import read_cluster_config
 from iris.controller.config.controller_config import Durability
 from iris.controller.config.options import Given, controller_config
-from iris.local.fleet.keeper import FleetKeeper
+from iris.controller.context import Controller
+from iris.domain.ids import WorkerId
+from iris.domain.scale_groups import GROUP_ATTRIBUTE
+from iris.local.fleet.provider import LocalProvider, local_rules, local_worker_id
 from iris.local.fleet.slices import plan_fleet
 from iris.local.interrupts import stop_on_signals
 from iris.local.settings import read_settings
@@ -143,16 +149,33 @@ class _Run:
     async def _serve_slices(self, config: ControllerConfig, stop: asyncio.Event) -> None:
         plan = plan_fleet(config.scale_groups, read_settings(self._paths).max_hosts)
         config = dataclasses.replace(config, scale_groups=plan.groups)
-        keeper = FleetKeeper(self._paths, plan, self._ready, self._trouble)
+        provider = LocalProvider(self._paths, plan.groups, self._trouble)
+        fleet = Fleet(plan.groups, local_rules(plan.max_hosts), worker_id=local_worker_id)
+        sizes = {group.name: group.hosts_per_slice for group in plan.groups}
+        missing = {name: count * sizes[name] for name, count in plan.first.items()}
+        started: list[Controller] = []
 
         def listens(address: Address) -> None:
             self._tell(address)
-            keeper.begin()
+            if not missing:
+                self._ready()
 
-        try:
-            await serve(config, listens, stop, keeper.on_worker, keeper.close, lambda: keeper.trouble, keeper.attach)
-        finally:
-            keeper.close()
+        def joined(worker_id: WorkerId) -> None:
+            provider.on_worker(worker_id)
+            workers = started[0].view.workers.values()
+            groups = Counter(worker.attributes.get(GROUP_ATTRIBUTE) for worker in workers if worker.connected)
+            if all(groups[name] >= count for name, count in missing.items()):
+                self._ready()
+
+        await serve(
+            config,
+            listens,
+            stop,
+            joined,
+            worker_trouble=lambda: provider.trouble,
+            on_controller=started.append,
+            autoscaler=lambda rows, _: Autoscaler(provider, rows, fleet, unix_ms),
+        )
 
     def _tell(self, address: Address) -> None:
         """Write the record; called when the controller answers."""

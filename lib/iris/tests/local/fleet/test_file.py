@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_real_clusters_state_and_port_are_left_alone(paths: LocalPaths, file: Path, tmp_path: Path) -> None:
     file.write_text(GROUP + REST + "user_budgets: {ann: {max_weight: 5}}\n")
     plan = prepare_run(paths, file, 3)
-    assert [item.name for item in plan.first] == ["a-0", "a-1"]
+    assert plan.first == {"a": 2}
     assert read_settings(paths) == LocalSettings(str(file), "", "", 3)
     config = local_config(paths)
     assert (config.state_dir, config.port, config.remote_state_dir) == (paths.root, 0, "")

@@ -1,16 +1,14 @@
 """The slices of a cluster file's scale groups that this machine can start."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from iris.autoscale.model import SLICE_ATTRIBUTE
 from iris.cluster.constraints import WellKnownAttribute
 from iris.domain.ids import WorkerId
 from iris.domain.resources import Resources
 from iris.domain.scale_groups import GROUP_ATTRIBUTE, ScaleGroup
 from iris.local.state import host_worker_id
-
-SLICE_ATTRIBUTE: Final = "slice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,7 @@ class Slice:
     """One slice of a scale group, whose hosts start and end together."""
 
     group: ScaleGroup
-    index: int
-
-    @property
-    def name(self) -> str:
-        """The group's name and the slice's number in it."""
-        return f"{self.group.name}-{self.index}"
+    name: str
 
     @property
     def hosts(self) -> tuple[FakeHost, ...]:
@@ -68,13 +61,13 @@ class FleetPlan:
     Args:
         groups: The scale groups whose slices can be started.
         max_hosts: Maximum number of running hosts.
-        first: The initial slices.
+        first: The number of initial slices of each group that has any.
         left_out: Scale groups that are not completely started at first, with the reason.
     """
 
     groups: tuple[ScaleGroup, ...]
     max_hosts: int
-    first: tuple[Slice, ...]
+    first: Mapping[str, int]
     left_out: tuple[tuple[str, str], ...]
 
 
@@ -85,7 +78,8 @@ def plan_fleet(groups: Sequence[ScaleGroup], max_hosts: int) -> FleetPlan:
         groups: The scale groups of the cluster file.
         max_hosts: Maximum number of running hosts.
     """
-    usable, first, left_out = [], [], []
+    usable, left_out = [], []
+    first: dict[str, int] = {}
     free = max_hosts
     for group in groups:
         size = group.hosts_per_slice
@@ -97,7 +91,8 @@ def plan_fleet(groups: Sequence[ScaleGroup], max_hosts: int) -> FleetPlan:
             continue
         usable.append(group)
         count = min(group.min_slices, free // size)
-        first += [Slice(group, index) for index in range(count)]
+        if count:
+            first[group.name] = count
         free -= count * size
         if count < group.min_slices:
             left_out.append(
@@ -105,4 +100,10 @@ def plan_fleet(groups: Sequence[ScaleGroup], max_hosts: int) -> FleetPlan:
             )
         elif not count:
             left_out.append((group.name, f"none until a job asks for it; up to {group.max_slices}"))
-    return FleetPlan(tuple(usable), max_hosts, tuple(first), tuple(left_out))
+    return FleetPlan(tuple(usable), max_hosts, first, tuple(left_out))
+
+
+def slice_of_host(name: str) -> str:
+    """Return the name of a host's slice; empty if it is no host's name."""
+    found, _, number = name.rpartition("-w")
+    return found if number.isdecimal() else ""

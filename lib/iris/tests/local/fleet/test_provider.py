@@ -6,12 +6,15 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fray.testing.waiting import eventually
+from iris.autoscale.fleet import Fleet as Scaled
+from iris.autoscale.runtime import Autoscaler
 from iris.controller.app import Address, ControllerConfig, serve
 from iris.controller.context import Controller
 from iris.domain.events import JobSubmitted, StopRequested
@@ -20,12 +23,13 @@ from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ScaleGroup
 from iris.local.fleet.host import describe_host, read_host
-from iris.local.fleet.keeper import FleetKeeper
-from iris.local.fleet.slices import FakeHost, Slice, plan_fleet
+from iris.local.fleet.provider import LocalProvider, local_rules, local_worker_id
+from iris.local.fleet.slices import FakeHost, Slice
 from iris.local.state import HostPaths, LocalPaths
 from iris.local.worker_keeper import WorkerStart
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.rpc.convert_job import resources_to_wire
+from rigging.clock import unix_ms
 from support.iris.scheduling import resources
 from support.iris.worker import ScriptedWorker
 
@@ -36,17 +40,17 @@ NEVER = 3600.0
 
 
 class Fleet:
-    """A controller with its keeper, in a thread; its hosts are scripted workers that run nothing."""
+    """A controller with its slices, in a thread; their hosts are scripted workers that run nothing."""
 
     def __init__(self, root: Path, *, max_hosts: int = 8, deaf: bool = False, **settings: float) -> None:
         self.paths = LocalPaths(root)
         self.paths.make()
         self.hosts: dict[str, ScriptedWorker] = {}
-        self.ready = threading.Event()
         self.troubles: list[str] = []
         self.words = "no such disk\n" if deaf else ""
-        self._plan = plan_fleet([CPU, TPU], max_hosts)
-        self._settings = {"idle_seconds": NEVER, "crowded_seconds": NEVER, "look_seconds": 0.02, **settings}
+        self._rules = replace(
+            local_rules(max_hosts), **{"idle_s": NEVER, "crowded_s": NEVER, "look_s": 0.05, **settings}
+        )
         self._started: Future[tuple[Address, Controller]] = Future()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -60,23 +64,21 @@ class Fleet:
 
     async def _main(self) -> None:
         found: list[Controller] = []
-        self.keeper = keeper = FleetKeeper(
-            self.paths, self._plan, self.ready.set, self.troubles.append,
-            start_host=self._start_host, end_host=self._end_host, **self._settings,
-        )  # fmt: skip
+        provider = LocalProvider(
+            self.paths, (CPU, TPU), self.troubles.append, start_host=self._start_host, end_host=self._end_host
+        )
+        fleet = Scaled((CPU, TPU), self._rules, worker_id=local_worker_id)
 
         def listens(address: Address) -> None:
             self.address = address
-            keeper.begin()
             self._started.set_result((address, found[0]))
 
-        def attach(controller: Controller) -> None:
-            found.append(controller)
-            keeper.attach(controller)
-
-        config = ControllerConfig(self.paths.root, scale_groups=self._plan.groups, disk_reserve_bytes=0)
-        trouble = lambda: keeper.trouble  # noqa: E731
-        await serve(config, listens, self._stop, keeper.on_worker, keeper.close, trouble, attach)
+        await serve(
+            ControllerConfig(self.paths.root, scale_groups=(CPU, TPU), disk_reserve_bytes=0),
+            listens, self._stop, provider.on_worker,
+            worker_trouble=lambda: provider.trouble, on_controller=found.append,
+            autoscaler=lambda rows, _: Autoscaler(provider, rows, fleet, unix_ms),
+        )  # fmt: skip
 
     def _start_host(self, paths: LocalPaths, host: FakeHost) -> WorkerStart:
         describe_host(paths.host(host.name), host)
@@ -150,27 +152,24 @@ def gang(running: Fleet, name: str, replicas: int = 2) -> None:
 
 @pytest.mark.process
 def test_a_waiting_gang_gets_its_slice_which_goes_when_it_is_idle(fleet):
-    running = fleet(idle_seconds=0.2)
+    running = fleet(idle_s=0.2)
     gang(running, "/u/gang")
     eventually(lambda: {"tpu-0-w0", "tpu-0-w1"} <= running.connected(), "its slice joins")
     eventually(lambda: sum(len(worker.starts) for worker in running.hosts.values()) == 2, "it is placed")
     running.stop("/u/gang")
     eventually(lambda: running.known() == {"cpu-0-w0"}, "the slice has gone, and is forgotten; the minimum stays")
     assert [path.name for path in running.paths.hosts.iterdir()] == ["cpu-0-w0"], "its directories are gone, too"
-
     gang(running, "/u/again")
-    eventually(lambda: {"tpu-0-w0", "tpu-0-w1"} <= running.connected(), "the name is used again")
-    eventually(lambda: running.controller.view.jobs["/u/again"].state.word == "running"
-               or any(start.attempt_id.startswith("/u/again") for w in running.hosts.values() for start in w.starts),
-               "it runs there")  # fmt: skip
+    eventually(lambda: {"tpu-1-w0", "tpu-1-w1"} <= running.connected(), "another slice comes")
 
 
 def test_what_is_idle_goes_for_what_waits(fleet):
-    running = fleet(max_hosts=3, crowded_seconds=0.1)
+    running = fleet(max_hosts=3, crowded_s=0.1)
     gang(running, "/u/one")
     eventually(lambda: sum(len(worker.starts) for worker in running.hosts.values()) == 2, "it is placed")
-    running.stop("/u/one")
     running.submit("/u/large", resources(4), replicas=3)
+    eventually(lambda: "3 of at most 3 hosts run here (--max-hosts)" in running.reason("/u/large"), "it says so")
+    running.stop("/u/one")
     eventually(lambda: {"cpu-1-w0", "cpu-2-w0"} <= running.connected(), "the gang's slice made room")
     assert "tpu-0-w0" not in running.connected()
 
@@ -178,22 +177,19 @@ def test_what_is_idle_goes_for_what_waits(fleet):
 def test_a_host_that_does_not_start_is_told(fleet):
     running = fleet(deaf=True)
     eventually(lambda: "cpu-0-w0: no such disk" in running.troubles, "its words are told")
-    assert not running.ready.is_set()
 
 
-def test_it_is_ready_when_the_first_slices_have_joined_and_of_former_ones_takes_up_those_of_groups_that_are_there(
-    fleet, tmp_path
-):
+def test_former_slices_are_taken_up_and_those_of_groups_that_are_gone_end(fleet, tmp_path):
     paths = LocalPaths(tmp_path / "state")
-    for host in (*Slice(ScaleGroup("gone", resources(1)), 0).hosts, *Slice(TPU, 1).hosts):
+    for host in (*Slice(ScaleGroup("gone", resources(1)), "gone-0").hosts, *Slice(TPU, "tpu-1").hosts):
         describe_host(paths.host(host.name), host)
     running = fleet()
-    assert running.ready.wait(10)
     eventually(lambda: running.connected() == {"cpu-0-w0", "tpu-1-w0", "tpu-1-w1"}, "the former slice is taken up")
+    eventually(lambda: not paths.host("gone-0-w0").worker_dir.exists(), "the other one is removed")
 
 
 def test_what_a_host_is_told_comes_back_and_a_damaged_description_is_no_host(tmp_path):
-    for host in (*Slice(CPU, 2).hosts, *Slice(TPU, 2).hosts):
+    for host in (*Slice(CPU, "cpu-2").hosts, *Slice(TPU, "tpu-2").hosts):
         files = HostPaths(tmp_path / host.name)
         describe_host(files, host)
         assert read_host(files) == host

@@ -1,0 +1,43 @@
+"""Gives the autoscaler what it needs of its controller."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iris.controller.context import Controller
+from iris.core.state.view import ClusterView
+from iris.domain.events import Recorded
+from iris.domain.ids import JobId, WorkerId
+from rigging.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscaledCluster:
+    """A running controller as the autoscaler's `Cluster`."""
+
+    controller: Controller
+
+    @property
+    def view(self) -> ClusterView:
+        return self.controller.view
+
+    @property
+    def kept(self) -> Mapping[WorkerId, JobId]:
+        return self.controller.engine.kept
+
+    def is_present(self, worker_id: WorkerId) -> bool:
+        return self.controller.sessions.present(worker_id)
+
+    def record(self, what: Recorded) -> None:
+        self.controller.engine.record(what)
+
+    async def confirm(self) -> None:
+        await self.controller.confirm()
+
+    async def drain(self, worker_id: WorkerId, reason: str) -> None:
+        with contextlib.suppress(NotFound):  # removed meanwhile
+            await self.controller.cordon(worker_id, reason, drain=True)
+
+    async def remove(self, worker_id: WorkerId, reason: str) -> None:
+        with contextlib.suppress(NotFound):
+            await self.controller.remove_worker(worker_id, reason)
