@@ -109,19 +109,19 @@ def turns(view: ClusterView, now_ms: int) -> Iterator[JobTurn]:
     """
     over = over_budget(view)
     aged = _aged_gangs(view, over, now_ms)
-    bands: dict[PriorityBand, dict[str, _Line]] = {band: {} for band in PriorityBand}
+    bands: dict[PriorityBand, dict[str, _Line]] = {band: {} for band in aged.values()}
     for user, kinds in view.waiting_kinds.by_user.items():
         for kind, jobs in kinds.items():
-            lines = bands[PriorityBand.BATCH if user in over else kind[0]]
+            lines = bands.setdefault(PriorityBand.BATCH if user in over else kind[0], {})
             if user not in lines:
                 lines[user] = _Line(view, now_ms, aged)
             lines[user].add(jobs)
-    for band, lines in bands.items():
+    for band in sorted(bands):
         first = JobTurn(band, _NO_LIMIT)
         for job_id, theirs in aged.items():
             if theirs is band:
                 yield first.of(job_id)
-        yield from _fair(view, band, {user: line for user, line in lines.items() if line}, now_ms)
+        yield from _fair(view, band, {user: line for user, line in bands[band].items() if line}, now_ms)
 
 
 def places(view: ClusterView, now_ms: int) -> dict[JobId, tuple[int, int]]:

@@ -2,8 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,8 +141,10 @@ class Store(StoredRecords):
         """
         if not changes.is_durable:
             return
-        with self._committing():
+        try:
             fresh, replaced = self._fresh(changes)
+        except sqlite3.Error as error:
+            raise self._meant(error) from None
         events = [event_row(self._last_event + number, record) for number, record in enumerate(changes.records, 1)]
         self._run([
             *_removals(changes, replaced),
@@ -302,21 +303,19 @@ class Store(StoredRecords):
             closures = select(f"SELECT {', '.join(CLOSURE_COLUMNS)} FROM closures ORDER BY key")
             return [slice_of(row) for row in slices], [closure_of(row) for row in closures]
 
-    @contextmanager
-    def _committing(self) -> Iterator[None]:
-        """Context manager: turn SQLite's errors into DatabaseDamaged or StorageUnavailable, where they mean that."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            if is_corruption(error):
-                raise DatabaseDamaged(self._path, str(error)) from None
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in MAY_PASS:
-                raise
-            raise StorageUnavailable(f"{self._path}: {error}") from error
+    def _meant(self, error: sqlite3.Error) -> Exception:
+        """Return DatabaseDamaged or StorageUnavailable for an error of SQLite that means it, else the error."""
+        if is_corruption(error):
+            return DatabaseDamaged(self._path, str(error))
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in MAY_PASS:
+            return error
+        return StorageUnavailable(f"{self._path}: {error}")
 
     def _run(self, ops: Sequence[Op]) -> None:
-        with self._committing():
+        try:
             entry = self._transact(ops)
+        except sqlite3.Error as error:
+            raise self._meant(error) from None
         if entry is not None and self._journal is not None:
             self._journal.committed(entry)
 

@@ -11,6 +11,7 @@ Key = TypeVar("Key", bound=str)
 Value = TypeVar("Value")
 
 _ABSENT_KEPT: Final = 10_000
+_in_memory = dict.get
 
 
 class Archive(Protocol):
@@ -65,7 +66,8 @@ class ArchivedTable(dict[Key, Value]):
         return super().__contains__(key) or self.get(key) is not None
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        self._take_from_shelf(key)
+        if key in self._shelf:
+            self._take_from_shelf(key)
         self._absent.discard(key)
         super().__setitem__(key, value)
 
@@ -77,10 +79,13 @@ class ArchivedTable(dict[Key, Value]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return an entry, from the archive if needed."""
-        try:
-            return self[key]
-        except KeyError:
-            return default
+        found = _in_memory(self, key)
+        if found is None and self._fetch is not None and key not in self._absent:
+            try:
+                return self[key]
+            except KeyError:
+                return default
+        return default if found is None else found
 
     def pop(self, key: Any, default: Any = None) -> Any:
         """Delete an entry and return it, from the archive if needed."""
