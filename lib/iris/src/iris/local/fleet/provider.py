@@ -1,6 +1,9 @@
 """The provider `local`: slices whose hosts are worker processes on this machine."""
 
 import asyncio
+import os
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -13,7 +16,7 @@ from iris.local.fleet.host import StartHost, read_host, start_host_process
 from iris.local.fleet.slices import FakeHost, Slice, slice_of_host
 from iris.local.state import HostPaths, LocalPaths, host_worker_id
 from iris.local.stop import stop_host
-from iris.local.worker_keeper import WorkerKeeper
+from iris.local.worker_keeper import WorkerKeeper, WorkerStart
 from iris.worker.host.removal import remove_tree
 
 _DONE: Final = Answer(Outcome.DONE)
@@ -60,6 +63,7 @@ class LocalProvider:
         self._joined: set[str] = set()
         self._troubles: dict[str, str] = {}
         self._told = ""
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # a host starts or ends
         self._is_listed = self._is_closed = False
 
     async def create(self, order: SliceOrder) -> Answer:
@@ -68,15 +72,17 @@ class LocalProvider:
 
     async def delete(self, name: str, group: ScaleGroup) -> Answer:
         del group
-        for host, keeper in self._running.pop(name, ("", {}))[1].items():
+        keepers = self._running.pop(name, ("", {}))[1]
+        for host, keeper in keepers.items():
             keeper.close()
             self._joined.discard(host)
             self._troubles.pop(host, None)
         self._tell()
-        hosts = [files for files in self._paths.known_hosts() if slice_of_host(files.name) == name]
-        for files in hosts:
+        hosts = {files.name: files for files in self._paths.known_hosts() if slice_of_host(files.name) == name}
+        hosts |= {host: self._paths.host(host) for host in keepers}  # one may start just now
+        for files in hosts.values():
             files.description.unlink(missing_ok=True)  # a process that starts just now ends itself
-        await asyncio.gather(*(asyncio.to_thread(self._end, files) for files in hosts))
+        await asyncio.gather(*(asyncio.to_thread(self._end, files) for files in hosts.values()))
         return _DONE
 
     async def list(self) -> Listing:
@@ -130,23 +136,32 @@ class LocalProvider:
         """Start the hosts of a slice that do not run, and keep them running."""
         if self._is_closed or item.name in self._running:
             return
-        keepers = {host.name: self._keeper(host) for host in item.hosts}
+        keepers = {host.name: self._keeper(item, host) for host in item.hosts}
         self._running[item.name] = (item.group.name, keepers)
         for keeper in keepers.values():
             keeper.start()
 
-    def _keeper(self, host: FakeHost) -> WorkerKeeper:
+    def _keeper(self, item: Slice, host: FakeHost) -> WorkerKeeper:
         def told(trouble: str) -> None:
             self._troubles.pop(host.name, None)
             if trouble:
                 self._troubles[host.name] = f"{host.name}: {trouble}"
             self._tell()
 
-        return WorkerKeeper(self._paths.host(host.name), lambda: self._start_host(self._paths, host), told)
+        return WorkerKeeper(self._paths.host(host.name), lambda: self._start(item, host), told)
+
+    def _start(self, item: Slice, host: FakeHost) -> WorkerStart:
+        with self._locks[host.name]:
+            if item.name in self._running:
+                return self._start_host(self._paths, host)
+        reader, writer = os.pipe()  # deleted meanwhile: like a process that has ended
+        os.close(writer)
+        return WorkerStart(reader, 0)
 
     def _end(self, files: HostPaths) -> None:
-        self._end_host(files)
-        remove_tree(str(files.worker_dir))
+        with self._locks[files.name]:
+            self._end_host(files)
+            remove_tree(str(files.worker_dir))
 
     def _tell(self) -> None:
         if self.trouble != self._told:
