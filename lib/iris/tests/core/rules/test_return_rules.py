@@ -247,3 +247,16 @@ def test_a_gang_whose_round_is_not_whole_has_no_claim(gang, kept):
     gang.effects.clear()
     gang.reconnect(HOSTS[0], "a", [seen("/u/job/0:0", S.RUNNING, HOSTS[0])])
     assert told(gang.effects, StopAttempt) == ["/u/job/0:0"]
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_gang_on_one_host_has_its_tasks_back(cluster, late):
+    cluster.connect("c0", resources(2, 16), pool="c")
+    cluster.launch(replicas=2, coscheduling_group_by="pool")
+    for index in range(2):
+        cluster.observe(f"/u/job/{index}:0", S.RUNNING)
+    if late:
+        cluster.do(WorkerLate(HOSTS[0], 10_000))
+    cluster.do(WorkerLost(HOSTS[0], "not heard"))
+    cluster.reconnect(HOSTS[0], "a", [seen(f"/u/job/{index}:0", S.RUNNING, HOSTS[0]) for index in range(2)])
+    assert [task(cluster, index)[:3] for index in range(2)] == [(S.RUNNING, 0, HOSTS[0])] * 2

@@ -104,6 +104,11 @@ class Draft:
         worker = self._changes.workers.get(worker_id)
         return self.view.workers[worker_id] if worker is None else worker
 
+    def is_out_of_reach(self, worker_id: WorkerId) -> bool:
+        """Return whether a worker is late, or this draft has lost it."""
+        lost = self._changes.workers.get(worker_id)
+        return self.worker(worker_id).is_late or (lost is not None and not lost.connected)
+
     def give_up(self, name: AttemptId, lost: LostAttempt) -> None:
         """Record a lost attempt, which may still run on an unreachable worker."""
         self._changes.lost[name] = lost

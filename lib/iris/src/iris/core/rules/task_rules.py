@@ -373,7 +373,7 @@ def requeue(draft: Draft, task: Task, reason: str, retry_at_ms: int = 0) -> None
         retry_at_ms: When the failed member may start again (Unix ms).
     """
     waits = waits_for_host(draft.job(task.job_id).spec)
-    if task.worker_id and task.state is TaskState.RUNNING and not waits and draft.worker(task.worker_id).is_late:
+    if task.worker_id and task.state is TaskState.RUNNING and not waits and draft.is_out_of_reach(task.worker_id):
         # It cannot be told, and may have its task back with the rest of its gang.
         draft.give_up_wanted(task.attempt_id, task.worker_id, is_charged=False)
     elif task.state in LIVE_TASK_STATES:
