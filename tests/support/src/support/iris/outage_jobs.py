@@ -40,7 +40,7 @@ def _watch(client: IrisClient, heard: list[tuple[float, str, bool]], ended: thre
     """Record when the controller loses and regains contact with each worker."""
     before: dict[str, bool] = {}
     while not ended.wait(0.05):  # the shortest silence of a short cut is a fifth of a second
-        now = {worker.worker_id: worker.connected for worker in client.cluster_status().workers}
+        now = {worker.worker_id: worker.connected for worker in client.cluster_status(all_workers=True).workers}
         heard += [(time.time(), name, is_heard) for name, is_heard in now.items() if before.get(name) != is_heard]
         before = now
 
