@@ -1,7 +1,9 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from iris.autoscale.rules import AutoscaleRules, ControllerHost, Platform, SshSettings
 from iris.controller.admission.limits_policy import LimitsPolicy
 from iris.controller.config.cluster_file import ClusterConfig, parse_cluster_config, read_cluster_config
 from iris.controller.config.controller_config import Address, ControllerConfig, Durability
@@ -9,7 +11,7 @@ from iris.controller.config.options import Given, controller_config
 from iris.core.rules.contact import ContactRules
 from iris.domain.entities import JobsPerUser
 from iris.domain.resources import Device, Resources
-from iris.domain.scale_groups import ScaleGroup
+from iris.domain.scale_groups import CapacityType, GcpTemplate, ManualTemplate, ScaleGroup
 from iris.domain.usage import Price
 from rigging.errors import InvalidRequest
 
@@ -134,18 +136,18 @@ def test_what_a_scale_group_does_not_say() -> None:
     ("fields", "reason"),
     [
         ({"name": ""}, "name is ''; it must be the name of the scale group"),
-        ({"name": 5}, "name is 5; it must be text"),
+        ({"name": 5}, "name is 5; it must be the name of the scale group"),
         ({"cpu": 0}, "cpu is 0; it must be a number of cores above 0"),
         ({"cpu": True}, "cpu is True; it must be a number"),
         ({"cpu": 1e6 + 1}, "cpu is 1000001.0; it must be a number"),
         ({"memory": True}, "memory is True; it must be a size"),
-        ({"disk": None}, "disk is None; it must be a size"),
+        ({"disk": None}, "disk is missing; it must be a size"),
         ({"hosts_per_slice": 0}, "hosts_per_slice is 0; it must be a whole number from 1 to 100000"),
         ({"min_slices": True}, "min_slices is True; it must be a whole number from 0"),
         ({"max_slices": 100_001}, "max_slices is 100001; it must be a whole number"),
         ({"preemptible": "yes"}, "preemptible is 'yes'; it must be true or false"),
         ({"attributes": {"a": 1}}, "it must be a mapping of texts to texts"),
-        ({"accelerator": {"type": "gpu"}}, "variant is ''; it must be a type such as"),
+        ({"accelerator": {"type": "gpu"}}, "variant is missing; it must be a type such as"),
         ({"accelerator": {**TPU, "count": 5}}, "count is 5; it must be a whole number from 1 to 4"),
         ({"accelerator": {"type": "gpu", "variant": "H100", "count": 0}}, "count is 0; it must be"),
         ({"accelerator": {"type": "npu"}}, "accelerator.type is 'npu'; it must be 'tpu' or 'gpu'"),
@@ -153,6 +155,21 @@ def test_what_a_scale_group_does_not_say() -> None:
         ({"accelerator": TPU, "hosts_per_slice": 3}, "hosts_per_slice is 3; it must be 8, as a slice of v5p-64 has"),
         ({"min_slices": 3, "max_slices": 2}, "max_slices is 2; it must be 3 (min_slices) or more"),
         ({"accelerator": 3}, "accelerator is 3; it must be a mapping of type, variant, count"),
+        (
+            {"preemptible": True, "capacity_type": "reserved"},
+            "preemptible is True; it must be left out, as capacity_type",
+        ),
+        ({"zones": ["a-b"], "zone": "a-b"}, "zone is 'a-b'; it must be left out, as zones are given"),
+        (
+            {"slice_template": {"gcp": {"machine_type": "n2"}}},
+            "project_id is missing; it must be a project; or give",
+        ),
+        ({"slice_template": {"gcp": {"reservation": "r"}}}, "reservation is 'r'; it must be left out, unless"),
+        ({"slice_template": {"manual": {}}}, "hosts is missing; it must be a list of addresses"),
+        ({"slice_template": {"manual": {"hosts": ["a", "a"]}}}, "it must be a list without duplicates"),
+        ({"slice_template": {"manual": {"hosts": ["a"]}}, "hosts_per_slice": 2}, "it must be a multiple of 2 hosts"),
+        ({"slice_template": {"manual": {"hosts": ["a"]}}, "max_slices": 2}, "it must be 1 or less, as there are 1"),
+        ({"slice_template": {"manual": {"hosts": ["a"]}, "gcp": {}}}, "not both; leave one out"),
         ({"colour": "red"}, "colour is unknown; known are name, accelerator"),
     ],
 )
@@ -175,7 +192,7 @@ def test_a_list_is_no_mapping_and_a_mapping_no_list() -> None:
     assert (exact.log_limit_bytes, exact.port) == (2**20, 65_535)
     with pytest.raises(InvalidRequest, match="port is True"):
         parse_cluster_config({"controller": {"port": True}}, path)
-    with pytest.raises(InvalidRequest, match=r"c.yaml: storage.disk_reserve: "):
+    with pytest.raises(InvalidRequest, match=r"c.yaml: storage.disk_reserve is 'lots'; it must be a size"):
         parse_cluster_config({"storage": {"disk_reserve": "lots"}}, path)
 
 
@@ -233,3 +250,53 @@ def test_what_is_wrong_about_it_is_told_without_the_address(tmp_path: Path, text
         read_cluster_config(written(tmp_path, f"notify: {text}\n"))
     assert message in str(caught.value)
     assert "key" not in str(caught.value)
+
+
+PLATFORM = """
+platform: {label_prefix: big, gcp: {project_id: p}}
+controller: {gcp: {zone: us-east5-a, machine_type: n2-standard-8, boot_disk_size_gb: 200, port: 10000}}
+defaults:
+  autoscaler: {evaluation_interval: 20s, scale_down_delay: {milliseconds: 1500}, boot_timeout: 5m, max_hosts: 9}
+  ssh: {user: ann, connect_timeout: 30s}
+  worker: {port: 10001, cache_dir: /x, env: {A: b}}
+  task_env: {C: d}
+scale_groups:
+  tpu:
+    accelerator: {type: tpu, variant: v5p-64}
+    cpu: 208
+    memory: 448GB
+    disk: 100GB
+    zones: [us-east5-a, us-central1-b]
+    capacity_type: reserved
+    buffer_slices: 2
+    priority: 7
+    quota_pool: q
+    allocation_tier: 3
+    hourly_price: 64
+    worker: {env: {E: f}}
+    slice_template: {gcp: {runtime_version: v2, reservation: r, tags: [t], labels: {l: m}, boot_disk_size_gb: 50}}
+  rack: {cpu: 2, memory: 1GB, disk: 1GB, hosts_per_slice: 2, slice_template: {manual: {hosts: [a, b, c, "d:2"]}}}
+prices: {tpu-us-east5-a: {chip_hour: 1}}
+"""
+
+
+def test_a_platform_its_groups_in_each_zone_and_their_prices_are_read(tmp_path: Path) -> None:
+    config = controller_config(written(tmp_path, PLATFORM), Given(tmp_path))
+    assert config.platform == Platform(
+        "p", "big", ControllerHost("us-east5-a", "n2-standard-8", 200, port=10000),
+        SshSettings("ann", connect_timeout_s=30), 10001, "/x", (("A", "b"),), (("C", "d"),),
+    )  # fmt: skip
+    assert config.autoscale == AutoscaleRules(look_s=20, idle_s=1.5, boot_deadline_s=300, max_hosts=9)
+    assert config.port == 10000
+    east, central, rack = config.scale_groups
+    assert east == ScaleGroup(
+        "tpu-us-east5-a", Resources(208_000, 448 << 30, 100 << 30, Device("tpu", "v5p-64", 4)), 8, 0, 2, "us-east5",
+        "us-east5-a", priority=7, buffer_slices=2, capacity_type=CapacityType.RESERVED, quota_pool="q",
+        allocation_tier=3, hourly_price=64, environment=(("E", "f"),),
+        template=GcpTemplate(
+            is_tpu=True, disk_size_gb=50, runtime_version="v2", reservation="r", tags=("t",), labels=(("l", "m"),)
+        ),
+    )  # fmt: skip
+    assert central == replace(east, name="tpu-us-central1-b", zone="us-central1-b", region="us-central1")
+    assert (rack.template, rack.max_slices) == (ManualTemplate(("a", "b", "c", "d:2")), 2)
+    assert dict(config.prices) == {"tpu-us-east5-a": Price(chip_hour=1), "tpu-us-central1-b": Price(chip_hour=2)}

@@ -7,14 +7,16 @@ import pytest
 import yaml
 
 from iris.controller.config.cluster_file import parse_cluster_config, read_cluster_config
+from iris.controller.config.document import Document, read_document
 from iris.controller.config.older_file import translate
-from iris.controller.config.sections import Document, read_document
 from iris.domain.entities import UserBudget
 from iris.domain.resources import Device
+from iris.domain.scale_groups import CapacityType, GcpTemplate
 from iris.domain.states import PriorityBand
 from rigging.errors import InvalidRequest
 
 REPOSITORY = Path(__file__).resolve().parents[5]
+GCP = {"gcp": {"project_id": "p"}}
 HOST = {"cpu": 8, "ram": "32GB", "disk": "100GB"}
 
 
@@ -30,7 +32,7 @@ def parse(content: Any) -> Any:
     found = parse_cluster_config(content, path)
     ours = yaml.safe_load(yaml.safe_dump(translate(Document(path, content)).document.content, sort_keys=False))
     again = translate(Document(path, ours))
-    assert (parse_cluster_config(ours, path), again.document.content, again.left_out) == (found, ours, [])
+    assert (parse_cluster_config(ours, path), again.document.content, again.left_out) == (found, ours, ())
     return found
 
 
@@ -47,10 +49,12 @@ def test_a_group_says_in_several_places_what_ours_says_in_one():
         "worker": {"attributes": attributes},
         "slice_template": {"gcp": {"zone": "europe-west4-b", "runtime_version": "x"}, "num_vms": 4},
     }
-    [group] = parse({"scale_groups": {"v5e": v5e}}).scale_groups
-    assert (group.name, group.hosts_per_slice, group.min_slices, group.max_slices) == ("v5e", 4, 1, 9)
+    [group] = parse({"platform": GCP, "scale_groups": {"v5e": v5e}}).scale_groups
+    counts = (group.hosts_per_slice, group.min_slices, group.buffer_slices, group.max_slices)
+    assert (group.name, counts) == ("v5e", (4, 0, 1, 9))
     assert (group.region, group.zone, group.preemptible) == ("europe-west4", "europe-west4-b", True)
-    assert group.attributes == (("tier", "a"),)
+    assert (group.attributes, group.priority, group.capacity_type) == ((("tier", "a"),), 10, CapacityType.SPOT)
+    assert group.template == GcpTemplate(is_tpu=True, runtime_version="x")
     assert (group.host.cpu_millis, group.host.memory_bytes) == (8000, 32 << 30)
     assert group.host.device == Device("tpu", "v5litepod-16", 4)
 
@@ -72,11 +76,15 @@ def test_a_pool_is_a_group_for_each_size_and_zone():
         "sizes": {4: {"max_slices": 8}, 16: {"buffer_slices": 1, "max_slices": 2}},
     }
     found = parse({"tpu_pools": {"v5e-spot": pool}}).scale_groups
-    assert [(group.name, group.hosts_per_slice, group.min_slices, group.max_slices) for group in found] == [
+    assert [(group.name, group.hosts_per_slice, group.buffer_slices, group.max_slices) for group in found] == [
         ("tpu_v5e-spot_4-europe-west4-b", 1, 0, 8),
         ("tpu_v5e-spot_4-us-west4-a", 1, 0, 8),
         ("tpu_v5e-spot_16-europe-west4-b", 4, 1, 2),
         ("tpu_v5e-spot_16-us-west4-a", 4, 1, 2),
+    ]
+    assert [(group.quota_pool, group.allocation_tier, group.priority) for group in found[1:3]] == [
+        ("v5e-spot-us-west4-a", 1, 3),
+        ("v5e-spot-europe-west4-b", 2, 3),
     ]
     assert {(group.region, group.preemptible) for group in found} == {("europe-west4", True), ("us-west4", True)}
 
@@ -86,6 +94,7 @@ def test_a_pool_is_a_group_for_each_size_and_zone():
     [
         [{"user_id": "ann", "budget_limit": 500, "max_band": "PRIORITY_BAND_INTERACTIVE"}, {"user": "bob"}],
         {"ann": {"limit": 500, "max_band": "interactive"}, "bob": {}},
+        [{"user_ids": ["ann"], "limit": 500, "max_band": "interactive"}, {"user_ids": ["bob"]}],
         {"ann": {"max_weight": 500.0, "max_band": "interactive"}, "bob": None},
     ],
 )
@@ -108,20 +117,18 @@ scale_groups:
   a:
     priority: 3
     resources: {cpu: 1, ram: 1GB, disk: 1GB}
-    worker: {env: {A: b}}
+    worker: {task_env: {A: b}}
     slice_template:
-      gcp: {zone: us-east1-d, machine_type: n2}
+      gcp: {zone: us-east1-d, machine_type: n2, mode: VM}
 """,
     )
     found = translate(read_document(path))
     told = [str(item).removeprefix(f"{path}:") for item in found.left_out]
     assert [line.split(": ")[0:2] for line in told] == [
-        ["2", "platform"],
         ["4", "controller.image"],
         ["6", "storage.bundle_prefix"],
-        ["9", "scale_groups.a.priority"],
-        ["13", "scale_groups.a.slice_template.gcp.machine_type"],
-        ["11", "scale_groups.a.worker.env"],
+        ["11", "scale_groups.a.worker.task_env"],
+        ["13", "scale_groups.a.slice_template.gcp.mode"],
     ]
     assert all(item.why for item in found.left_out)
     config = read_cluster_config(path)
@@ -138,22 +145,26 @@ scale_groups:
         ),
         (
             "scale_groups:\n  a:\n    cpu: 8\n    resources: {cpu: 9}",
-            "old.yaml:4: scale_groups.a.resources.cpu is 9, but ",
+            "old.yaml:4: scale_groups.a.resources.cpu is 9; it must be left out, as ",
         ),
         (
             "scale_groups:\n  a:\n    resources:\n      cpu: lots",
-            "old.yaml:2: scale_groups.a.cpu is 'lots'; it must be",
+            "old.yaml:4: scale_groups.a.resources.cpu is 'lots'; it must be",
         ),
         (
             "scale_groups:\n  a: {cpu: 1, memory: 1GB, disk: 1GB, resources: {capacity_type: cheap}}",
-            "old.yaml:2: scale_groups.a.resources.capacity_type is 'cheap'; it must be one of preemptible, spot,",
+            "old.yaml:2: scale_groups.a.resources.capacity_type is 'cheap'; it must be 'on-demand' or 'spot' or",
+        ),
+        (
+            "platform: {gcp: {project_id: p}}\nscale_groups:\n  a: {cpu: 1, memory: 1GB, disk: 1GB, zones: [b-c]}",
+            "old.yaml:3: scale_groups.a.slice_template.gcp.machine_type is missing; it must be a machine type such as",
         ),
         ("tpu_pools:\n  p: {family: v5e}", "old.yaml:2: tpu_pools.p.zones is []; it must be a list of zones"),
         ("tpu_pools:\n  p: {family: v5e, zones: [a-b]}", "old.yaml:2: tpu_pools.p.sizes is {}; it must be a mapping"),
-        ("user_budgets:\n  - {user_id: '7'}", "old.yaml:2: user_budgets[0].name: '7' is not a valid name"),
+        ("user_budgets:\n  - {user_id: '7'}", "old.yaml:2: user_budgets[0].user_id: '7' is not a valid name"),
         (
             "user_budgets:\n  - {user: a, limit: -1}",
-            "old.yaml:2: user_budgets[0].max_weight is -1; it must be a number",
+            "old.yaml:2: user_budgets[0].limit is -1; it must be a number",
         ),
         ("name: a\nname: b", "old.yaml:2: name is given twice; it is in line 1, too"),
         ("a: &a\n  b: *a", "old.yaml:1: an alias below this stands for the whole of it"),
@@ -203,7 +214,7 @@ def test_bytes_that_are_no_text_are_refused_and_aliases_of_aliases_read_once(tmp
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(InvalidRequest, match="cannot read the cluster config"):
         read_document(tmp_path / "bytes.yaml")
-    lines = ["platform:", "  x0: &x0 [a, a]"]
+    lines = ["endpoints:", "  x0: &x0 [a, a]"]
     lines += [f"  x{number}: &x{number} [{', '.join([f'*x{number - 1}'] * 9)}]" for number in range(1, 30)]
     path = written(tmp_path, "\n".join(lines))  # 9 ** 29 of them, if each were followed
-    assert "platform" in str(translate(read_document(path)).left_out[0])
+    assert "endpoints" in str(translate(read_document(path)).left_out[0])

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris.controller.config.cluster_file import read_cluster_config
-from iris.controller.config.older_file import translate
-from iris.controller.config.sections import read_document
+from iris.controller.config.cluster_file import read_cluster_config, read_translated
 from iris.local.fleet.slices import FleetPlan, plan_fleet
 from iris.local.settings import LocalSettings, write_settings
 from iris.local.state import LocalPaths
 from rigging.errors import InvalidRequest
+from rigging.text.yaml_files import dump_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,5 @@ def prepare_run(
 
 def import_file(path: Path) -> ImportedFile:
     """Convert a cluster file to iris's form. Raises InvalidRequest."""
-    import yaml
-
-    found = translate(read_document(path))
-    read_cluster_config(path)  # what is said in our words must be right, too
-    text = yaml.safe_dump(found.document.content, sort_keys=False, default_flow_style=False, width=120)
-    return ImportedFile(text, tuple(map(str, found.left_out)))
+    _, found = read_translated(path)
+    return ImportedFile(dump_yaml(found.document.content), tuple(map(str, found.left_out)))
