@@ -54,10 +54,15 @@ class GoogleApi:
         endpoint: The address of a test server, which gets none but these credentials; empty for Google.
         credentials: None for Google's application default credentials.
         deadline_s: The deadline of a request.
+        transport: Sends the requests; None for the network.
     """
 
     def __init__(
-        self, endpoint: str = "", credentials: Credentials | None = None, deadline_s: float = _DEADLINE_S
+        self,
+        endpoint: str = "",
+        credentials: Credentials | None = None,
+        deadline_s: float = _DEADLINE_S,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._credentials = credentials
@@ -67,7 +72,7 @@ class GoogleApi:
             max_connections=_CONNECTIONS, max_keepalive_connections=_KEPT_OPEN, keepalive_expiry=_KEPT_OPEN_S
         )
         is_tls = not self._endpoint.startswith("http://")  # a context of TLS takes 50 ms
-        self._client = httpx2.AsyncClient(timeout=deadline_s, limits=limits, verify=is_tls)
+        self._client = httpx2.AsyncClient(timeout=deadline_s, limits=limits, verify=is_tls, transport=transport)
 
     async def call(self, verb: str, path: str, body: Json | None = None, query: Mapping[str, str] = _NONE) -> Reply:
         """Return the reply to a request. A lost connection is tried once more: all of our requests are idempotent.

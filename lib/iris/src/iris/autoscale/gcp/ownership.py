@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from rigging.distributed_lock import lease
@@ -19,7 +20,7 @@ _LABEL_LETTERS: Final = 63
 _WAIT_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Owner:
     """The cluster that owns machines at Google.
 
@@ -30,7 +31,7 @@ class Owner:
     cluster: str
     id: str
 
-    @property
+    @cached_property
     def label(self) -> str:
         """Return the value of OWNER_LABEL."""
         return f"{label_value(self.cluster)[: _LABEL_LETTERS - 1 - len(self.id)]}-{self.id}"

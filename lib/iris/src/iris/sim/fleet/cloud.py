@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from iris.autoscale.closures import Closure
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
-from iris.autoscale.port import Listing, Phase, SliceFound, SliceOrder
+from iris.autoscale.port import Listing, Phase, SliceFound, SliceOrder, SliceProvider
 from iris.domain.errors import StorageUnavailable
 from iris.domain.scale_groups import ScaleGroup
 
@@ -98,6 +98,10 @@ class Cloud:
     calls: list[tuple[str, str]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
+    def provider(self) -> SliceProvider:
+        """Return what the next controller calls."""
+        return self
+
     async def create(self, order: SliceOrder) -> Answer:
         name = order.name
         self._note("create", name, SliceState.REQUESTED)
@@ -143,6 +147,14 @@ class Cloud:
 
     async def close(self) -> None:
         self.calls.append(("close", ""))
+
+    def lose(self, name: str) -> None:
+        """Take a slice away, or the second host of one of the group "two"."""
+        machine = self.machines[name]
+        if machine.group == "two":
+            machine.hosts_lost = (1,)
+        else:
+            machine.is_broken = True
 
     def present(self) -> dict[str, Machine]:
         """Return what exists now."""

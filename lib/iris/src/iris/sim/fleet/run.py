@@ -127,6 +127,7 @@ class FleetSimulation:
         weather: How the cloud misbehaves.
         groups, rules: What may be created.
         show: Called with each line of the trace.
+        cloud: The cloud.
     """
 
     def __init__(
@@ -136,13 +137,14 @@ class FleetSimulation:
         groups: tuple[ScaleGroup, ...] = GROUPS,
         rules: AutoscaleRules = RULES,
         show: Callable[[str], None] | None = None,
+        cloud: type[Cloud] = Cloud,
     ) -> None:
         self.world = World(Trace(show))
         self.source = random.Random(f"fleet {seed}")
         self.rows = MemoryRows()
         names = tuple(group.name for group in groups)
         cloud_source = random.Random(f"cloud {seed}")
-        self.cloud = Cloud(self.rows, cloud_source, lambda: self.world.now, weather or Weather(), groups=names)
+        self.cloud = cloud(self.rows, cloud_source, lambda: self.world.now, weather or Weather(), groups=names)
         self.controller = Controller(self.world, self.cloud, groups)
         self.lives = 0
         self.strike_at = 0
@@ -170,7 +172,7 @@ class FleetSimulation:
     def _begin(self) -> Node:
         self.lives += 1
         node = Node(self.world, f"controller#{self.lives}")
-        self.autoscaler = Autoscaler(self.cloud, self.rows, self._fleet, self.clock_ms)
+        self.autoscaler = Autoscaler(self.cloud.provider(), self.rows, self._fleet, self.clock_ms)
         node.run(self.autoscaler.begin, self.controller)
         self.world.after_step = self._after_step
         return node
@@ -186,8 +188,20 @@ class FleetSimulation:
         self.world.call_in(1, self._turn)
 
 
-def run_fleet_seed(seed: int, show: Callable[[str], None] | None = None) -> FleetReport:
-    """Run one seed, and return the promises that were broken."""
+def run_fleet_seed(
+    seed: int,
+    show: Callable[[str], None] | None = None,
+    groups: tuple[ScaleGroup, ...] = GROUPS,
+    cloud: type[Cloud] = Cloud,
+) -> FleetReport:
+    """Run one seed, and return the promises that were broken.
+
+    Args:
+        seed: The seed.
+        show: Called with each line of the trace.
+        groups: What may be created. Their first one has single hosts and a minimum.
+        cloud: The cloud.
+    """
     source = random.Random(f"weather {seed}")
 
     def sometimes(most: float) -> float:
@@ -199,8 +213,8 @@ def run_fleet_seed(seed: int, show: Callable[[str], None] | None = None) -> Flee
         delay_s=(0.0, source.choice((0.0, 1.0, 30.0))), boot_s=(1.0, source.choice((5.0, 400.0))),
         delete_s=(0.0, source.choice((0.0, 100.0))),
     )  # fmt: skip
-    simulation = FleetSimulation(seed, weather, show=show)
-    world, cloud = simulation.world, simulation.cloud
+    simulation = FleetSimulation(seed, weather, groups, show=show, cloud=cloud)
+    world = simulation.world
     bad_disk = sometimes(0.3)
     simulation.rows.fails = lambda: simulation.source.random() < bad_disk
     for _ in range(source.randint(2, 8)):
@@ -210,11 +224,12 @@ def run_fleet_seed(seed: int, show: Callable[[str], None] | None = None) -> Flee
     for _ in range(source.randint(0, 3)):
         world.call_at(source.uniform(0, _STORM_S), _strike, simulation, source.randint(1, 60))
     simulation.run(_STORM_S)
-    cloud.weather, simulation.rows.fails = Weather(), lambda: False
+    simulation.cloud.weather, simulation.rows.fails = Weather(), lambda: False
     wanted = source.randint(0, 8)
     simulation.want(wanted)
     simulation.run(_CALM_S)
-    report = FleetReport(seed, cloud.violations + world.problems, simulation.lives, len(cloud.made), len(cloud.calls))
+    found = simulation.cloud
+    report = FleetReport(seed, found.violations + world.problems, simulation.lives, len(found.made), len(found.calls))
     report.violations += _broken_promises(simulation, wanted)
     return report
 
@@ -226,11 +241,7 @@ def _strike(simulation: FleetSimulation, steps: int) -> None:
 def _break_one(simulation: FleetSimulation, choice: float) -> None:
     names = list(simulation.cloud.present())
     if names:
-        machine = simulation.cloud.machines[names[int(choice * len(names))]]
-        if machine.group == "two":
-            machine.hosts_lost = (1,)
-        else:
-            machine.is_broken = True
+        simulation.cloud.lose(names[int(choice * len(names))])
 
 
 def _broken_promises(simulation: FleetSimulation, wanted: int) -> list[str]:
