@@ -326,6 +326,17 @@ def test_workers_are_taken_out_of_use_and_back(iris: Iris, client: Client) -> No
     assert operator.mock_calls == []
 
 
+def test_slices_are_made_and_deleted_by_name(iris: Iris, client: Client) -> None:
+    client.operator.create_slice.return_value = "v5p-0"
+    assert iris("cluster", "create-slice", "v5p")[:2] == (0, "v5p-0\n")
+    assert iris("cluster", "delete-slice", "v5p-0", "v5p-1", "v5p-0")[2].count("is being deleted") == 2
+    assert client.operator.mock_calls == [
+        call.create_slice("v5p"),
+        call.delete_slice("v5p-0"),
+        call.delete_slice("v5p-1"),
+    ]
+
+
 def drained(*attempts: str, **fields: Any) -> WorkerStatus:
     left = tuple(WorkerAttempt(name, "stopping") for name in attempts)
     return replace(WorkerStatus("w1", True, 4, 2**30, 2**30, "", 2, 2**29, 1, attempts=left), **fields)

@@ -22,6 +22,8 @@ def cluster() -> Any:
         CordonWorker=pb.CordonWorkerResponse(moved_attempt_ids=["/a/b/0:0"]),
         UncordonWorker=pb.UncordonWorkerResponse(former_reason="slow"),
         RemoveWorker=pb.RemoveWorkerResponse(lost_attempt_ids=["/a/b/0:1"]),
+        CreateSlice=pb.CreateSliceResponse(name="v5p-0"),
+        DeleteSlice=pb.DeleteSliceResponse(),
         SetBudget=pb.SetBudgetResponse(),
         ListBudgets=pb.ListBudgetsResponse(budgets=[pb.UserBudget(user="ann", max_weight=2, held_weight=1)]),
         CreateToken=pb.CreateTokenResponse(token="u:ann:x"),
@@ -45,7 +47,9 @@ def test_each_call_asks_once_and_says_what_came_of_it(cluster: PlayedConnection,
     operator.set_budget("ann")
     assert operator.budgets() == [UserBudgetStatus("ann", 2, PriorityBand.PRODUCTION, 1)]
     operator.budgets("ann")
+    operator.delete_slice("v5p-0")
     assert operator.create_token("ann", "laptop") == "u:ann:x"
+    assert operator.create_slice("v5p") == "v5p-0"
     batch = pb.UserBudget(user="ann", max_weight=2, max_band=pb.PRIORITY_BAND_BATCH)
     assert cluster.requests == [
         pb.CordonWorkerRequest(worker_id="w", reason="slow"),
@@ -56,10 +60,12 @@ def test_each_call_asks_once_and_says_what_came_of_it(cluster: PlayedConnection,
         pb.SetBudgetRequest(budget=pb.UserBudget(user="ann", max_band=pb.PRIORITY_BAND_PRODUCTION)),
         pb.ListBudgetsRequest(),
         pb.ListBudgetsRequest(user="ann"),
+        pb.DeleteSliceRequest(name="v5p-0"),
         pb.CreateTokenRequest(user="ann", note="laptop"),
+        pb.CreateSliceRequest(group="v5p"),
     ]
-    assert set(cluster.options[:-1]) == {(12.0, True)}
-    assert cluster.options[-1] == (12.0, False), "a token whose text was lost would stay"
+    assert set(cluster.options[:-2]) == {(12.0, True)}
+    assert cluster.options[-2:] == [(12.0, False)] * 2, "a second token or slice would stay"
 
 
 def test_tokens_of_users(cluster: PlayedConnection, operator: Operator) -> None:

@@ -50,6 +50,20 @@ class Operator:
         reply = self._connection.ask(lambda c: c.cluster.RemoveWorker, request)
         return list(reply.lost_attempt_ids)
 
+    def create_slice(self, group: str) -> str:
+        """Create a slice of a scale group, which the autoscaler does not release; return its name.
+
+        Raises:
+            NotFound: No such scale group. Conflict: It has its maximum of slices, or the cluster creates no machines.
+        """
+        request = pb.CreateSliceRequest(group=group)
+        # Not repeated by itself: that could make two.
+        return self._connection.ask(lambda c: c.cluster.CreateSlice, request, retry=False).name
+
+    def delete_slice(self, name: str) -> None:
+        """Delete a slice. Its attempts are retried elsewhere. Raise NotFound, or Conflict like `create_slice`."""
+        self._connection.ask(lambda c: c.cluster.DeleteSlice, pb.DeleteSliceRequest(name=name))
+
     def set_budget(self, user: str, *, max_weight: float = 0, max_band: PriorityBand = PriorityBand.PRODUCTION) -> None:
         """Set the limits of a user (see `UserBudgetStatus`).
 

@@ -49,7 +49,9 @@ METHODS: Final = {
 JOBS: Final = ("/ann/top", "/ann/top/train/x", "/ann/other", "/bob/job")
 READ: Final = ("yyyy", "yyy.", "....", "yyy.")
 BY_ADMINS: Final = {
-    "ClusterService": "Shutdown CordonWorker RemoveWorker UncordonWorker SetBudget Checkpoint CreateToken",
+    "ClusterService": (
+        "Shutdown CordonWorker RemoveWorker UncordonWorker CreateSlice DeleteSlice SetBudget Checkpoint CreateToken"
+    ),
     "AccessService": "CreateJoinToken ListJoinTokens RevokeJoinToken ListUserTokens RevokeUserToken RevokeWorker",
 }
 EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {

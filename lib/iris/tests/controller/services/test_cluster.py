@@ -110,6 +110,11 @@ def test_the_status_of_a_cluster_that_keeps_its_state_here(tmp_path: Path, conne
         assert (status.pending_tasks, status.running_tasks, len(status.workers)) == (0, 0, 0)
         code, text = refused(lambda: admin.cluster.Checkpoint(pb.CheckpointRequest()))
         assert (code, "storage.remote_state_dir" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+        for ask in (
+            lambda: admin.cluster.CreateSlice(pb.CreateSliceRequest(group="v5p")),
+            lambda: admin.cluster.DeleteSlice(pb.DeleteSliceRequest(name="v5p-0")),
+        ):
+            assert "this cluster creates no machines" in refused(ask)[1]
         assert list(admin.cluster.Shutdown(pb.ShutdownRequest()).stopped_job_ids) == []
         controller.join()
 

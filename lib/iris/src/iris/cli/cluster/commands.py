@@ -15,6 +15,7 @@ from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_
 from iris.cli.cluster.import_file import import_command
 from iris.cli.cluster.listing import list_command
 from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, start_run
+from iris.cli.cluster.slices import create_slice, delete_slice
 from iris.cli.cluster.token import token
 from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
@@ -244,6 +245,8 @@ def stop(context: CliContext, force: bool) -> None:
     say(f"cluster {target.name}{jobs} stopped")
 
 
+cluster.add_command(create_slice)
+cluster.add_command(delete_slice)
 cluster.add_command(list_command)
 cluster.add_command(worker)
 cluster.add_command(controller)

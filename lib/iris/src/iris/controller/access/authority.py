@@ -129,6 +129,8 @@ RULES: Final[dict[str, Rule]] = {
     "ClusterService/CordonWorker": Rule("cordon workers"),
     "ClusterService/RemoveWorker": Rule("remove workers"),
     "ClusterService/UncordonWorker": Rule("uncordon workers"),
+    "ClusterService/CreateSlice": Rule("create slices"),
+    "ClusterService/DeleteSlice": Rule("delete slices"),
     "ClusterService/SetBudget": Rule("set budgets"),
     "ClusterService/ListBudgets": Rule("see budgets", user=Scope.OWN_USER, about=_user),
     "ClusterService/Checkpoint": Rule("take checkpoints"),

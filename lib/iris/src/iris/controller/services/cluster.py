@@ -6,6 +6,7 @@ import asyncio
 import os
 from typing import Any, Final
 
+from iris.autoscale.runtime import Autoscaler
 from iris.controller.access.authority import may_read
 from iris.controller.access.interceptor import current_caller, current_principal
 from iris.controller.clients.sessions import StoppedJobs
@@ -82,6 +83,13 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         lost = await self._controller.remove_worker(WorkerId(request.worker_id), request.reason, current_caller())
         return pb.RemoveWorkerResponse(lost_attempt_ids=lost)
 
+    async def CreateSlice(self, request: pb.CreateSliceRequest, context: Context) -> pb.CreateSliceResponse:
+        return pb.CreateSliceResponse(name=await self._autoscaler().create_slice(request.group, current_caller().name))
+
+    async def DeleteSlice(self, request: pb.DeleteSliceRequest, context: Context) -> pb.DeleteSliceResponse:
+        await self._autoscaler().delete_slice(request.name, current_caller().name)
+        return pb.DeleteSliceResponse()
+
     async def SetBudget(self, request: pb.SetBudgetRequest, context: Context) -> pb.SetBudgetResponse:
         set_to, caller = BudgetSet(budget_from_wire(request.budget)), current_caller()
         await self._controller.engine.decide(lambda transaction: transaction.apply(set_to, caller))
@@ -151,6 +159,11 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         return pb.QueryResponse.FromString(
             await self._controller.queries.ask(principal.user, request.sql, request.max_rows, reader)
         )
+
+    def _autoscaler(self) -> Autoscaler:
+        if self._controller.autoscaler is None:
+            raise Conflict("this cluster creates no machines: its file has no scale_groups with a slice_template")
+        return self._controller.autoscaler
 
     def _worker(self, worker: Worker, used: tuple[int, int], with_attempts: bool) -> pb.WorkerInfo:
         view = self._controller.view

@@ -885,6 +885,16 @@ class ClusterServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RemoveWorkerRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RemoveWorkerResponse.FromString,
                 _registered_method=True)
+        self.CreateSlice = channel.unary_unary(
+                '/iris.v1.ClusterService/CreateSlice',
+                request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateSliceRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateSliceResponse.FromString,
+                _registered_method=True)
+        self.DeleteSlice = channel.unary_unary(
+                '/iris.v1.ClusterService/DeleteSlice',
+                request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.DeleteSliceRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.DeleteSliceResponse.FromString,
+                _registered_method=True)
         self.SetBudget = channel.unary_unary(
                 '/iris.v1.ClusterService/SetBudget',
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.SetBudgetRequest.SerializeToString,
@@ -947,6 +957,19 @@ class ClusterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateSlice(self, request, context):
+        """Create a slice that the autoscaler does not release.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSlice(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetBudget(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1003,6 +1026,16 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.RemoveWorker,
                     request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RemoveWorkerRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.RemoveWorkerResponse.SerializeToString,
+            ),
+            'CreateSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSlice,
+                    request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateSliceRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateSliceResponse.SerializeToString,
+            ),
+            'DeleteSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSlice,
+                    request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.DeleteSliceRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.DeleteSliceResponse.SerializeToString,
             ),
             'SetBudget': grpc.unary_unary_rpc_method_handler(
                     servicer.SetBudget,
@@ -1187,6 +1220,60 @@ class ClusterService(object):
             '/iris.v1.ClusterService/RemoveWorker',
             iris_dot_rpc_dot_generated_dot_iris__pb2.RemoveWorkerRequest.SerializeToString,
             iris_dot_rpc_dot_generated_dot_iris__pb2.RemoveWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/CreateSlice',
+            iris_dot_rpc_dot_generated_dot_iris__pb2.CreateSliceRequest.SerializeToString,
+            iris_dot_rpc_dot_generated_dot_iris__pb2.CreateSliceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/DeleteSlice',
+            iris_dot_rpc_dot_generated_dot_iris__pb2.DeleteSliceRequest.SerializeToString,
+            iris_dot_rpc_dot_generated_dot_iris__pb2.DeleteSliceResponse.FromString,
             options,
             channel_credentials,
             insecure,

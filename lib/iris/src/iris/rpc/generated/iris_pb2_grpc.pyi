@@ -246,6 +246,9 @@ class ClusterServiceStub:
     UncordonWorker: _grpc.UnaryUnaryMultiCallable[_iris_pb2.UncordonWorkerRequest, _iris_pb2.UncordonWorkerResponse]
     RemoveWorker: _grpc.UnaryUnaryMultiCallable[_iris_pb2.RemoveWorkerRequest, _iris_pb2.RemoveWorkerResponse]
     """Remove a worker whose host is gone with all that ran there; refused while the worker is connected."""
+    CreateSlice: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CreateSliceRequest, _iris_pb2.CreateSliceResponse]
+    """Create a slice that the autoscaler does not release."""
+    DeleteSlice: _grpc.UnaryUnaryMultiCallable[_iris_pb2.DeleteSliceRequest, _iris_pb2.DeleteSliceResponse]
     SetBudget: _grpc.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]
     ListBudgets: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]
     Checkpoint: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]
@@ -261,6 +264,9 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     UncordonWorker: _aio.UnaryUnaryMultiCallable[_iris_pb2.UncordonWorkerRequest, _iris_pb2.UncordonWorkerResponse]  # type: ignore[assignment]
     RemoveWorker: _aio.UnaryUnaryMultiCallable[_iris_pb2.RemoveWorkerRequest, _iris_pb2.RemoveWorkerResponse]  # type: ignore[assignment]
     """Remove a worker whose host is gone with all that ran there; refused while the worker is connected."""
+    CreateSlice: _aio.UnaryUnaryMultiCallable[_iris_pb2.CreateSliceRequest, _iris_pb2.CreateSliceResponse]  # type: ignore[assignment]
+    """Create a slice that the autoscaler does not release."""
+    DeleteSlice: _aio.UnaryUnaryMultiCallable[_iris_pb2.DeleteSliceRequest, _iris_pb2.DeleteSliceResponse]  # type: ignore[assignment]
     SetBudget: _aio.UnaryUnaryMultiCallable[_iris_pb2.SetBudgetRequest, _iris_pb2.SetBudgetResponse]  # type: ignore[assignment]
     ListBudgets: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]  # type: ignore[assignment]
     Checkpoint: _aio.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]  # type: ignore[assignment]
@@ -309,6 +315,21 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.RemoveWorkerResponse, _abc.Awaitable[_iris_pb2.RemoveWorkerResponse]]:
         """Remove a worker whose host is gone with all that ran there; refused while the worker is connected."""
+
+    @_abc_1.abstractmethod
+    def CreateSlice(
+        self,
+        request: _iris_pb2.CreateSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.CreateSliceResponse, _abc.Awaitable[_iris_pb2.CreateSliceResponse]]:
+        """Create a slice that the autoscaler does not release."""
+
+    @_abc_1.abstractmethod
+    def DeleteSlice(
+        self,
+        request: _iris_pb2.DeleteSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.DeleteSliceResponse, _abc.Awaitable[_iris_pb2.DeleteSliceResponse]]: ...
 
     @_abc_1.abstractmethod
     def SetBudget(
