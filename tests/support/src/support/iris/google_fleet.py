@@ -33,7 +33,11 @@ TPUS: Final = (
         "held", _V4_8, 1, 0, 4, zone="us-east1-d", template=_TPU, priority=90, capacity_type=CapacityType.RESERVED
     ),
 )
-VMS: Final = (ScaleGroup("one", HOST, 1, 1, 12, zone="us-east1-b", template=GcpTemplate(machine_type="n2-standard-8")),)
+_VM: Final = GcpTemplate(machine_type="n2-standard-8")
+VMS: Final = (
+    ScaleGroup("one", HOST, 1, 1, 8, zone="us-east1-b", template=_VM),
+    ScaleGroup("spot", HOST, 1, 0, 8, zone="us-east1-c", template=_VM, priority=200, capacity_type=CapacityType.SPOT),
+)
 _EPOCH_S: Final = 1_700_000_000
 _REFUSALS: Final = (words.QUOTA, words.RATE, words.VM_QUOTA, words.VM_RATE, words.UNAVAILABLE, words.UNAUTHENTICATED)
 _LISTS: Final = ("nodes", "queuedResources", "instances")
@@ -86,9 +90,11 @@ class GoogleCloud(Cloud):
             self._deleted.add(name)
         elif call.method.verb == "POST":
             name = call.query.get("nodeId") or call.query.get("queuedResourceId") or call.body["name"]
+            if name in self.present():
+                return  # a lost answer is asked for again
             self._note("create", name, SliceState.REQUESTED)
             self.made[name] = 1
-            if name in self._deleted and name not in self.present():
+            if name in self._deleted:
                 self.violations.append(f"{name} is created again after it was deleted")
 
 
