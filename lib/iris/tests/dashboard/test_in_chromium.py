@@ -183,6 +183,13 @@ def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin:
     for index in range(2):
         worker.wait_for_start(f"/ann/gang/{index}:0")
         worker.observe(f"/ann/gang/{index}:0", pb.TASK_STATE_RUNNING)
+    for second in range(0, 900, 5):
+        memory = 2**28 + 2**20 * (second % 70) + 2**29 * (second == 700)
+        use = pb.AttemptUsage(
+            attempt_id="/ann/gang/0:0", cpu_ms=700 * second, cpu_millis=500 + 9 * (second % 70),
+            memory_bytes=memory, at_ms=T + 1000 * second,
+        )  # fmt: skip
+        worker.send(pb.WorkerMessage(usage=[use]))
     write_log(worker, "/ann/gang/0:0", 0, *(f"step {i}: loss {3 - i / 50:.2f}" for i in range(60)))
     admin.submit("/ann/waits", replicas=3)
     watched = watch(page, served.url)
@@ -197,6 +204,8 @@ def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin:
         served.goto(page, place)
         if name == "job":
             expect(page.locator("#tasks tbody tr")).to_have_count(2)
+        if name == "task":
+            expect(page.locator(".chart canvas")).to_have_count(2)
         expect(page.locator(".htmx-request")).to_have_count(0)  # which are faint
         screenshots(page, f"iris-{name}")
         for scheme in ("dark", "light") if name in ("jobs", "job", "logs") else ("light",):

@@ -38,7 +38,15 @@ def post(client: TestClient, path: str, of_page: str, *, origin: str = BASE, **f
 
 
 def test_nothing_is_shown_to_who_is_not_signed_in_and_a_link_is_good_once(pages: Any) -> None:
-    for path in ("/jobs", "/job?id=/ann/a", "/logs?id=/ann/a", "/sql?q=SELECT+1", "/events", "/job/usage?id=/ann/a"):
+    for path in (
+        "/jobs",
+        "/job?id=/ann/a",
+        "/logs?id=/ann/a",
+        "/sql?q=SELECT+1",
+        "/events",
+        "/job/usage?id=/ann/a",
+        "/task/usage?id=/ann/a/0",
+    ):
         assert "Sign in" in text_of(pages.running, path, 401)
     client = pages.browser("ann")
     link = pages.app.state.web.login_path(viewer_of("ann", is_admin=False, may_write=False))
@@ -71,6 +79,9 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
         name, begin = f"/ann/a/0:{number}", T + 10_000 * number
         worker.wait_for_start(name)
         worker.observe(name, RUNNING, started_at_ms=begin, at_ms=begin)
+        for second in (1, 2):
+            use = pb.AttemptUsage(attempt_id=name, cpu_ms=second, memory_bytes=2**21, at_ms=begin + 500 * second)
+            worker.send(pb.WorkerMessage(usage=[use]))
         used = pb.AttemptUsage(attempt_id=name, cpu_ms=5, at_ms=begin + lasted)
         worker.observe(name, FAILED, exit_code=3, error="out of luck", at_ms=begin + lasted, usage=used)
     admin.wait("/ann/a")
@@ -84,6 +95,8 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
     assert "/ann/large" in text_of(client, "/queue")
     last, first = text_of(client, "/task?id=/ann/a/0").split("<tbody>")[1].split("</tr>")[:2]
     assert ("out of luck" in last, "4.0 s" in last, "2.0 s" in first) == (True, True, True)
+    assert ("2 MiB" in last, 'data-usage="/task/usage?id=/ann/a/0"' in page) == (True, True)
+    assert '"cpu_asked": [1.0, ' in text_of(client, "/task/usage?id=/ann/a/0"), "an ended task has a chart, too"
     assert "exit code 3" in text_of(client, "/job/tasks?id=/ann/a")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from iris.client.types import LogLine
 from iris.dashboard import queries
-from iris.dashboard.job_pages import attempts_of, usage_of
+from iris.dashboard.job_pages import attempts_of, history_of, usage_of
 from iris.dashboard.live import events_of, is_wanted
 from iris.dashboard.log_pages import LogPlace, line_of
 from iris.dashboard.metrics import metrics_text
@@ -116,6 +116,22 @@ def test_attempts_are_told_newest_first_each_with_its_end_and_the_usage_of_the_l
     usage = [pb.AttemptUsage(cpu_millis=9, memory_bytes=9), pb.AttemptUsage(cpu_millis=500, memory_bytes=70)]
     running = pb.TaskStatus(usage=usage)
     assert usage_of([running, running, pb.TaskStatus()], 4.0) == {"at": 4.0, "tasks": 2, "cpu": 1.0, "memory": 140}
+
+
+def test_a_chart_of_a_task_has_its_attempts_with_gaps_between_and_what_was_asked_for() -> None:
+    found = pb.TaskStatus(usage=[pb.AttemptUsage(), pb.AttemptUsage(), pb.AttemptUsage()])
+    for number in (0, 2):
+        begin = T + 10_000 * number
+        found.usage[number].history.add(from_ms=begin, until_ms=begin + 2000, cpu_ms=1000, memory_peak_bytes=7)
+    found.usage[0].history.add(
+        from_ms=T + 2000, until_ms=T + 4000, cpu_ms=3000, cpu_peak_millis=4000, memory_bytes=5, memory_peak_bytes=9
+    )
+    chart, begin = history_of(found, pb.Resources(cpu_millis=1500)), T / 1000
+    assert chart["at"] == [begin, begin + 2, begin + 4, begin + 4, begin + 20, begin + 22]
+    assert (chart["cpu"], chart["cpu_peak"]) == ([0.5, 0.5, 1.5, None, 0.5, 0.5], [0.5, 0.5, 4, None, 0.5, 0.5])
+    assert (chart["memory"][:4], chart["memory_peak"][:4]) == ([7, 7, 5, None], [7, 7, 9, None])
+    assert (chart["cpu_asked"], "memory_asked" in chart) == ([1.5] * 6, False)
+    assert history_of(pb.TaskStatus(), pb.Resources())["at"] == []
 
 
 def test_metrics_are_prometheus_text() -> None:

@@ -137,6 +137,7 @@ class AttemptUsage(Record):
         processes: Number of processes and threads.
         at_ms: Time of the last measurement (Unix time).
         began_at_ms: Start of the attempt (Unix time); 0 if unknown, as for attempts that ended under earlier releases.
+        memory_mean_bytes: Average memory of its life so far; 0 if unknown.
     """
 
     attempt_id: str
@@ -151,6 +152,7 @@ class AttemptUsage(Record):
     processes_peak: int = 0
     at_ms: int = 0
     began_at_ms: int = 0
+    memory_mean_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,7 @@ class _Run:
             credentials=credentials,
             autoscaler=autoscaler,
             usage_of=store.usage_of,
+            series=store,
             history=store.history,
         )
         self._usage = UsageKeeper(view.usage, store, unix_ms)
@@ -215,7 +216,11 @@ class _Run:
             self._notifier.restore(self._store.history.numbered)
             self._engine.record(ControllerStarted(self.controller.version()))
             self._engine.wake()
-            keepers = (self._retention.run(), self._usage.run(), self._ledger.run(), self.controller.live_usage.run())
+            live = self.controller.live_usage
+            keepers = (
+                *(self._retention.run(), self._usage.run(), self._ledger.run()),
+                *(live.run(), live.history.run()),
+            )
             chores += map(asyncio.create_task, keepers)
             chores.append(asyncio.create_task(self.controller.dashboard.begin(address)))
             logger.info("serving on %s, state in %s", address, self._config.state_dir)
@@ -247,6 +252,7 @@ class _Run:
             self._engine.close()
             self._usage.save_or_tell()
             self._ledger.save_or_tell()
+            self.controller.live_usage.history.save()
             await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
 
     async def _close_autoscaler(self) -> None:

@@ -25,6 +25,7 @@ from iris.controller.storage.query_processes import QueryProcesses
 from iris.controller.workers.attempt_waits import AttemptWaits
 from iris.controller.workers.live_usage import LiveUsage
 from iris.controller.workers.sessions import Sessions
+from iris.controller.workers.usage_history import NoSeries, SeriesStore, UsageHistory
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.usage import AttemptUse
 from iris.rpc.convert_job import SpecReader
@@ -50,6 +51,7 @@ def assemble(
     worker_trouble: Callable[[], str] = str,
     autoscaler: Autoscaler | None = None,
     usage_of: Callable[[JobId, int, int], Mapping[AttemptId, AttemptUse]] = lambda *_: {},
+    series: SeriesStore | None = None,
 ) -> Controller:
     """Return the parts of a controller, subscribed to the effects of `engine`.
 
@@ -69,6 +71,7 @@ def assemble(
         worker_trouble: Returns why the controller's own worker does not start; "" if it starts.
         autoscaler: Starts and ends machines; None starts none.
         usage_of: Reads the stored use of the attempts of a job's tasks, from an index to an index.
+        series: Stores the series of tasks; None for nowhere.
     """
     view = engine.view
     view.jobs_per_user = config.jobs_per_user
@@ -87,7 +90,7 @@ def assemble(
         admission=Admission(config.heartbeat_interval_s, config.scale_groups, config.limits),
         specs=SpecReader(),
         hub=hub,
-        live_usage=LiveUsage(engine, usage_of),
+        live_usage=LiveUsage(engine, usage_of, UsageHistory(engine, series or NoSeries(), clock_ms)),
         attempt_waits=AttemptWaits(view),
         sessions=sessions,
         waiters=JobWaiters(view),

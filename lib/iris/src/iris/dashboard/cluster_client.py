@@ -145,9 +145,10 @@ class ClusterClient:
             if not (first := reply.next_index):
                 return found
 
-    async def task(self, viewer: Viewer, task_id: str) -> pb.TaskStatus:
-        """Return a task. Raises NotFound, Denied."""
-        return await self._shared(viewer, self._jobs.GetTask, pb.GetTaskRequest(task_id=task_id))
+    async def task(self, viewer: Viewer, task_id: str, with_history: bool = False) -> pb.TaskStatus:
+        """Return a task, on request with its usage over time. Raises NotFound, Denied."""
+        request = pb.GetTaskRequest(task_id=task_id, with_history=with_history)
+        return await self._shared(viewer, self._jobs.GetTask, request)
 
     async def stop_job(self, viewer: Viewer, job_id: str, reason: str) -> list[str]:
         """Stop a job and its descendants; return the stopped jobs. Raises NotFound, Denied.

@@ -30,6 +30,7 @@ TASKS_PER_PAGE = 100
 _JOBS_PER_PAGE = 50
 MOST_MEASURED = 256
 _SAMPLE_S = 2.0
+_HISTORY_S = 5.0
 _SIDE_BY_SIDE = 32
 """Maximum number of gang members to show side by side."""
 
@@ -53,6 +54,7 @@ class JobPages:
             Route("/job/tasks", self.tasks),
             Route("/job/usage", self.usage),
             Route("/task", self.task),
+            Route("/task/usage", self.task_usage),
             write_route("/job/stop", self.stop),
         ]
 
@@ -153,12 +155,24 @@ class JobPages:
                 await asyncio.sleep(_SAMPLE_S)
             yield encode_event("end", "")
 
-        async def until_away() -> AsyncIterator[bytes]:
-            with contextlib.suppress(MarinError):  # the browser connects again
-                async for sample in samples():
-                    yield sample
+        return event_response(_until_away(samples()))
 
-        return event_response(until_away())
+    async def task_usage(self, request: Request) -> Response:
+        """A stream of events with the usage of a task's attempts over their whole lives, until its job has ended."""
+        task_id, viewer = query_text(request, "id", 1000), viewer_of(request)
+        task = await self.client.task(viewer, task_id, with_history=True)
+
+        async def histories(task: pb.TaskStatus) -> AsyncIterator[bytes]:
+            while True:
+                job = await self.client.job(viewer, task_id.rpartition("/")[0])
+                yield encode_event("history", json.dumps(history_of(task, job.spec.resources)))
+                if job.finished_at_ms:
+                    break
+                await asyncio.sleep(_HISTORY_S)
+                task = await self.client.task(viewer, task_id, with_history=True)
+            yield encode_event("end", "")
+
+        return event_response(_until_away(histories(task)))
 
     async def task(self, request: Request) -> Response:
         """A task: its attempts, the cause of each end, and their usage."""
@@ -202,6 +216,34 @@ def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:
     latest = [task.usage[-1] for task in tasks if task.usage]
     cores, memory = sum(item.cpu_millis for item in latest) / 1000, sum(item.memory_bytes for item in latest)
     return {"at": now, "tasks": len(latest), "cpu": cores, "memory": memory}
+
+
+def history_of(task: pb.TaskStatus, asked: pb.Resources) -> dict[str, list[float | None]]:
+    """Return the usage of a task's attempts as columns of a chart, with a gap between two attempts.
+
+    Args:
+        task: The task with its history.
+        asked: What the task requested.
+    """
+    rows: list[tuple[float | None, ...]] = []
+    for use in task.usage:
+        if rows and use.history:
+            rows.append((rows[-1][0], None, None, None, None))
+        for number, point in enumerate(use.history):
+            cores = point.cpu_ms / max(point.until_ms - point.from_ms, 1)
+            memory = point.memory_bytes or point.memory_peak_bytes
+            values = (cores, max(point.cpu_peak_millis / 1000, cores), memory, point.memory_peak_bytes)
+            rows += [(at_ms / 1000, *values) for at_ms in (point.from_ms, point.until_ms)[number > 0 :]]
+    names = ("at", "cpu", "cpu_peak", "memory", "memory_peak")
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    limits = {"cpu_asked": asked.cpu_millis / 1000, "memory_asked": asked.memory_bytes}
+    return columns | {name: [limit] * len(rows) for name, limit in limits.items() if limit}
+
+
+async def _until_away(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    with contextlib.suppress(MarinError):  # the browser connects again
+        async for event in events:
+            yield event
 
 
 def _asked_job(request: Request) -> str:

@@ -22,6 +22,7 @@ class Usage:
         processes_peak: The highest observed value.
         at_ms: Time of the measurement (Unix time).
         began_at_ms: Start of the attempt (Unix ms) on the controller's clock; 0 if unknown.
+        memory_mean_bytes: Average memory of its life, from the controller; 0 if unknown.
     """
 
     cpu_ms: int = 0
@@ -35,6 +36,7 @@ class Usage:
     at_ms: int = 0
     # In the order in which releases came to know them: so they are told, and older ones pass over what is at the end.
     began_at_ms: int = 0
+    memory_mean_bytes: int = 0
 
     def later(self, now: "Usage") -> "Usage":
         """Return this use merged with a later one. Peaks and processor time never decrease."""
@@ -49,6 +51,7 @@ class Usage:
             processes_peak=max(self.processes_peak, now.processes_peak, now.processes),
             at_ms=now.at_ms,
             began_at_ms=self.began_at_ms or now.began_at_ms,
+            memory_mean_bytes=now.memory_mean_bytes or self.memory_mean_bytes,
         )
 
     def numbers(self) -> tuple[int, ...]:

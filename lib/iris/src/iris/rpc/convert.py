@@ -12,6 +12,7 @@ from iris.domain.events import JobUpdated
 from iris.domain.ids import AttemptId, JobId, parent_of, validate_name
 from iris.domain.states import ExistingJobPolicy, JobState, PriorityBand, TaskState
 from iris.domain.usage import USAGE_FIELDS, AttemptUse, Usage
+from iris.domain.usage_series import TaskSeries
 from iris.rpc.convert_job import spec_to_wire
 from iris.rpc.convert_runtime import number
 from iris.rpc.generated import iris_pb2 as pb
@@ -172,6 +173,13 @@ def usage_to_wire(attempt_id: str, usage: Usage, worker_id: str = "") -> pb.Atte
     """
     numbers = {name: getattr(usage, name) for name in USAGE_FIELDS}
     return pb.AttemptUsage(attempt_id=attempt_id, worker_id=worker_id, **numbers)
+
+
+def add_history(status: pb.TaskStatus, series: TaskSeries) -> None:
+    """Add the points of its attempts to a task's usage."""
+    for use in status.usage:
+        for point in series.points(int(use.attempt_id.rpartition(":")[2])):
+            use.history.add(**point._asdict())
 
 
 def usage_from_wire(message: pb.AttemptUsage) -> Usage:

@@ -155,6 +155,13 @@ class StoredRecords:
         with self._reading(f"the tasks of {job_id}"):
             return [task_of(row) for row in self._connection.execute(_SELECT_TASKS_OF_JOB, (job_id,))]
 
+    def series_of(self, job_id: JobId, index: int) -> str:
+        """Return the packed series of a task's usage; empty if there is none."""
+        sql = "SELECT series FROM usage_series WHERE job_id = ? AND task_index = ?"
+        with self._reading(f"what {job_id} has used"):
+            row = self._connection.execute(sql, (job_id, index)).fetchone()
+            return "" if row is None else str(row[0])
+
     def usage_of(self, job_id: JobId, first: int, last: int) -> dict[AttemptId, AttemptUse]:
         """Return the committed use of the attempts of tasks `first` to `last`, in the order of tasks and attempts."""
         with self._reading(f"what {job_id} has used"):

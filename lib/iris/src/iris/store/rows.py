@@ -44,6 +44,7 @@ USAGE_COLUMNS: Final = ("user", "use", "at_ms")
 STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found")
 LOST_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "may_return", "is_charged", "endpoints")
 ATTEMPT_USAGE_COLUMNS: Final = ("job_id", "task_index", "attempt", "worker_id", *USAGE_FIELDS)
+SERIES_COLUMNS: Final = ("job_id", "task_index", "series")
 ENDPOINT_COLUMNS: Final = ("endpoint_id", "name", "attempt_id", "address", "metadata", "registered_at_ms")
 
 _TASK_STATES: Final = {int(state): state for state in TaskState}

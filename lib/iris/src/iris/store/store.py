@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from iris.autoscale.closures import Closure
 from iris.autoscale.model import SliceRecord
@@ -55,6 +56,8 @@ from iris.store.slice_rows import (
 from rigging.clock import unix_ms
 from rigging.errors import Unavailable
 
+_OF_TASKS: Final = ("attempt_usage", "usage_series")
+
 
 def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[Op]:
     rows: dict[str, list[Row]] = {}
@@ -76,9 +79,9 @@ def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[O
 def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
     forgotten = sorted(changes.forgotten_jobs)
     names: list[tuple[str, Sequence[str]]] = [
-        *((table, forgotten) for table in ("tasks", "attempt_usage", "job_env_vars", "job_specs", "jobs")),
+        *((table, forgotten) for table in ("tasks", *_OF_TASKS, "job_env_vars", "job_specs", "jobs")),
         ("workers", sorted(changes.forgotten_workers)),
-        *((table, replaced) for table in ("tasks", "attempt_usage", "job_env_vars")),
+        *((table, replaced) for table in ("tasks", *_OF_TASKS, "job_env_vars")),
         ("endpoints", [name for name, endpoint in changes.endpoints.items() if endpoint is None]),
         ("stopping", [name for name, attempt in changes.stopping.items() if attempt is None]),
         ("lost_attempts", [name for name, attempt in changes.lost.items() if attempt is None]),
@@ -253,6 +256,11 @@ class Store(StoredRecords):
     def load_usage(self) -> list[UserUse]:
         """Return the users' accounts."""
         return [UserUse(*row) for row in self._connection.execute("SELECT user, use, at_ms FROM usage ORDER BY user")]
+
+    def save_series(self, rows: Sequence[tuple[JobId, int, str]]) -> None:
+        """Write the packed series of tasks (job, index, text), like `save_access`."""
+        if rows:
+            self._run([upsert("usage_series", rows)])
 
     def save_ledger(self, rows: Sequence[LedgerRow]) -> None:
         """Write these rows of the ledger, like `save_access`."""

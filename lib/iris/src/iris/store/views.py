@@ -74,7 +74,7 @@ VIEWS: Final = {
     "attempt_usage": f"""
         SELECT job_id || '/' || task_index || ':' || attempt AS attempt_id, job_id, {_USER} AS user, task_index,
             attempt, worker_id, cpu_ms / 1000.0 AS cpu_seconds, memory_peak_bytes, disk_peak_bytes, processes_peak,
-            began_at_ms, at_ms
+            memory_mean_bytes, began_at_ms, at_ms
         FROM main.attempt_usage""",
     "workers": """
         SELECT worker_id, instance_id,

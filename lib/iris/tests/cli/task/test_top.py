@@ -25,6 +25,7 @@ def client() -> Client:
     first = used("/ann/a/0:0", cpu_seconds=99.0, memory_peak_bytes=9 * MIB)
     second = used(
         "/ann/a/0:1", cpu_seconds=1.5, cpu_cores=0.5, memory_bytes=2 * MIB, memory_peak_bytes=3 * MIB,
+        memory_mean_bytes=MIB,
     )  # fmt: skip
     client.tasks = [
         TaskStatus("/ann/a/0", TaskState.RUNNING, 1, "w1", started_at_ms=1000, usage=(first, second)),
@@ -40,8 +41,8 @@ def test_the_busiest_comes_first_and_what_is_not_measured_last(iris: Iris, clien
     header, *rows = [line.split() for line in out.splitlines()]
     assert (code, header[:4]) == (0, ["TASK", "WORKER", "CORES", "CPU"])
     assert [row[0] for row in rows] == ["/ann/b/0", "/ann/a/0", "/ann/b/1"]
-    assert " ".join(rows[1][2:]) == "0.50 1.5 s 2 MiB 3 MiB - - 1 min 0 s"
-    assert rows[2][2:8] == ["-"] * 6
+    assert " ".join(rows[1][2:]) == "0.50 1.5 s 2 MiB 1 MiB 3 MiB - - 1 min 0 s"
+    assert rows[2][2:9] == ["-"] * 7
     assert client.asked == [{"prefix": "/ann", "states": [JobState.RUNNING], "limit": 100}], "one's own jobs"
     assert iris("task", "top", "b", "--once")[0] == 0
     assert client.asked[-1]["prefix"] == "/ann/b"

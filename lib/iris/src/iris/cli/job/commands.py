@@ -175,9 +175,11 @@ def _look(client: "IrisClient", name: str, limit: int) -> "tuple[JobStatus, list
         raise
 
 
-def _used(task: "TaskStatus") -> tuple[str, str]:
+def _used(task: "TaskStatus") -> tuple[str, ...]:
     used = latest(task)
-    return ("-", "-") if used is None else (processor_time(used.cpu_seconds), size(used.memory_peak_bytes))
+    if used is None:
+        return ("-", "-", "-")
+    return processor_time(used.cpu_seconds), size(used.memory_mean_bytes), size(used.memory_peak_bytes)
 
 
 def _nested(tree: Sequence[tuple[int, "JobStatus"]]) -> dict[str, Any]:
@@ -224,7 +226,7 @@ def _summary_lines(
         ]
         for task in tasks
     ]
-    used = ("cpu time", "memory peak") if is_measured else ()
+    used = ("cpu time", "memory mean", "memory peak") if is_measured else ()
     lines += (
         ["", *table(("task", "state", "attempt", "worker", "duration", *used, "error or reason"), rows)] if rows else []
     )

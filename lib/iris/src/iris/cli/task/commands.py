@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_JOBS: Final = 100
 _COLUMNS: Final = (
-    "task", "worker", "cores", "cpu time", "memory", "peak", "disk", "processes", "runs for",
+    "task", "worker", "cores", "cpu time", "memory", "mean", "peak", "disk", "processes", "runs for",
 )  # fmt: skip
 
 
@@ -82,13 +82,14 @@ def _row(item: "TaskStatus", now_ms: int) -> list[str]:
     used = latest(item)
     runs = duration(item.duration_seconds(now_ms))
     if used is None:
-        return [item.task_id, item.worker_id, *("-",) * 6, runs]
+        return [item.task_id, item.worker_id, *("-",) * 7, runs]
     return [
         item.task_id,
         item.worker_id,
         f"{used.cpu_cores:.2f}",
         processor_time(used.cpu_seconds),
         size(used.memory_bytes),
+        size(used.memory_mean_bytes),
         size(used.memory_peak_bytes),
         size(used.disk_bytes),
         str(used.processes or "-"),

@@ -145,6 +145,7 @@ def attempt_usage(message: pb.AttemptUsage) -> AttemptUsage:
         processes_peak=message.processes_peak,
         at_ms=message.at_ms,
         began_at_ms=message.began_at_ms,
+        memory_mean_bytes=message.memory_mean_bytes,
     )
 
 

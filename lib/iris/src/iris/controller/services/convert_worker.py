@@ -57,7 +57,7 @@ def observation_from_wire(message: pb.Observation, worker_id: WorkerId, shift_ms
 def shifted_usage(message: pb.AttemptUsage, shift_ms: int) -> Usage:
     """Return an attempt's resource use, with times on this host's clock. Arguments as in `observation_from_wire`."""
     usage = usage_from_wire(message)
-    return replace(usage, at_ms=_shifted(usage.at_ms, shift_ms))
+    return replace(usage, at_ms=_shifted(usage.at_ms, shift_ms), memory_mean_bytes=0)
 
 
 def clock_shift(sent_at_ms: int, now_ms: int) -> int:

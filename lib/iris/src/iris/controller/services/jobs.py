@@ -24,6 +24,7 @@ from iris.domain.states import TaskState
 from iris.domain.usage import AttemptUse
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.convert import (
+    add_history,
     job_state_to_wire,
     job_states_from_wire,
     job_status,
@@ -175,7 +176,10 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
         task = self._view.task(TaskId(request.task_id))
         reason = self._reason(task, self._controller.pending_reason(task.job_id))
         silent, usage = self._silent(task.job_id, [task]), self._usage(task.job_id, task.index, task.index)
-        return task_status(task, reason, silent.get(task.task_id, ()), usage.get(task.task_id, ()))
+        status = task_status(task, reason, silent.get(task.task_id, ()), usage.get(task.task_id, ()))
+        if request.with_history:
+            add_history(status, self._controller.live_usage.history.of_task(task))
+        return status
 
     async def StopJob(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobResponse:
         stopped = await self._controller.stop_job(

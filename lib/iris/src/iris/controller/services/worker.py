@@ -159,7 +159,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
                 sessions.begin_leaving(session)
 
     def _report(self, message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
-        event = observation_from_wire(message, worker_id, shift_ms)
+        event = self._controller.live_usage.finish(observation_from_wire(message, worker_id, shift_ms))
         self._controller.attempt_waits.note(event.attempt_id, message.waits_for)
         if message.exception and event.state is TaskState.FAILED:
             # Before the end itself, which is what clients wait for.

@@ -8,6 +8,8 @@ from typing import Final
 
 from iris.controller.engine.engine import Engine
 from iris.controller.engine.transaction import Transaction
+from iris.controller.workers.usage_history import UsageHistory
+from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, parse_attempt_id, parse_task_id, task_id
 from iris.domain.usage import AttemptUse, Usage
 from rigging.errors import MarinError
@@ -16,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 SAVE_EVERY_S: Final = 30.0
 """Interval between saves: the usage that is lost if controller and worker are lost together."""
+SHORT_MS: Final = 10_000
 
 
 class LiveUsage:
@@ -24,9 +27,16 @@ class LiveUsage:
     Args:
         engine: Writes the saved reports, and has the view.
         stored: Reads the stored use of the attempts of a job's tasks, from an index to an index.
+        history: The series of tasks.
     """
 
-    def __init__(self, engine: Engine, stored: Callable[[JobId, int, int], Mapping[AttemptId, AttemptUse]]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        stored: Callable[[JobId, int, int], Mapping[AttemptId, AttemptUse]],
+        history: UsageHistory,
+    ) -> None:
+        self.history = history
         self._engine = engine
         self._stored = stored
         self._known: dict[AttemptId, AttemptUse] = {}
@@ -47,7 +57,21 @@ class LiveUsage:
             began = task.started_at_ms if task is not None and task.attempt == number else 0
             if name not in self._known:
                 self._of_task.setdefault(parse_attempt_id(name)[0], []).append(name)
-            self._known[name] = self._unsaved[name] = AttemptUse(worker_id, replace(usage, began_at_ms=began))
+            mean = 0 if task is None else self.history.note(task, number, began, usage)
+            noted = replace(usage, began_at_ms=began, memory_mean_bytes=mean)
+            self._known[name] = self._unsaved[name] = AttemptUse(worker_id, noted)
+
+    def finish(self, event: AttemptObserved) -> AttemptObserved:
+        """Return a report of an attempt's end with the average of its memory. The series includes the end."""
+        usage, booking = event.usage, self._engine.view.bookings.get(event.attempt_id)
+        if usage is None or booking is None or booking.worker_id != event.worker_id:
+            return event
+        task, number = self._engine.view.find_attempt(event.attempt_id)
+        # Very many short attempts have no series.
+        if task is None or not (self.history.is_noted(task) or usage.at_ms - event.started_at_ms > SHORT_MS):
+            return event
+        mean = self.history.note(task, number, event.started_at_ms, usage)
+        return replace(event, usage=replace(usage, memory_mean_bytes=mean))
 
     def of_attempt(self, name: AttemptId) -> AttemptUse | None:
         """Return the latest report about a running attempt, or None."""

@@ -106,7 +106,9 @@
       const style = getComputedStyle(body);
       for (const box of charts.querySelectorAll(".chart")) {
         const name = box.dataset.series;
-        const values = [data.at, data[name]];
+        // The mean; of a whole life the peak and what was asked for, too.
+        const parts = [[name, "--busy", {}], [name + "_peak", "--busy", { width: 1, dash: [2, 3] }], [name + "_asked", "--warn", { width: 1, dash: [8, 4] }]].filter(([part]) => data[part]);
+        const values = [data.at, ...parts.map(([part]) => data[part])];
         if (plots[name]) { plots[name].setData(values); continue; }
         const text = name === "cpu" ? (value) => value.toFixed(1) : size;
         const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
@@ -114,7 +116,7 @@
           width: box.clientWidth || 320, height: 160, title: box.dataset.label, cursor: { show: false }, legend: { show: false },
           // A first sample has no width of its own, upon which the axis would span years.
           scales: { x: { range: () => [Math.min(data.at[0], data.at.at(-1) - 60), data.at.at(-1)] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-          series: [{}, { label: box.dataset.label, stroke: style.getPropertyValue("--busy"), width: 2, value: (plot, value) => value === null ? "" : text(value) }],
+          series: [{}, ...parts.map(([part, colour, look]) => ({ label: part, stroke: style.getPropertyValue(colour), width: 2, points: { show: false }, ...look }))],
           axes: [axis, { ...axis, size: 70, ...(name === "memory" && { incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 10)) }), values: (plot, ticks) => ticks.map(text) }],
         }, values, box);
       }
@@ -127,6 +129,11 @@
       data.at.push(sample.at); data.cpu.push(sample.cpu); data.memory.push(sample.memory);
       for (const list of Object.values(data)) if (list.length > 600) list.shift();
       draw();
+    });
+    source.addEventListener("history", (event) => {
+      Object.assign(data, JSON.parse(event.data));
+      empty.hidden = data.at.length > 0;
+      if (empty.hidden) draw();
     });
     source.addEventListener("end", () => source.close());
     window.addEventListener("pagehide", () => source.close());

@@ -848,6 +848,8 @@ class AttemptUsage(_message.Message):
     PROCESSES_PEAK_FIELD_NUMBER: _builtins.int
     AT_MS_FIELD_NUMBER: _builtins.int
     BEGAN_AT_MS_FIELD_NUMBER: _builtins.int
+    MEMORY_MEAN_BYTES_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     worker_id: _builtins.str
     """from the controller only"""
@@ -867,6 +869,12 @@ class AttemptUsage(_message.Message):
     """time of the measurement, on the clock of the observations"""
     began_at_ms: _builtins.int
     """start of the attempt; from the controller only; 0 if unknown"""
+    memory_mean_bytes: _builtins.int
+    """average memory; from the controller only"""
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsagePoint]:
+        """its whole life, on request; empty if it was too short"""
+
     def __init__(
         self,
         *,
@@ -882,14 +890,54 @@ class AttemptUsage(_message.Message):
         processes_peak: _builtins.int = ...,
         at_ms: _builtins.int = ...,
         began_at_ms: _builtins.int = ...,
+        memory_mean_bytes: _builtins.int = ...,
+        history: _abc.Iterable[Global___UsagePoint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "began_at_ms", b"began_at_ms", "cpu_millis", b"cpu_millis", "cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "disk_peak_bytes", b"disk_peak_bytes", "memory_bytes", b"memory_bytes", "memory_peak_bytes", b"memory_peak_bytes", "processes", b"processes", "processes_peak", b"processes_peak", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt_id", b"attempt_id", "began_at_ms", b"began_at_ms", "cpu_millis", b"cpu_millis", "cpu_ms", b"cpu_ms", "disk_bytes", b"disk_bytes", "disk_peak_bytes", b"disk_peak_bytes", "history", b"history", "memory_bytes", b"memory_bytes", "memory_mean_bytes", b"memory_mean_bytes", "memory_peak_bytes", b"memory_peak_bytes", "processes", b"processes", "processes_peak", b"processes_peak", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttemptUsage: _TypeAlias = AttemptUsage  # noqa: Y015
+
+@_typing.final
+class UsagePoint(_message.Message):
+    """Use during one span of an attempt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    CPU_MS_FIELD_NUMBER: _builtins.int
+    CPU_PEAK_MILLIS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    from_ms: _builtins.int
+    until_ms: _builtins.int
+    cpu_ms: _builtins.int
+    """processor time during the span"""
+    cpu_peak_millis: _builtins.int
+    memory_bytes: _builtins.int
+    """average"""
+    memory_peak_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        from_ms: _builtins.int = ...,
+        until_ms: _builtins.int = ...,
+        cpu_ms: _builtins.int = ...,
+        cpu_peak_millis: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        memory_peak_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ms", b"cpu_ms", "cpu_peak_millis", b"cpu_peak_millis", "from_ms", b"from_ms", "memory_bytes", b"memory_bytes", "memory_peak_bytes", b"memory_peak_bytes", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsagePoint: _TypeAlias = UsagePoint  # noqa: Y015
 
 @_typing.final
 class TaskStatus(_message.Message):
@@ -1245,15 +1293,19 @@ class GetTaskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_ID_FIELD_NUMBER: _builtins.int
+    WITH_HISTORY_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
+    with_history: _builtins.bool
+    """of its usage"""
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
+        with_history: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "with_history", b"with_history"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
