@@ -18,6 +18,7 @@ from iris.autoscale.gcp.reading import (
     read_tpus,
 )
 from iris.autoscale.model import Answer, Outcome
+from iris.domain.scale_groups import GcpTemplate, ScaleGroup
 
 _ALL_ZONES: Final = "-"
 _PAGE: Final = "500"
@@ -36,6 +37,25 @@ _OWN_FIELDS: Final[Mapping[Kind, str]] = {
     Kind.QUEUED: "state,tpu/nodeSpec/node/labels",
     Kind.INSTANCE: "labels",
 }
+
+
+def project_of(group: ScaleGroup, project: str) -> str:
+    """Return the project of a group; `project` if it names none."""
+    return (group.template.project_id if isinstance(group.template, GcpTemplate) else "") or project
+
+
+def zones_of(groups: Iterable[ScaleGroup], project: str) -> Mapping[str, Collection[str]]:
+    """Return the projects of a cluster, each with the zones of its groups.
+
+    Args:
+        groups: The scale groups.
+        project: The project of groups that name none, and of the controller.
+    """
+    zones: dict[str, set[str]] = {project: set()}
+    for group in groups:
+        if isinstance(group.template, GcpTemplate):
+            zones.setdefault(project_of(group, project), set()).add(group.zone)
+    return zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +82,7 @@ class Inventory:
     Args:
         api: The client.
         owner: The cluster.
-        zones: Projects to look into, each with the zones to ask one by one if Google lists not all zones at once.
+        zones: From `zones_of`. Zones are asked one by one if Google does not list all at once.
     """
 
     def __init__(self, api: GoogleApi, owner: Owner, zones: Mapping[str, Collection[str]]) -> None:

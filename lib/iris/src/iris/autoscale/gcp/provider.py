@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from iris.autoscale.gcp.api import GoogleApi
 from iris.autoscale.gcp.bodies import instance_body, node_body, queued_resource_body
-from iris.autoscale.gcp.inventory import Inventory, Survey
+from iris.autoscale.gcp.inventory import Inventory, Survey, project_of, zones_of
 from iris.autoscale.gcp.outcomes import Json, answer_of_operation
 from iris.autoscale.gcp.ownership import GROUP_LABEL, Owner, label_value
 from iris.autoscale.gcp.reading import Kind, Place
@@ -49,10 +49,7 @@ class GcpProvider:
         self._api, self._owner, self._project, self._script = api, owner, project, startup_script
         self._groups = {group.name: group for group in groups if isinstance(group.template, GcpTemplate)}
         self._names = {label_value(name): name for name in self._groups}
-        zones: dict[str, set[str]] = {project: set()}
-        for group in self._groups.values():
-            zones.setdefault(self._project_of(group), set()).add(group.zone)
-        self._inventory = Inventory(api, owner, zones)
+        self._inventory = Inventory(api, owner, zones_of(self._groups.values(), project))
         self._places: dict[str, Place] = {}
         self._creations: dict[str, _Creation] = {}
 
@@ -146,20 +143,16 @@ class GcpProvider:
             return Answer(Outcome.DONE)
         return answer_of_operation(reply.body) if reply.status == 200 else None
 
-    def _project_of(self, group: ScaleGroup) -> str:
-        template = group.template
-        return (template.project_id if isinstance(template, GcpTemplate) else "") or self._project
-
     def _key(self, group: ScaleGroup) -> tuple[str, bool, str]:
         is_tpu = isinstance(group.template, GcpTemplate) and group.template.is_tpu
-        return self._project_of(group), is_tpu, group.zone
+        return project_of(group, self._project), is_tpu, group.zone
 
     def _place(self, name: str, group: ScaleGroup) -> Place | None:
         template = group.template
         if not isinstance(template, GcpTemplate):
             return None
         tpu = Kind.QUEUED if group.capacity_type is CapacityType.RESERVED else Kind.NODE
-        return Place(tpu if template.is_tpu else Kind.INSTANCE, self._project_of(group), group.zone, name)
+        return Place(tpu if template.is_tpu else Kind.INSTANCE, project_of(group, self._project), group.zone, name)
 
 
 def _operation_path(place: Place, operation: Json) -> str:
