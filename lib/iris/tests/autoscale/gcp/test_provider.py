@@ -188,7 +188,8 @@ def test_a_slice_whose_group_left_the_file_is_deleted_where_it_is(cloud: Cloud) 
     assert cloud.delete(ScaleGroup("old", Resources())).outcome is Outcome.UNKNOWN  # no list has told where
     assert cloud.phases() == {"s-0": ("old", Phase.CREATING)}
     assert cloud.delete(ScaleGroup("old", Resources())).outcome is Outcome.DONE
-    assert cloud.create(ScaleGroup("old", Resources())).outcome is Outcome.CONFIG
+    for wrong in (ScaleGroup("old", Resources()), replace(GPU, hosts_per_slice=2)):
+        assert cloud.create(wrong).outcome is Outcome.CONFIG
 
 
 def test_a_list_takes_the_same_requests_however_many_slices(cloud: Cloud) -> None:

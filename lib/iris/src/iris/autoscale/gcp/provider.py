@@ -108,6 +108,8 @@ class GcpProvider:
         labels = self._owner.labels(**{GROUP_LABEL: label_value(group.name)})
         script = self._script(order)
         if place.kind is Kind.INSTANCE:
+            if group.hosts_per_slice != 1:
+                raise InvalidRequest(f"{group}: hosts_per_slice is {group.hosts_per_slice}; virtual machines allow 1")
             return instance_body(order.name, group, template, labels, script), {}
         body = node_body(group, template, labels, script)
         if place.kind is Kind.NODE:
