@@ -44,12 +44,12 @@ def project_of(group: ScaleGroup, project: str) -> str:
     return (group.template.project_id if isinstance(group.template, GcpTemplate) else "") or project
 
 
-def zones_of(groups: Iterable[ScaleGroup], project: str) -> Mapping[str, Collection[str]]:
+def zones_of(project: str, groups: Iterable[ScaleGroup]) -> Mapping[str, Collection[str]]:
     """Return the projects of a cluster, each with the zones of its groups.
 
     Args:
-        groups: The scale groups.
         project: The project of groups that name none, and of the controller.
+        groups: The scale groups.
     """
     zones: dict[str, set[str]] = {project: set()}
     for group in groups:

@@ -49,7 +49,7 @@ class GcpProvider:
         self._api, self._owner, self._project, self._script = api, owner, project, startup_script
         self._groups = {group.name: group for group in groups if isinstance(group.template, GcpTemplate)}
         self._names = {label_value(name): name for name in self._groups}
-        self._inventory = Inventory(api, owner, zones_of(self._groups.values(), project))
+        self._inventory = Inventory(api, owner, zones_of(project, self._groups.values()))
         self._places: dict[str, Place] = {}
         self._creations: dict[str, _Creation] = {}
 
