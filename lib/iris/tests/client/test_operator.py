@@ -7,7 +7,7 @@ import pytest
 from iris.client import Checkpoint
 from iris.client.operator import Operator
 from iris.client.tokens import UserTokenStatus
-from iris.client.types import UserBudgetStatus
+from iris.client.types import SliceStatus, UserBudgetStatus
 from iris.cluster.types import PriorityBand
 from iris.rpc.generated import access_pb2 as access
 from iris.rpc.generated import iris_pb2 as pb
@@ -22,6 +22,7 @@ def cluster() -> Any:
         CordonWorker=pb.CordonWorkerResponse(moved_attempt_ids=["/a/b/0:0"]),
         UncordonWorker=pb.UncordonWorkerResponse(former_reason="slow"),
         RemoveWorker=pb.RemoveWorkerResponse(lost_attempt_ids=["/a/b/0:1"]),
+        ListSlices=pb.ListSlicesResponse(slices=[pb.SliceInfo(name="a-0", scale_group="a", state="joined")]),
         CreateSlice=pb.CreateSliceResponse(name="v5p-0"),
         DeleteSlice=pb.DeleteSliceResponse(),
         SetBudget=pb.SetBudgetResponse(),
@@ -66,6 +67,10 @@ def test_each_call_asks_once_and_says_what_came_of_it(cluster: PlayedConnection,
     ]
     assert set(cluster.options[:-2]) == {(12.0, True)}
     assert cluster.options[-2:] == [(12.0, False)] * 2, "a second token or slice would stay"
+
+
+def test_slices_are_read_from_the_wire(operator: Operator) -> None:
+    assert operator.slices() == [SliceStatus("a-0", "a", "joined", 0, 0)]
 
 
 def test_tokens_of_users(cluster: PlayedConnection, operator: Operator) -> None:

@@ -1,9 +1,9 @@
 """The operations of cluster operators: cordons, budgets, checkpoints."""
 
 from iris.client.connection.connection import Connection
-from iris.client.connection.wire import checkpoint, user_budget
+from iris.client.connection.wire import checkpoint, slice_status, user_budget
 from iris.client.tokens import JoinTokenStatus, UserTokenStatus, join_token, user_token
-from iris.client.types import Checkpoint, UserBudgetStatus
+from iris.client.types import Checkpoint, SliceStatus, UserBudgetStatus
 from iris.cluster.types import PriorityBand
 from iris.rpc.generated import access_pb2 as access
 from iris.rpc.generated import dashboard_pb2 as dashboard
@@ -49,6 +49,11 @@ class Operator:
         request = pb.RemoveWorkerRequest(worker_id=worker_id, reason=reason)
         reply = self._connection.ask(lambda c: c.cluster.RemoveWorker, request)
         return list(reply.lost_attempt_ids)
+
+    def slices(self) -> list[SliceStatus]:
+        """Return the slices of scale groups, also those that were over within the last hour."""
+        reply = self._connection.ask(lambda c: c.cluster.ListSlices, pb.ListSlicesRequest())
+        return list(map(slice_status, reply.slices))
 
     def create_slice(self, group: str) -> str:
         """Create a slice of a scale group, which the autoscaler does not release; return its name.

@@ -366,7 +366,14 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class ScaleGroupStatus(Record):
-    """A pool of identical slices that a cluster may start, whether or not one exists."""
+    """A pool of identical slices that a cluster may start, whether or not one exists.
+
+    Args:
+        demand: Slices that pending jobs need, beyond those that exist.
+        ready, booting, failed: Numbers of slices.
+        outcome: Why none is created now, e.g. "stock-out: ..."; empty while the group is open.
+        next_try_ms: When one is tried again (Unix ms); 0 for not before the cluster file changes.
+    """
 
     name: str
     cpu: float
@@ -376,6 +383,37 @@ class ScaleGroupStatus(Record):
     min_slices: int
     max_slices: int
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    demand: int = 0
+    ready: int = 0
+    booting: int = 0
+    failed: int = 0
+    outcome: str = ""
+    next_try_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SliceStatus(Record):
+    """A slice of a scale group.
+
+    Args:
+        state: wanted, requested, booting, joined, leaving, gone or failed, since `changed_at_ms`.
+        joined_at_ms: When all of its hosts had joined (Unix ms); 0 before.
+        outcome: The provider's last answer, e.g. "stock-out"; empty before the first.
+        words: The provider's own words.
+        reason: Why it leaves or is gone.
+        asked_by: Who created it; empty for the autoscaler, which releases only its own.
+    """
+
+    name: str
+    scale_group: str
+    state: str
+    created_at_ms: int
+    changed_at_ms: int
+    joined_at_ms: int = 0
+    outcome: str = ""
+    words: str = ""
+    reason: str = ""
+    asked_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

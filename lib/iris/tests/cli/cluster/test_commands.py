@@ -2,6 +2,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from iris.cli.main import run
-from iris.client import ClusterStatus, JobStatus, WorkerStatus
+from iris.client import ClusterStatus, JobStatus, ScaleGroupStatus, WorkerStatus
 from iris.cluster.types import JobState
 from iris.local import start
 from iris.local.settings import LocalSettings, read_settings
@@ -248,6 +249,14 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
         True, ["0/1", "0", "B", "0", "B/1", "B", "-", "0"],
     )  # fmt: skip
     assert (lines[-4].split()[:3], client.asked[-1]) == (["s1", "-", "0/1"], {"all_workers": True})
+    closed = ScaleGroupStatus("v5e", 8, 1, "", 4, 0, 9, {}, 3, 0, 2, 1, "stock-out: none left", NOW_MS)
+    forever = replace(closed, name="v4", demand=0, booting=0, failed=0, outcome="config: no zone", next_try_ms=0)
+    client.cluster = replace(STATUS, scale_groups=(closed, replace(forever, name="cpu", outcome=""), forever))
+    lines = iris("status")[1].splitlines()
+    assert lines[8:10] == [
+        "v5e: 3 wanted, 2 booting, 1 failed, closed until 22:13:20 UTC (stock-out: none left)",
+        "v4: closed until the cluster file changes (config: no zone)",
+    ]
 
 
 def test_the_status_of_nothing_starts_nothing_and_one_that_hangs_is_told(iris: Iris, local: Local) -> None:

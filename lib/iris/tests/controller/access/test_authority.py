@@ -74,6 +74,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "BlobService/UploadBlobs": ("yyyy", "yyyy", "yyyy", "yyyy"),
     "BlobService/FetchBlobs": ("yyyy", "....", "yyyy", "...."),
     "ClusterService/Status": ("yyyy", "yyyy", "....", "yyyy"),
+    "ClusterService/ListSlices": ("yyyy", "yyyy", "....", "yyyy"),
     "ClusterService/Query": ("yyyy", "yyyy", "....", "...."),
     "ClusterService/ListBudgets": ("yyyy", "yyy.", "....", "...."),
     "AccessService/Join": ("....", "....", "....", "...."),  # only who shows a join token

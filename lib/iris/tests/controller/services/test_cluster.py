@@ -4,11 +4,14 @@ import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import grpc
 import pytest
 
 from fray.testing.waiting import eventually
+from iris.autoscale.model import Outcome, SliceRecord, SliceState
+from iris.autoscale.runtime import Autoscaler
 from iris.controller.access.interceptor import serve_for
 from iris.controller.clients.sessions import StoppedJobs
 from iris.controller.context import Shutdown
@@ -60,6 +63,22 @@ def test_shutdown_with_live_jobs_is_refused_unless_they_are_to_be_stopped(
     assert worker.goodbye is not None
     assert worker.goodbye.exit
     controller.join()
+
+
+async def test_slices_are_listed_created_and_deleted_by_the_autoscaler() -> None:
+    serve_for(Principal(PrincipalKind.ADMIN, "root"))
+    record = SliceRecord("a-0", "a", SliceState.FAILED, 1, 2, outcome=Outcome.QUOTA, words="no more")
+    scaler = create_autospec(Autoscaler, instance=True, slices={"a-0": record})
+    scaler.create_slice.return_value = "a-1"
+    service = ClusterService(SimpleNamespace(autoscaler=scaler))
+    (found,) = (await service.ListSlices(pb.ListSlicesRequest(), None)).slices
+    assert found == pb.SliceInfo(
+        name="a-0", scale_group="a", state="failed", created_at_ms=1, changed_at_ms=2, outcome="quota", words="no more"
+    )
+    assert (await service.CreateSlice(pb.CreateSliceRequest(group="a"), None)).name == "a-1"
+    await service.DeleteSlice(pb.DeleteSliceRequest(name="a-1"), None)
+    without = ClusterService(SimpleNamespace(autoscaler=None))
+    assert not (await without.ListSlices(pb.ListSlicesRequest(), None)).slices
 
 
 async def test_a_shutdown_goes_on_when_who_asked_for_it_has_left() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from iris.cli.output import say, table
 from rigging.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
-    from iris.client import ClusterStatus, WorkerStatus
+    from iris.client import ClusterStatus, ScaleGroupStatus, WorkerStatus
     from iris.local.start import LocalCluster
 
 
@@ -123,4 +124,14 @@ def group_lines(found: "ClusterStatus") -> list[str]:
         for group in found.scale_groups
     ]
     header = ("scale group", "slices", "hosts each", "device", "zone", "preemptible")
-    return ["", *table(header, rows)] if rows else []
+    return ["", *table(header, rows), *filter(None, map(_changing, found.scale_groups))] if rows else []
+
+
+def _changing(group: "ScaleGroupStatus") -> str:
+    """Return which slices are wanted, boot or have failed, and why none is created; empty if nothing changes."""
+    counts = {"wanted": group.demand, "booting": group.booting, "failed": group.failed}
+    parts = [f"{count} {word}" for word, count in counts.items() if count]
+    if group.outcome:
+        until = f"{datetime.fromtimestamp(group.next_try_ms / 1000, UTC):%H:%M:%S} UTC" if group.next_try_ms else ""
+        parts.append(f"closed until {until or 'the cluster file changes'} ({group.outcome})")
+    return f"{group.name}: {', '.join(parts)}" if parts else ""

@@ -14,6 +14,7 @@ from iris.client.types import (
     QueryValue,
     ScaleGroupStatus,
     SilentAttempt,
+    SliceStatus,
     Stopped,
     TaskStatus,
     UserBudgetStatus,
@@ -192,7 +193,18 @@ def _scale_group(message: pb.ScaleGroupInfo) -> ScaleGroupStatus:
         min_slices=message.min_slices,
         max_slices=message.max_slices,
         attributes=dict(message.attributes),
+        demand=message.demand,
+        ready=message.ready,
+        booting=message.booting,
+        failed=message.failed,
+        outcome=message.outcome,
+        next_try_ms=message.next_try_ms,
     )
+
+
+def slice_status(message: pb.SliceInfo) -> SliceStatus:
+    """Return a slice from the wire."""
+    return SliceStatus(**{name: getattr(message, name) for name in SliceStatus.__dataclass_fields__})
 
 
 def _worker_status(message: pb.WorkerInfo) -> WorkerStatus:

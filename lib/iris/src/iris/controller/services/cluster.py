@@ -6,6 +6,8 @@ import asyncio
 import os
 from typing import Any, Final
 
+from iris.autoscale.model import SliceRecord
+from iris.autoscale.plan import GroupStatus
 from iris.autoscale.runtime import Autoscaler
 from iris.controller.access.authority import may_read
 from iris.controller.access.interceptor import current_caller, current_principal
@@ -44,6 +46,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         wanted = frozenset(request.worker_ids)
         running = sum(view.jobs[job_id].count(TaskState.RUNNING) for job_id in view.live_jobs)
         used = controller.live_usage.by_worker()
+        made = controller.autoscaler.plan.groups if controller.autoscaler is not None else {}
         return pb.ClusterStatusResponse(
             protocol_version=controller.config.protocol_version,
             version=controller.version(),
@@ -67,7 +70,7 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             disk_warning=controller.space.low if controller.space is not None else "",
             worker_trouble=controller.worker_trouble(),
             partition=controller.sessions.partition(),
-            scale_groups=[_scale_group(group) for group in controller.config.scale_groups],
+            scale_groups=[_scale_group(group, made.get(group.name)) for group in controller.config.scale_groups],
         )
 
     async def CordonWorker(self, request: pb.CordonWorkerRequest, context: Context) -> pb.CordonWorkerResponse:
@@ -82,6 +85,10 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
     async def RemoveWorker(self, request: pb.RemoveWorkerRequest, context: Context) -> pb.RemoveWorkerResponse:
         lost = await self._controller.remove_worker(WorkerId(request.worker_id), request.reason, current_caller())
         return pb.RemoveWorkerResponse(lost_attempt_ids=lost)
+
+    async def ListSlices(self, request: pb.ListSlicesRequest, context: Context) -> pb.ListSlicesResponse:
+        scaler = self._controller.autoscaler
+        return pb.ListSlicesResponse(slices=map(_slice, scaler.slices.values() if scaler is not None else ()))
 
     async def CreateSlice(self, request: pb.CreateSliceRequest, context: Context) -> pb.CreateSliceResponse:
         return pb.CreateSliceResponse(name=await self._autoscaler().create_slice(request.group, current_caller().name))
@@ -208,7 +215,8 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
         )
 
 
-def _scale_group(group: ScaleGroup) -> pb.ScaleGroupInfo:
+def _scale_group(group: ScaleGroup, status: GroupStatus | None) -> pb.ScaleGroupInfo:
+    status = status or GroupStatus()
     return pb.ScaleGroupInfo(
         name=group.name,
         capacity=resources_to_wire(group.host),
@@ -216,4 +224,25 @@ def _scale_group(group: ScaleGroup) -> pb.ScaleGroupInfo:
         min_slices=group.min_slices,
         max_slices=group.max_slices,
         attributes=group.host_attributes,
+        demand=status.demand,
+        ready=status.ready,
+        booting=status.booting,
+        failed=status.failed,
+        outcome=status.outcome,
+        next_try_ms=status.next_try_ms,
+    )
+
+
+def _slice(record: SliceRecord) -> pb.SliceInfo:
+    return pb.SliceInfo(
+        name=record.name,
+        scale_group=record.group,
+        state=record.state.name.lower(),
+        created_at_ms=record.created_ms,
+        changed_at_ms=record.changed_ms,
+        joined_at_ms=record.joined_ms,
+        outcome=record.outcome or "",
+        words=record.words,
+        reason=record.reason,
+        asked_by=record.asked_by,
     )

@@ -2372,10 +2372,26 @@ class ScaleGroupInfo(_message.Message):
     MIN_SLICES_FIELD_NUMBER: _builtins.int
     MAX_SLICES_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    DEMAND_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    BOOTING_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    NEXT_TRY_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     hosts_per_slice: _builtins.int
     min_slices: _builtins.int
     max_slices: _builtins.int
+    demand: _builtins.int
+    """slices that pending jobs need, beyond those that exist"""
+    ready: _builtins.int
+    """this field and the following ones: numbers of slices"""
+    booting: _builtins.int
+    failed: _builtins.int
+    outcome: _builtins.str
+    """why none is created now; empty while the group is open"""
+    next_try_ms: _builtins.int
+    """when one is tried again; 0 for not before the cluster file changes"""
     @_builtins.property
     def capacity(self) -> Global___Resources:
         """per host"""
@@ -2393,14 +2409,108 @@ class ScaleGroupInfo(_message.Message):
         min_slices: _builtins.int = ...,
         max_slices: _builtins.int = ...,
         attributes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        demand: _builtins.int = ...,
+        ready: _builtins.int = ...,
+        booting: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        outcome: _builtins.str = ...,
+        next_try_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "capacity", b"capacity", "hosts_per_slice", b"hosts_per_slice", "max_slices", b"max_slices", "min_slices", b"min_slices", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "booting", b"booting", "capacity", b"capacity", "demand", b"demand", "failed", b"failed", "hosts_per_slice", b"hosts_per_slice", "max_slices", b"max_slices", "min_slices", b"min_slices", "name", b"name", "next_try_ms", b"next_try_ms", "outcome", b"outcome", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScaleGroupInfo: _TypeAlias = ScaleGroupInfo  # noqa: Y015
+
+@_typing.final
+class SliceInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SCALE_GROUP_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    CHANGED_AT_MS_FIELD_NUMBER: _builtins.int
+    JOINED_AT_MS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ASKED_BY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    scale_group: _builtins.str
+    state: _builtins.str
+    created_at_ms: _builtins.int
+    changed_at_ms: _builtins.int
+    joined_at_ms: _builtins.int
+    """0 before all hosts have joined"""
+    outcome: _builtins.str
+    """the provider's last answer; empty before the first"""
+    words: _builtins.str
+    """the provider's own words"""
+    reason: _builtins.str
+    """why it leaves or is gone"""
+    asked_by: _builtins.str
+    """who created it; empty for the autoscaler"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        scale_group: _builtins.str = ...,
+        state: _builtins.str = ...,
+        created_at_ms: _builtins.int = ...,
+        changed_at_ms: _builtins.int = ...,
+        joined_at_ms: _builtins.int = ...,
+        outcome: _builtins.str = ...,
+        words: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        asked_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_by", b"asked_by", "changed_at_ms", b"changed_at_ms", "created_at_ms", b"created_at_ms", "joined_at_ms", b"joined_at_ms", "name", b"name", "outcome", b"outcome", "reason", b"reason", "scale_group", b"scale_group", "state", b"state", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SliceInfo: _TypeAlias = SliceInfo  # noqa: Y015
+
+@_typing.final
+class ListSlicesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSlicesRequest: _TypeAlias = ListSlicesRequest  # noqa: Y015
+
+@_typing.final
+class ListSlicesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___SliceInfo]:
+        """also those that were over within the last hour"""
+
+    def __init__(
+        self,
+        *,
+        slices: _abc.Iterable[Global___SliceInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slices", b"slices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSlicesResponse: _TypeAlias = ListSlicesResponse  # noqa: Y015
 
 @_typing.final
 class ShutdownRequest(_message.Message):

@@ -915,6 +915,11 @@ class ClusterServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateTokenRequest.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateTokenResponse.FromString,
                 _registered_method=True)
+        self.ListSlices = channel.unary_unary(
+                '/iris.v1.ClusterService/ListSlices',
+                request_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.ListSlicesRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.ListSlicesResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer(object):
@@ -994,6 +999,12 @@ class ClusterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSlices(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1056,6 +1067,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.CreateToken,
                     request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateTokenRequest.FromString,
                     response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'ListSlices': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSlices,
+                    request_deserializer=iris_dot_rpc_dot_generated_dot_iris__pb2.ListSlicesRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_generated_dot_iris__pb2.ListSlicesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1382,6 +1398,33 @@ class ClusterService(object):
             '/iris.v1.ClusterService/CreateToken',
             iris_dot_rpc_dot_generated_dot_iris__pb2.CreateTokenRequest.SerializeToString,
             iris_dot_rpc_dot_generated_dot_iris__pb2.CreateTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSlices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/iris.v1.ClusterService/ListSlices',
+            iris_dot_rpc_dot_generated_dot_iris__pb2.ListSlicesRequest.SerializeToString,
+            iris_dot_rpc_dot_generated_dot_iris__pb2.ListSlicesResponse.FromString,
             options,
             channel_credentials,
             insecure,

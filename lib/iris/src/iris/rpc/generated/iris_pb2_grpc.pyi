@@ -253,6 +253,7 @@ class ClusterServiceStub:
     ListBudgets: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]
     Checkpoint: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]
     CreateToken: _grpc.UnaryUnaryMultiCallable[_iris_pb2.CreateTokenRequest, _iris_pb2.CreateTokenResponse]
+    ListSlices: _grpc.UnaryUnaryMultiCallable[_iris_pb2.ListSlicesRequest, _iris_pb2.ListSlicesResponse]
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -271,6 +272,7 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     ListBudgets: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListBudgetsRequest, _iris_pb2.ListBudgetsResponse]  # type: ignore[assignment]
     Checkpoint: _aio.UnaryUnaryMultiCallable[_iris_pb2.CheckpointRequest, _iris_pb2.CheckpointResponse]  # type: ignore[assignment]
     CreateToken: _aio.UnaryUnaryMultiCallable[_iris_pb2.CreateTokenRequest, _iris_pb2.CreateTokenResponse]  # type: ignore[assignment]
+    ListSlices: _aio.UnaryUnaryMultiCallable[_iris_pb2.ListSlicesRequest, _iris_pb2.ListSlicesResponse]  # type: ignore[assignment]
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -358,6 +360,13 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _iris_pb2.CreateTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_iris_pb2.CreateTokenResponse, _abc.Awaitable[_iris_pb2.CreateTokenResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSlices(
+        self,
+        request: _iris_pb2.ListSlicesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_iris_pb2.ListSlicesResponse, _abc.Awaitable[_iris_pb2.ListSlicesResponse]]: ...
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
