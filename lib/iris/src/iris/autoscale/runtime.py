@@ -20,7 +20,7 @@ from iris.autoscale.plan import Plan, SliceUse
 from iris.autoscale.port import Listing, Phase, SliceFound, SliceProvider
 from iris.autoscale.transitions import adopted, after_list, after_use, is_loss, leaving, next_name, use_of, wanted
 from iris.domain.effects import Effect
-from iris.domain.ids import JobId
+from iris.domain.ids import JobId, WorkerId
 from iris.domain.scale_groups import ScaleGroup
 from rigging.errors import Conflict, NotFound, Unavailable
 
@@ -178,7 +178,8 @@ class Autoscaler:
 
     def _decide(self, now_ms: int) -> None:
         fleet, book = self._fleet, self._book
-        uses = {record.name: self._use(record, now_ms) for record in list(book.live())}
+        kept = self._cluster.kept
+        uses = {record.name: self._use(record, kept, now_ms) for record in list(book.live())}
         slices = {
             record.name: record
             for record in book.slices.values()
@@ -197,11 +198,11 @@ class Autoscaler:
         for group in self.plan.create:
             self._want(group)
 
-    def _use(self, record: SliceRecord, now_ms: int) -> SliceUse:
+    def _use(self, record: SliceRecord, kept: Mapping[WorkerId, JobId], now_ms: int) -> SliceUse:
         """Return what is known of a slice, and note what its hosts say."""
         cluster = self._cluster
         workers = self._fleet.workers_of(record, cluster.view)
-        use = use_of(record, workers, self._found.get(record.name), cluster.view, cluster.kept, cluster.is_present)
+        use = use_of(record, workers, self._found.get(record.name), cluster.view, kept, cluster.is_present)
         group = self._fleet.group(record.group)
         if group is None:
             return use  # it serves while it has work
