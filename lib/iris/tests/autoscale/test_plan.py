@@ -379,3 +379,12 @@ def test_manual_groups_have_no_slices_on_quarantined_hosts():
 def test_groups_are_ranked_by_priority_then_price(fields, first):
     cluster = Cluster((replace(CPU, name="a"), replace(CPU, name="b", **fields)))
     assert cluster.look(tasks()).create == (first,)
+
+
+def test_of_equal_groups_those_come_first_that_lost_fewer_slices_and_lacked_no_capacity():
+    cluster = Cluster((replace(CPU, name="a"), replace(CPU, name="b")))
+    cluster.lives = (Life("a", NOW, 3_600_000),)
+    assert cluster.look(tasks()).create == ("b",)
+    cluster.close(cluster.groups[1], Outcome.STOCK_OUT)
+    cluster.now += 15 * 60_000
+    assert cluster.look(tasks()).create == ("a",)

@@ -39,8 +39,12 @@ Lives = tuple[Life, ...]
 def after_loss(lives: Lives, record: SliceRecord, now_ms: int, hosts: tuple[str, ...] = ()) -> Lives:
     """Return the lives after a slice was lost or has not joined by its deadline. Old ones are dropped."""
     lived = now_ms - record.joined_ms if record.joined_ms else 0
-    kept = [life for life in lives if now_ms - life.ended_ms <= _WINDOW_MS]
-    return (*kept, Life(record.group, now_ms, lived, hosts))[-_MOST:]
+    return (*recent(lives, now_ms), Life(record.group, now_ms, lived, hosts))[-_MOST:]
+
+
+def recent(lives: Lives, now_ms: int) -> Lives:
+    """Return the lives that ended in the last two hours."""
+    return tuple(life for life in lives if now_ms - life.ended_ms <= _WINDOW_MS)
 
 
 def create_pauses(lives: Lives, slices: Iterable[SliceRecord], short_life_s: float, now_ms: int) -> Mapping[str, int]:
@@ -49,10 +53,9 @@ def create_pauses(lives: Lives, slices: Iterable[SliceRecord], short_life_s: flo
     A group has at least three short lives in the last two hours, and no more slices that lived or live longer.
     """
     short, long = dict[str, int](), dict[str, int]()
-    for life in lives:
-        if now_ms - life.ended_ms <= _WINDOW_MS:
-            counts = short if life.lived_ms < short_life_s * 1000 else long
-            counts[life.group] = counts.get(life.group, 0) + 1
+    for life in recent(lives, now_ms):
+        counts = short if life.lived_ms < short_life_s * 1000 else long
+        counts[life.group] = counts.get(life.group, 0) + 1
     suspects = {group: count for group, count in short.items() if count >= _FEWEST_SHORT}
     if not suspects:
         return {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from iris.autoscale.demand import Demand
 from iris.autoscale.supply import GroupState
@@ -9,6 +10,9 @@ from iris.domain.constraints import evaluate, soft_score
 from iris.domain.resources import Resources, shortfalls, weight
 from iris.domain.scale_groups import tasks_on
 from iris.sched.explain import explain_constraints, explain_device
+
+_EXPECTED: Final = 4
+"""A group counts as if it had that many more slices, so that the loss of one says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,9 @@ class Route:
 def routes(demand: Demand, shapes: Mapping[Resources, Iterable[GroupState]]) -> list[Route]:
     """Return the groups whose slices can serve a demand, in the order in which to create slices.
 
-    Groups that meet more preferences come first, then those in the jobs' region, then those whose slices live long,
-    then by priority, price and size. Groups with accelerators serve demands without one only if no other group can.
+    Groups that meet more preferences come first, then those in the jobs' region, then those whose slices live long;
+    then the order is by priority, price and size, and by how many slices were lost lately. Groups with accelerators
+    serve demands without one only if no other group can.
 
     Args:
         demand: The demand.
@@ -73,6 +78,8 @@ def _rank(demand: Demand, route: Route) -> tuple[object, ...]:
         group.hourly_price / share,
         group.hosts_per_slice,
         weight(group.host),
+        state.is_doubtful,
+        state.losses / (state.kept + state.losses + _EXPECTED),
         group.name,
     )
 

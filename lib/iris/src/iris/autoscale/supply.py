@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from iris.autoscale.closures import Closure, closure_of
-from iris.autoscale.lives import Lives, create_pauses, quarantined
+from iris.autoscale.lives import Lives, create_pauses, quarantined, recent
 from iris.autoscale.model import SLICE_ATTRIBUTE, Outcome, SliceRecord, SliceState, SliceUse
 from iris.autoscale.room import Room, Rooms
 from iris.autoscale.rules import AutoscaleRules
@@ -22,6 +22,7 @@ class GroupState:
         most: The maximum number of slices, without quarantined hosts.
         present: The slices that the provider may have. kept: Those that do not leave.
         ready, booting, failed: Numbers of slices; planned ones boot.
+        losses: Slices that were lost lately.
         missing: Slices that pending jobs need beyond those that exist.
         closure: What closes it, or has closed it until its next slice is made.
         pause_ms: Least time between creations; 0 unless its slices live shortly.
@@ -29,20 +30,26 @@ class GroupState:
     """
 
     __slots__ = (
-        "attributes", "booting", "closure", "failed", "group", "is_closed", "kept", "last_ms", "missing", "most",
-        "pause_ms", "present", "ready",
+        "attributes", "booting", "closure", "failed", "group", "is_closed", "kept", "last_ms", "losses", "missing",
+        "most", "pause_ms", "present", "ready",
     )  # fmt: skip
 
     def __init__(self, group: ScaleGroup, closure: Closure | None, is_closed: bool, pause_ms: int, most: int) -> None:
         self.group, self.closure, self.is_closed, self.pause_ms, self.most = group, closure, is_closed, pause_ms, most
         named = {GROUP_ATTRIBUTE: group.name, SLICE_ATTRIBUTE: group.name}
         self.attributes: Mapping[str, str] = named | dict(group.host_attributes)
-        self.present = self.kept = self.ready = self.booting = self.failed = self.missing = self.last_ms = 0
+        self.present = self.kept = self.ready = self.booting = self.failed = self.losses = 0
+        self.missing = self.last_ms = 0
 
     @property
     def left(self) -> int:
         """Return how many slices it may have beyond those that are present."""
         return max(0, self.most - self.present)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Return whether no slice was made since capacity lacked: after the pause, one at a time is tried."""
+        return self.closure is not None and self.closure.outcome in (Outcome.STOCK_OUT, Outcome.QUOTA)
 
 
 class Supply:
@@ -86,8 +93,9 @@ class Supply:
             is_closed = closure is not None and closure.is_closed(now_ms)
             most = _most(group, bad)
             self.states[group.name] = GroupState(group, closure, is_closed, pauses.get(group.name, 0), most)
-        for life in lives:
-            if life.group in pauses and life.group in self.states:
+        for life in recent(lives, now_ms):
+            if life.group in self.states:
+                self.states[life.group].losses += 1
                 self.states[life.group].last_ms = life.ended_ms
         self.shapes: dict[Resources, list[GroupState]] = {}
         for state in self.states.values():
@@ -124,7 +132,7 @@ class Supply:
     def may_create(self, state: GroupState) -> int:
         """Return how many slices of a group may be created now."""
         count = self.could_create(state)
-        if count and _is_doubtful(state):
+        if count and state.is_doubtful:
             count = min(count, max(0, 1 - state.booting))
         if count and state.pause_ms:
             count = min(count, 1) if self._now_ms - state.last_ms >= state.pause_ms else 0
@@ -164,7 +172,7 @@ class Supply:
             return f"{name} has {state.present} of at most {state.most} slices"
         if self._hosts_left() < at_once * state.group.hosts_per_slice:
             return f"{self._hosts} of at most {rules.max_hosts} hosts run here (--max-hosts)"
-        if closure is not None and _is_doubtful(state):
+        if closure is not None and state.is_doubtful:
             return f"{name} is tried with one slice ({closure_text(closure)})"
         if state.pause_ms:
             return f"slices of {name} live shortly, the next one is created at {_clock(state.last_ms + state.pause_ms)}"
@@ -186,11 +194,6 @@ class Supply:
             and state.closure is not None
             and state.closure.outcome is Outcome.QUOTA
         }
-
-
-def _is_doubtful(state: GroupState) -> bool:
-    """Return whether no slice was made since capacity lacked: after the pause, one at a time is tried."""
-    return state.closure is not None and state.closure.outcome in (Outcome.STOCK_OUT, Outcome.QUOTA)
 
 
 def closure_text(closure: Closure) -> str:
