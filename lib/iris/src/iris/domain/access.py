@@ -26,6 +26,7 @@ class JoinToken:
         note: Its purpose, as given by its creator.
         uses: Number of workers that joined with it, at most `max_uses`.
         revoked_at_ms: 0 means not revoked.
+        slice: The slice whose hosts, `max_uses` of them, may each join once; empty for workers of any name.
     """
 
     token_id: str
@@ -38,6 +39,7 @@ class JoinToken:
     uses: int = 0
     revoked_by: str = ""
     revoked_at_ms: int = 0
+    slice: str = ""
 
     def refusal(self, now_ms: int) -> str:
         """Return why no worker may join with the token at `now_ms`; empty if a worker may."""

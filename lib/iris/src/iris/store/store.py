@@ -200,6 +200,11 @@ class Store(StoredRecords):
         }
         self._run([upsert(table, found) for table, found in rows.items() if found])
 
+    def forget_access(self, tokens: Sequence[str], credentials: Sequence[str]) -> None:
+        """Remove join tokens by their ids and credentials by their digests, like `save_access`."""
+        gone = {"join_tokens": tokens, "worker_credentials": credentials}
+        self._run([Delete(table, keys) for table, keys in gone.items() if keys])
+
     def load_access(self) -> tuple[list[JoinToken], list[WorkerCredential]]:
         """Return all join tokens, and all credentials of workers, in order of creation."""
         select = self._connection.execute

@@ -114,6 +114,34 @@ def test_a_credential_is_good_for_its_own_name_until_it_is_revoked(house: House)
         house.credentials.revoke_worker(WorkerId("w9"), "admin root")
 
 
+def test_a_slices_token_is_for_each_of_its_hosts_once(house: House) -> None:
+    text = house.credentials.create_for_slice("v5e-3", hosts=2, lifetime_ms=1000)
+    token = parse_join_token(text).token_id
+    other = parse_join_token(house.credentials.create_for_slice("v5e-4", 2, 5000)).token_id
+    first, second = WorkerId("v5e-3-w0"), WorkerId("v5e-3-w1")
+    house.credentials.join(token, first, ONE)
+    house = house.again()
+    for stranger in (W1, WorkerId("v5e-3-w2"), WorkerId("v5e-4-w0"), WorkerId("v5e-3-w01")):
+        with pytest.raises(Denied, match=f"{token} is for the hosts of slice v5e-3, not for '{stranger}'"):
+            house.credentials.join(token, stranger, TWO)
+    with pytest.raises(Denied, match="is for the hosts of slice v5e-4"):
+        house.credentials.join(other, second, TWO)
+    with pytest.raises(Conflict, match="has joined already"):
+        house.credentials.join(token, first, TWO)
+    house.credentials.revoke_worker(first, "admin root")
+    with pytest.raises(Denied, match="has joined before, and hosts of a slice join once"):
+        house.credentials.join(token, first, TWO)
+    house.now += 1000
+    with pytest.raises(Denied, match="it expired"):
+        house.credentials.join(token, second, TWO)
+    # What is over does not add up.
+    house.credentials.create_for_slice("v5e-5", 1, 1000)
+    house.credentials.forget_worker(first)
+    house = house.again()
+    assert [found.slice for found in house.credentials.tokens()] == ["v5e-4", "v5e-5"]
+    assert not house.credentials.is_known(first)
+
+
 @pytest.mark.parametrize(
     ("lifetime_ms", "uses", "note", "words"),
     [
@@ -139,6 +167,9 @@ def test_a_digest_is_a_digest(house: House, digest: str) -> None:
 
 class FullDisk:
     def save_access(self, tokens: Sequence[JoinToken], credentials: Sequence[WorkerCredential]) -> None:
+        raise StorageUnavailable("iris.db: database or disk is full")
+
+    def forget_access(self, tokens: Sequence[str], credentials: Sequence[str]) -> None:
         raise StorageUnavailable("iris.db: database or disk is full")
 
     def save_user_tokens(self, tokens: Sequence[UserToken]) -> None:

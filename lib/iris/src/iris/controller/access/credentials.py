@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+from iris.autoscale.model import worker_id_of
 from iris.controller.access.user_tokens import UserTokens, UserTokenStore
 from iris.domain.access import JoinToken, WorkerCredential, check_note
 from iris.domain.ids import WorkerId
@@ -29,6 +30,8 @@ class AccessStore(UserTokenStore, Protocol):
     """Stores tokens and credentials. A write is durable when it returns."""
 
     def save_access(self, tokens: Sequence[JoinToken], credentials: Sequence[WorkerCredential]) -> None: ...
+
+    def forget_access(self, tokens: Sequence[str], credentials: Sequence[str]) -> None: ...
 
     def load_access(self) -> tuple[list[JoinToken], list[WorkerCredential]]: ...
 
@@ -88,7 +91,9 @@ class Credentials:
 
     # ---- join tokens ----
 
-    def create(self, lifetime_ms: int, max_uses: int, note: str, maker: str) -> tuple[JoinToken, str]:
+    def create(
+        self, lifetime_ms: int, max_uses: int, note: str, maker: str, slice_name: str = ""
+    ) -> tuple[JoinToken, str]:
         """Create a join token. Return it and its text, which is not stored.
 
         Args:
@@ -96,6 +101,7 @@ class Credentials:
             max_uses: Number of workers that may join with the token.
             note: The token's purpose.
             maker: The token's creator.
+            slice_name: The slice whose hosts may each join once; empty for workers of any name.
 
         Raises:
             InvalidRequest: A number or the note is out of range.
@@ -107,12 +113,29 @@ class Credentials:
         check_note(note)
         text = JoinTokenText(secrets.token_hex(4), secrets.token_urlsafe(32), self._ca_sha256)
         now = self._clock_ms()
-        made = JoinToken(text.token_id, _digest(text.secret), note, maker, now, now + lifetime_ms, max_uses)
+        secret, end = _digest(text.secret), now + lifetime_ms
+        made = JoinToken(text.token_id, secret, note, maker, now, end, max_uses, slice=slice_name)
         if made.token_id in self._tokens:
-            return self.create(lifetime_ms, max_uses, note, maker)
+            return self.create(lifetime_ms, max_uses, note, maker, slice_name)
         self._save(made)
         logger.info("%s made the join token %s for %d workers", maker, made.token_id, max_uses)
         return made, text.text
+
+    def create_for_slice(self, name: str, hosts: int, lifetime_ms: int) -> str:
+        """Create a join token for the hosts of a slice, and forget the expired ones of slices. Return its text.
+
+        Args:
+            name: The slice's name.
+            hosts: The number of its hosts.
+            lifetime_ms: Lifetime in milliseconds.
+        """
+        now = self._clock_ms()
+        expired = [token.token_id for token in self._tokens.values() if token.slice and now >= token.expires_at_ms]
+        if expired:
+            self._store.forget_access(expired, [])
+            for token_id in expired:
+                del self._tokens[token_id]
+        return self.create(lifetime_ms, hosts, f"slice {name}", "the autoscaler", name)[1]
 
     def tokens(self) -> list[JoinToken]:
         """Return all join tokens, oldest first."""
@@ -147,7 +170,7 @@ class Credentials:
             secret_sha256: The hex digest of the credential that the worker created.
 
         Raises:
-            Denied: The token is revoked, used up or expired.
+            Denied: The token is revoked, used up, expired, or another slice's.
             Conflict: Another host has joined under that name.
             InvalidRequest: The digest is invalid.
         """
@@ -163,6 +186,10 @@ class Credentials:
             )
         if secret_sha256 in self._credentials:
             raise Denied("this credential was already used: create a new one")
+        if token.slice and worker_id not in {worker_id_of(token.slice, number) for number in range(token.max_uses)}:
+            raise Denied(f"the join token {token_id} is for the hosts of slice {token.slice}, not for {worker_id!r}")
+        if token.slice and known is not None:
+            raise Denied(f"worker {worker_id!r} has joined before, and hosts of a slice join once: delete the slice")
         refusal = token.refusal(self._clock_ms())
         if refusal:
             raise Denied(f"the join token {token_id} is no longer valid: {refusal}; create a new one on the controller")
@@ -224,6 +251,13 @@ class Credentials:
             self._store.save_access([], [revoked])
             self._remember(revoked)
             logger.info("%s revoked the credential of worker %s", by, worker_id)
+
+    def forget_worker(self, worker_id: WorkerId) -> None:
+        """Forget the credential of a worker that is gone for good, so that stored ones do not add up."""
+        known = self._of_worker.get(worker_id)
+        if known is not None:
+            self._store.forget_access([], [known.secret_sha256])
+            del self._of_worker[worker_id], self._credentials[known.secret_sha256]
 
     def _save(self, token: JoinToken) -> None:
         self._store.save_access([token], [])

@@ -41,3 +41,4 @@ class AutoscaledCluster:
     async def remove(self, worker_id: WorkerId, reason: str) -> None:
         with contextlib.suppress(NotFound):
             await self.controller.remove_worker(worker_id, reason)
+        self.controller.credentials.forget_worker(worker_id)
