@@ -214,8 +214,9 @@ def test_a_host_that_the_platform_takes_is_left_as_preempted(worker: Played, mon
     class Host:
         preempted = True
 
-        def wait_until_preempted(self) -> None:
-            return
+        def wait_until_ended(self, key: str) -> None:
+            if key != "maintenance-event":
+                threading.Event().wait()
 
         def is_preempted(self) -> bool:
             return self.preempted
@@ -231,7 +232,7 @@ def test_a_host_that_the_platform_takes_is_left_as_preempted(worker: Played, mon
     assert worker.run(platform=Platform.GCE) == 0
     assert worker.told[0] == "stop: worker w1 ended: the platform preempts the host; 250 ms, preempted"
     # A signal may come first: then the platform is asked. Of an end of the worker's own it is not.
-    monkeypatch.setattr(Host, "wait_until_preempted", lambda self: threading.Event().wait())
+    monkeypatch.setattr(Host, "wait_until_ended", lambda self, key: threading.Event().wait())
     for platform, is_signal, preempted, said in (
         (Platform.GCE, True, True, True),
         (Platform.GCE, True, False, False),

@@ -1,4 +1,4 @@
-"""Queries to Compute Engine's metadata server about this virtual machine."""
+"""Queries to Compute Engine's metadata server about this virtual machine, and its guest attributes."""
 
 import os
 from typing import Final, NamedTuple
@@ -18,6 +18,33 @@ class Metadata(NamedTuple):
 def metadata_host() -> str:
     """Return the metadata server ("host" or "host:port"): $GCE_METADATA_HOST, else its fixed address."""
     return os.environ.get("GCE_METADATA_HOST") or _DEFAULT_HOST
+
+
+def put_guest_attribute(host: str, name: str, value: str, timeout: float) -> None:
+    """Set a guest attribute of this virtual machine, which its operators can read.
+
+    Args:
+        host: "host" or "host:port" (see `metadata_host`).
+        name: "NAMESPACE/KEY".
+        value: The value.
+        timeout: Seconds for each step of the exchange.
+
+    Raises:
+        OSError: The server cannot be reached in time, or refuses.
+    """
+    import http.client
+
+    connection = http.client.HTTPConnection(host, timeout=timeout)
+    try:
+        path = f"/computeMetadata/v1/instance/guest-attributes/{name}"
+        connection.request("PUT", path, value.encode(), headers=dict([_FLAVOR]))
+        status = connection.getresponse().status
+    except http.client.HTTPException as error:
+        raise OSError(f"{host} does not speak HTTP like a metadata server: {error!r}") from error
+    finally:
+        connection.close()
+    if status != http.client.OK:
+        raise OSError(f"{host} answered {status} to the guest attribute {name}")
 
 
 def ask_metadata(host: str, question: str, timeout: float) -> Metadata:

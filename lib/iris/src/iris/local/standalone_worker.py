@@ -1,16 +1,18 @@
 """Starts a worker of a cluster on this host: determines its name, credential and resources."""
 
+import contextlib
 import logging
 import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from iris.autoscale.model import SLICE_ATTRIBUTE, worker_id_of
 from iris.domain.resources import Device, Resources
 from iris.local.declared_devices import declared_device, device_attributes
 from iris.rpc.channels import CA_VARIABLE, INSECURE_VARIABLE
@@ -19,6 +21,7 @@ from iris.tls.pins import JoinTokenText, parse_join_token
 from iris.tls.token_file import privacy_warning, token_in
 from iris.tls.trust import is_loopback
 from iris.worker.app import WorkerConfig, run_worker, work_dir_holder
+from iris.worker.connection.agent import Resolver
 from iris.worker.connection.credential import (
     Credential,
     accepted,
@@ -29,6 +32,8 @@ from iris.worker.connection.credential import (
 )
 from iris.worker.connection.joining import join_cluster
 from iris.worker.host.environment import hide_own_environment
+from iris.worker.host.gce import read_identity, tell_phase, telling_failure
+from iris.worker.host.preemption import Platform
 from iris.worker.host.probe import probe_resources
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.limits.service_group import leave_service_group
@@ -39,7 +44,6 @@ from rigging.text.quantities import format_size
 
 logger = logging.getLogger(__name__)
 
-SLICE_ATTRIBUTE: Final = "slice"
 _FOR_EVER: Final = float("inf")
 
 
@@ -62,6 +66,7 @@ class WorkerOptions:
         max_processes: Maximum number of processes and threads of a task; 0 for most of the host's maximum.
         insecure: Allow unencrypted tokens beyond loopback.
         task_users: Uids for tasks, one per user: "FIRST-LAST"; "off" to run tasks as the worker's user.
+        platform: The platform of the host. On GCE, its name, slice, TPU type and zone come from the metadata server.
     """
 
     controller: str
@@ -81,6 +86,7 @@ class WorkerOptions:
     max_processes: int = 0
     insecure: bool = False
     task_users: str = "off"
+    platform: str = Platform.NONE.value
 
 
 def start_worker(options: WorkerOptions) -> int:
@@ -98,6 +104,31 @@ def start_worker(options: WorkerOptions) -> int:
         InvalidRequest: An option or file is invalid.
     """
     hide_own_environment()
+    is_gce = options.platform == Platform.GCE
+    with telling_failure() if is_gce else contextlib.nullcontext():
+        config, resolve = _prepare(_on_gce(options) if is_gce else options)
+        if is_gce:
+            tell_phase("joined")
+        return run_worker(config, resolve)
+
+
+def _on_gce(options: WorkerOptions) -> WorkerOptions:
+    """Return the options with what the host is at Google; what was given stays."""
+    host = read_identity()
+    slice_name = options.slice_name or host.slice_name
+    number = host.number if options.slice_index is None else options.slice_index
+    return replace(
+        options,
+        name=options.name or worker_id_of(slice_name, number),
+        slice_name=slice_name,
+        slice_index=number,
+        tpu=options.tpu or host.tpu or None,
+        attributes=host.attributes | dict(options.attributes),
+    )
+
+
+def _prepare(options: WorkerOptions) -> tuple[WorkerConfig, Resolver]:
+    """Join the cluster if necessary; return the worker's settings, and where its controller is."""
     if options.limits == LimitsMode.AUTO:
         leave_service_group()  # before the guardian is started, which is born where this process is
     device = declared_device(options.tpu, options.gpu)
@@ -133,9 +164,10 @@ def start_worker(options: WorkerOptions) -> int:
         task_variables=variables,
         key=_key(options.work_dir),
         task_users=users,
+        platform=Platform(options.platform),
     )
     logger.info("worker %s of the cluster at %s, in %s", credential.worker_id, options.controller, options.work_dir)
-    return run_worker(config, lambda: address)
+    return config, lambda: address
 
 
 def default_work_dir(environ: Mapping[str, str]) -> Path:

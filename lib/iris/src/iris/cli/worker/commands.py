@@ -57,6 +57,12 @@ def worker() -> None:
 @click.option(
     "--work-dir", type=DIRECTORY, metavar="DIR", help="Directory of its files.  [default: ~/.local/state/iris/worker]"
 )
+@click.option(
+    "--platform",
+    type=click.Choice(["none", "gce"]),
+    default="none",
+    help="gce: a machine at Google, which knows its name, slice, TPU and zone, and hears of its end beforehand.",
+)
 @click.option("--insecure", is_flag=True, help="Without TLS, on a network that you trust.")
 @pass_context
 def start(
@@ -77,6 +83,7 @@ def start(
     max_processes: float | None,
     task_users: str | None,
     work_dir: Path | None,
+    platform: str,
     insecure: bool,
 ) -> int:
     """Run a worker in this terminal until SIGTERM or Ctrl-C, which first end its tasks.
@@ -119,6 +126,7 @@ def start(
         max_processes=int(max_processes or 0),
         insecure=insecure or context.insecure,
         task_users=task_users or "off",
+        platform=platform,
     )
     configure_logging(logging.INFO)
     return start_worker(options)
@@ -145,6 +153,7 @@ def start(
     help="[default: 2000000000-2000000999 for a new host of a cluster beyond loopback, off for others and with --user]",
 )
 @click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="[default: /var/lib/iris-worker; with --user your own]")
+@click.option("--platform", type=click.Choice(["none", "gce"]))
 @click.option("--insecure", is_flag=True)
 @service_options("iris-worker")
 @pass_context

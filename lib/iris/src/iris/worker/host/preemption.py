@@ -1,8 +1,11 @@
-"""Detects that the platform preempts this host."""
+"""Detects that the platform preempts this host, or stops it for maintenance."""
 
+import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -13,6 +16,12 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE_S: Final = 1.5
 _LONG_POLL_S: Final = 300
+_PLANNED: Final = "upcoming-maintenance"
+_PLANNED_POLL_S: Final = 60.0
+_MAINTENANCE_LEAD_S: Final = 300.0
+"""A host is left this long before the window of a maintenance begins."""
+NOTICES: Final = ("preempted", "maintenance-event", _PLANNED)
+"""Keys of the metadata server that announce the host's end."""
 
 
 class Platform(StrEnum):
@@ -21,7 +30,29 @@ class Platform(StrEnum):
     NONE = "none"
     """A platform that announces no preemption."""
     GCE = "gce"
-    """Compute Engine, whose metadata server announces preemption."""
+    """Compute Engine and TPU VMs, whose metadata server announces preemption and maintenance."""
+
+
+def announces_end(key: str, value: str, now_s: float) -> bool:
+    """Return whether a value of the metadata server says that the host stops within minutes. Pure.
+
+    Args:
+        key: One of NOTICES.
+        value: Its value.
+        now_s: Unix seconds.
+    """
+    if key == "preempted":
+        return value.upper() == "TRUE"
+    if key == "maintenance-event":
+        return value.upper().startswith("TERMINATE")  # not MIGRATE, which tasks survive
+    try:
+        planned = json.loads(value)
+        if planned.get("maintenance_status") == "ONGOING":
+            return True
+        begins = datetime.fromisoformat(planned["window_start_time"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return begins.timestamp() - now_s <= _MAINTENANCE_LEAD_S
 
 
 class GceHost:
@@ -32,6 +63,7 @@ class GceHost:
         ask: Queries the metadata server for a key; raises OSError.
         clock: Returns monotonic time in seconds.
         sleep: Sleeps for a number of seconds.
+        unix_s: Returns Unix seconds.
     """
 
     def __init__(
@@ -40,29 +72,33 @@ class GceHost:
         ask: Callable[[str, str, float], Metadata] = ask_metadata,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        unix_s: Callable[[], float] = time.time,
     ) -> None:
         self._server = host or metadata_host()
         self._ask_server = ask
         self._clock = clock
         self._sleep = sleep
+        self._unix_s = unix_s
 
     def is_preempted(self) -> bool:
         """Return whether the host is being preempted; False if the server does not answer. Blocks for at most 1.5 s."""
         try:
-            return self._ask("", _PATIENCE_S)[0]
+            return self._ask(NOTICES[0], "", _PATIENCE_S)[0]
         except OSError:
             return False
 
-    def wait_until_preempted(self) -> None:
-        """Block until the host is being preempted, about half a minute before it stops."""
+    def wait_until_ended(self, key: str) -> None:
+        """Block until one of NOTICES announces the host's end, for a preemption half a minute before it."""
+        if key == _PLANNED:
+            return self._wait_for_plan()
         backoff = ExponentialBackoff(initial=0.05, maximum=10.0, factor=3.0)
         query, complained = "", False
         while True:
             began = self._clock()
             try:
-                preempted, etag = self._ask(query, _LONG_POLL_S + _PATIENCE_S)
+                preempted, etag = self._ask(key, query, _LONG_POLL_S + _PATIENCE_S)
                 if preempted:
-                    return
+                    return None
                 # The first question is what it is, the next ones wait for a change of that: none is missed in between.
                 query = f"?wait_for_change=true&timeout_sec={_LONG_POLL_S}&last_etag={etag}"
                 complained = False
@@ -74,7 +110,15 @@ class GceHost:
                 backoff.reset()  # it waited, as it was asked to
             self._sleep(backoff.next_interval())
 
-    def _ask(self, query: str, timeout_s: float) -> tuple[bool, str]:
-        """Return whether the host is being preempted, and the answer's etag. Raises OSError."""
-        answer = self._ask_server(self._server, f"preempted{query}", timeout_s)
-        return answer.value.upper() == "TRUE", answer.etag
+    def _wait_for_plan(self) -> None:
+        """Block until planned maintenance is near. There is an answer only while some is planned."""
+        while True:
+            with contextlib.suppress(OSError):
+                if self._ask(_PLANNED, "?alt=json", _PATIENCE_S)[0]:
+                    return
+            self._sleep(_PLANNED_POLL_S)
+
+    def _ask(self, key: str, query: str, timeout_s: float) -> tuple[bool, str]:
+        """Return whether a key announces the host's end, and the answer's etag. Raises OSError."""
+        answer = self._ask_server(self._server, f"{key}{query}", timeout_s)
+        return announces_end(key, answer.value, self._unix_s()), answer.etag

@@ -5,7 +5,7 @@ import contextlib
 import signal
 import threading
 
-from iris.worker.host.preemption import GceHost
+from iris.worker.host.preemption import NOTICES, GceHost
 
 
 class TerminationSignals:
@@ -31,8 +31,10 @@ class TerminationSignals:
         self._loop.add_signal_handler(signal.SIGTERM, self.received.set)
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
         if self._host is not None:
-            # Not a thread of the executor, whose end would be waited for.
-            threading.Thread(target=self._watch_host, args=(self._host,), name="iris-preemption", daemon=True).start()
+            for key in NOTICES:  # not threads of the executor, whose end would be waited for
+                threading.Thread(
+                    target=self._watch_host, args=(self._host, key), name=f"iris-{key}", daemon=True
+                ).start()
 
     async def is_host_preempted(self) -> bool:
         """Whether the platform preempts the host."""
@@ -43,8 +45,8 @@ class TerminationSignals:
     def _interrupted(self) -> None:
         (self.interrupted_again if self.received.is_set() else self.received).set()
 
-    def _watch_host(self, host: GceHost) -> None:
-        host.wait_until_preempted()
+    def _watch_host(self, host: GceHost, key: str) -> None:
+        host.wait_until_ended(key)
         self._preempted = True
         with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
             self._loop.call_soon_threadsafe(self.received.set)
