@@ -86,6 +86,18 @@ def test_nothing_is_called_before_its_row_is_stored():
     assert calls(simulation) == ["create one-0", "delete one-0"]
 
 
+def test_nothing_is_called_before_its_row_is_as_durable_as_the_cluster_promises(monkeypatch):
+    simulation = simulated(ONE)
+    replicated: asyncio.Future[None] = asyncio.Future(loop=simulation.node)
+    monkeypatch.setattr(simulation.controller, "confirm", lambda: asyncio.wait([replicated]))
+    simulation.want(1)
+    simulation.run(30)
+    assert (states(simulation), calls(simulation)) == ({"one-0": "wanted"}, [])
+    simulation.node.run(replicated.set_result, None)
+    simulation.run(1)
+    assert calls(simulation) == ["create one-0"]
+
+
 @pytest.mark.parametrize("weather", [Weather(loses_answer=1), Weather(raises=1), Weather(does_nothing=1)])
 def test_a_call_without_an_answer_is_judged_by_lists_and_doubles_nothing(weather):
     simulation = simulated(ONE)
@@ -161,6 +173,56 @@ def test_where_nothing_can_be_listed_nothing_is_created():
     simulation.cloud.weather = Weather()
     simulation.run(15)
     assert calls(simulation) == ["create one-0"]
+
+
+def test_a_slice_whose_place_cannot_be_listed_is_not_lost():
+    simulation = simulated(ONE)
+    simulation.want(1)
+    simulation.run(15)
+    simulation.cloud.weather = Weather(hides_a_group=1)
+    simulation.run(100)
+    simulation.cloud.weather = Weather(lags=1)
+    simulation.run(15)
+    assert states(simulation) == {"one-0": "joined"}
+    simulation.run(10)
+    assert states(simulation)["one-0"] == "gone", "two complete lists lacked it"
+
+
+@pytest.mark.parametrize(("back_s", "after"), [(100, {"two-0": "joined"}), (400, {"two-0": "gone", "two-1": "joined"})])
+def test_hosts_may_start_together_with_their_controller(back_s, after):
+    simulation = simulated(TWO)
+    simulation.want(2)
+    simulation.run(15)
+    machine = simulation.cloud.machines["two-0"]
+    machine.ready_s = simulation.world.now + back_s
+    simulation.controller.turn()
+    simulation.restart()
+    simulation.run(500)
+    assert states(simulation) == after
+
+
+def test_capacity_that_a_provider_refuses_for_long_is_told_once():
+    simulation = simulated(replace(ONE, max_slices=2))
+    simulation.want(3)
+    simulation.run(2000)
+    assert not simulation.controller.missing, "its maximum is no news"
+    simulation.want(0)
+    simulation.run(200)
+    simulation.cloud.weather = Weather(late_refusal=1, refusals=(Outcome.STOCK_OUT,))
+    simulation.want(2)
+    for told in (0, 1, 1):
+        simulation.run(1500)
+        assert len(simulation.controller.missing) == told
+    (missing,) = simulation.controller.missing
+    assert (missing.group, missing.outcome.split(":")[0]) == ("one", "stock-out")
+    simulation.cloud.weather = Weather()
+    simulation.run(1000)
+    simulation.cloud.weather = Weather(late_refusal=1, refusals=(Outcome.STOCK_OUT,))
+    simulation.want(0)
+    simulation.run(300)
+    simulation.want(2)
+    simulation.run(2500)
+    assert len(simulation.controller.missing) == 2, "it is missing again"
 
 
 def test_users_create_slices_that_stay_and_delete_any():

@@ -9,6 +9,7 @@ from typing import Protocol
 from iris.autoscale.closures import Closure
 from iris.autoscale.demand import Demand, demands
 from iris.autoscale.lives import Lives
+from iris.autoscale.missing import Missing
 from iris.autoscale.model import SliceRecord, worker_id_of
 from iris.autoscale.plan import Plan, SliceUse, plan
 from iris.autoscale.rules import AutoscaleRules
@@ -43,6 +44,10 @@ class Cluster(Protocol):
 
     async def drain(self, worker_id: WorkerId, reason: str) -> None:
         """Cordon a worker and move its attempts to others."""
+        ...
+
+    def tell_missing(self, missing: Sequence[Missing]) -> None:
+        """Tell people that capacity is missing for long."""
         ...
 
     async def remove(self, worker_id: WorkerId, reason: str) -> None:

@@ -15,6 +15,7 @@ from iris.autoscale.book import KEPT_MS, SliceBook, SliceRows
 from iris.autoscale.calls import SliceCalls
 from iris.autoscale.closures import Closure
 from iris.autoscale.fleet import Cluster, Fleet
+from iris.autoscale.missing import Missing, missing_capacity, to_tell
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.autoscale.plan import Plan, SliceUse
 from iris.autoscale.port import Listing, Phase, SliceFound, SliceProvider
@@ -55,6 +56,7 @@ class Autoscaler:
         self._book = SliceBook(rows)
         self._found: Mapping[str, SliceFound] = {}
         self._unlisted: Mapping[str, Closure] = {}
+        self._missing: dict[str, Missing] = {}
         self._due: asyncio.TimerHandle | None = None
         self._next_look_s = 0.0
         self._returning: set[str] = set()
@@ -190,6 +192,7 @@ class Autoscaler:
         closures = {**book.closures, **self._unlisted}
         needs = fleet.find_demands(self._cluster.view, now_ms)
         self.plan = fleet.decide(now_ms, needs, fleet.groups, slices, uses, closures, book.lives, fleet.rules, recent)
+        self._tell_missing(now_ms)
         for name, reason in self.plan.release.items():
             record, use = book.slices[name], uses.get(name, SliceUse())
             if record.state is not SliceState.WANTED and is_loss(record, use):
@@ -197,6 +200,16 @@ class Autoscaler:
             book.put(leaving(record, reason, now_ms))
         for group in self.plan.create:
             self._want(group)
+
+    def _tell_missing(self, now_ms: int) -> None:
+        joined_ms: dict[str, int] = {}
+        for record in self._book.live():
+            joined_ms[record.group] = max(joined_ms.get(record.group, 0), record.joined_ms)
+        self._missing = dict(missing_capacity(self._missing, self.plan.groups, joined_ms, now_ms))
+        late = to_tell(self._missing, self._fleet.rules.notice_after_s, now_ms)
+        if late:
+            self._cluster.tell_missing(late)
+            self._missing |= {item.group: replace(item, is_told=True) for item in late}
 
     def _use(self, record: SliceRecord, kept: Mapping[WorkerId, JobId], now_ms: int) -> SliceUse:
         """Return what is known of a slice, and note what its hosts say."""

@@ -1,8 +1,10 @@
 """Ends of jobs are told by a real controller to a real server, over failures and restarts, and to nobody else."""
 
+import asyncio
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,12 @@ import grpc
 import pytest
 
 from fray.testing.waiting import eventually
-from iris.controller.notices.notifier import NoticeRules
+from iris.autoscale.missing import Missing
+from iris.controller.notices.debts import FileDebts
+from iris.controller.notices.notifier import NoticeRules, Notifier
+from iris.core.state.view import ClusterView
 from iris.rpc.generated import iris_pb2 as pb
+from rigging.clock import unix_ms
 from support.iris.controller import running_controller
 from support.iris.webhook_server import WebhookServer, webhook_server
 from support.iris.worker import ScriptedWorker
@@ -48,6 +54,20 @@ def test_an_end_is_told_with_its_cause_and_signed(tmp_path: Path, connect: Any) 
     secret = (state / "notify-secret").read_bytes().strip()
     signed = told.headers["Iris-Timestamp"].encode() + b"." + told.body
     assert told.headers["Iris-Signature"] == f"sha256={hmac.new(secret, signed, hashlib.sha256).hexdigest()}"
+
+
+async def test_missing_capacity_is_told_to_the_clusters_webhook(tmp_path: Path) -> None:
+    with webhook_server(WebhookServer(answers=[500])) as server:
+        rules = replace(QUICK, url=server.url)
+        notifier = Notifier(ClusterView(), FileDebts(tmp_path), b"secret", rules, unix_ms, "big")
+        notifier.tell_operator([Missing("v5e", 3, 7, "stock-out: none left")])
+        await asyncio.to_thread(eventually, lambda: len(server.told) == 2, "it is told at the second try")
+        await notifier.close()
+    assert json.loads(server.told[1].body) == {
+        "event": "capacity_missing",
+        "cluster": "big",
+        "scale_groups": [{"name": "v5e", "slices": 3, "since_ms": 7, "outcome": "stock-out: none left"}],
+    }
 
 
 def test_it_is_tried_again_under_the_same_name_until_it_is_heard(tmp_path: Path, connect: Any) -> None:

@@ -1,10 +1,12 @@
-"""The message about a job's end, and its signature. Pure."""
+"""Messages about a job's end and missing capacity, and their signature. Pure."""
 
 import hashlib
 import hmac
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
+from iris.autoscale.missing import Missing
 from iris.domain.entities import Job
 from iris.domain.ids import parent_of
 from rigging.redaction import redact_string
@@ -35,6 +37,18 @@ def message_of(job: Job, cluster: str) -> dict[str, Any]:
         "finished_at_ms": job.finished_at_ms,
         "waited_s": max(began - job.submitted_at_ms, 0) / 1000,
         "ran_s": max(job.finished_at_ms - began, 0) / 1000,
+    }
+
+
+def capacity_message(missing: Sequence[Missing], cluster: str) -> dict[str, Any]:
+    """Return the message about scale groups whose provider makes no slices."""
+    return {
+        "event": "capacity_missing",
+        "cluster": cluster,
+        "scale_groups": [
+            {"name": item.group, "slices": item.slices, "since_ms": item.since_ms, "outcome": item.outcome}
+            for item in missing
+        ],
     }
 
 

@@ -7,12 +7,13 @@ and the request. A webhook for the whole cluster receives only the ends of root 
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from iris.autoscale.missing import Missing
 from iris.controller.notices.debts import Debts
-from iris.controller.notices.message import body_of, message_of, signed_headers
+from iris.controller.notices.message import body_of, capacity_message, message_of, signed_headers
 from iris.controller.notices.names import HostAddresses
 from iris.controller.notices.post import PostFailedError, PostRefusedError, post
 from iris.core.state.view import ClusterView
@@ -119,6 +120,14 @@ class Notifier:
             if isinstance(effect, JobChanged | JobEnded):
                 self._look_at(effect.job_id, isinstance(effect, JobEnded))
 
+    def tell_operator(self, missing: Sequence[Missing]) -> None:
+        """Send a notice about missing capacity to the cluster's webhook, if there is one."""
+        now_ms = self._clock_ms()
+        name = f"capacity-{now_ms}"
+        if self._rules.url:
+            body = body_of(capacity_message(missing, self._cluster))
+            self._spawn(name, self._deliver(name, body, self._rules.url, "the lack of capacity", now_ms))
+
     async def close(self) -> None:
         """Stop delivering. The next controller delivers the remaining notices."""
         tasks = list(self._tasks.values())
@@ -145,14 +154,17 @@ class Notifier:
 
     def _begin(self, name: str, job: Job, url: str) -> None:
         if name not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._tell(name, job, url), name=f"notice-{name}")
-            self._tasks[name] = task
-            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+            body = body_of(message_of(job, self._cluster))
+            self._spawn(name, self._deliver(name, body, url, f"the end of {job.job_id}", job.finished_at_ms))
 
-    async def _tell(self, name: str, job: Job, url: str) -> None:
-        body = body_of(message_of(job, self._cluster))
+    def _spawn(self, name: str, delivery: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(delivery, name=f"notice-{name}")
+        self._tasks[name] = task
+        task.add_done_callback(lambda _: self._tasks.pop(name, None))
+
+    async def _deliver(self, name: str, body: bytes, url: str, what: str, at_ms: int) -> None:
         backoff = ExponentialBackoff(*self._rules.retry_s, factor=2.0)
-        end_ms = max(job.finished_at_ms, 1) + self._rules.give_up_s * 1000
+        end_ms = max(at_ms, 1) + self._rules.give_up_s * 1000
         is_first = True
         while is_first or self._clock_ms() < end_ms:
             is_first = False
@@ -161,14 +173,14 @@ class Notifier:
                 self._debts.settle(name)
                 return
             except (PostRefusedError, InvalidRequest) as error:
-                logger.warning("the end of %s is not told: %s", job.job_id, error)
+                logger.warning("%s is not told: %s", what, error)
                 self._debts.settle(name)
                 return
             except PostFailedError as error:
                 pause = backoff.next_interval()
-                logger.info("the end of %s is not told yet: %s; it is tried again in %.1f s", job.job_id, error, pause)
+                logger.info("%s is not told yet: %s; it is tried again in %.1f s", what, error, pause)
             await asyncio.sleep(pause)
-        logger.warning("the end of %s was not told within %g s, and is given up", job.job_id, self._rules.give_up_s)
+        logger.warning("%s was not told within %g s, and is given up", what, self._rules.give_up_s)
         self._debts.settle(name)
 
     async def _post(self, name: str, body: bytes, url: str) -> None:

@@ -1,14 +1,18 @@
 """Gives the autoscaler what it needs of its controller."""
 
 import contextlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from iris.autoscale.missing import Missing
 from iris.controller.context import Controller
 from iris.core.state.view import ClusterView
 from iris.domain.events import Recorded
 from iris.domain.ids import JobId, WorkerId
 from rigging.errors import NotFound
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ class AutoscaledCluster:
     async def drain(self, worker_id: WorkerId, reason: str) -> None:
         with contextlib.suppress(NotFound):  # removed meanwhile
             await self.controller.cordon(worker_id, reason, drain=True)
+
+    def tell_missing(self, missing: Sequence[Missing]) -> None:
+        for item in missing:
+            logger.warning("scale group %s lacks %d slices for long: %s", item.group, item.slices, item.outcome)
+        if self.controller.notifier is not None:
+            self.controller.notifier.tell_operator(missing)
 
     async def remove(self, worker_id: WorkerId, reason: str) -> None:
         with contextlib.suppress(NotFound):

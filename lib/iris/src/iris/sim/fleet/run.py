@@ -5,12 +5,13 @@ cloud has what the rows say and nothing else, and unused slices go.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from iris.autoscale.demand import Demand
 from iris.autoscale.fleet import Fleet
+from iris.autoscale.missing import Missing
 from iris.autoscale.model import SliceState, worker_id_of
 from iris.autoscale.rules import AutoscaleRules
 from iris.autoscale.runtime import Autoscaler
@@ -51,6 +52,7 @@ class Controller:
         self.wanted = 0
         self.records: list[Recorded] = []
         self.drained: list[WorkerId] = []
+        self.missing: list[Missing] = []
         self._world = world
         self._cloud = cloud
         self._sizes = {group.name: group.hosts_per_slice for group in groups}
@@ -102,6 +104,9 @@ class Controller:
         self.drained.append(worker_id)
         worker = self.view.workers[worker_id]
         self.view.apply(Changes.of(workers=[replace(worker, cordon_reason=reason)]))
+
+    def tell_missing(self, missing: Sequence[Missing]) -> None:
+        self.missing += missing
 
     async def remove(self, worker_id: WorkerId, reason: str) -> None:
         del reason
