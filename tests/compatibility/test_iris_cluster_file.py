@@ -1,5 +1,6 @@
 """Cluster files as older clusters have them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,23 @@ def test_an_older_file_is_written_in_our_words(tmp_path, capfd):
     told = capfd.readouterr()
     assert (yaml.safe_load(told.out), told.err) == (yaml.safe_load(ours.read_text()), "")
     assert run(["cluster", "import", str(ours), "--output", str(ours)]) == 2
+
+
+def test_a_file_is_validated_with_all_of_its_problems_or_what_has_no_effect(tmp_path, capfd):
+    (tmp_path / "c.yaml").write_text(OLDER)
+    assert run(["cluster", "validate", str(tmp_path / "c.yaml")]) == 0
+    told = capfd.readouterr()
+    assert told.out.endswith("c.yaml is valid; scale groups: 2; keys without effect: 1\n")
+    assert f"no effect: {tmp_path / 'c.yaml'}:2: endpoints: " in told.err
+    (tmp_path / "c.yaml").write_text(OLDER.replace("max_slices: 8", "max_slices: many") + "nmae: x\n")
+    assert run(["cluster", "validate", str(tmp_path / "c.yaml")]) == 2
+    first, second = capfd.readouterr().err.splitlines()
+    assert "max_slices is 'many'; it must be a whole number" in first
+    assert "nmae is unknown; did you mean 'name'?" in second
+    assert run(["cluster", "validate", "--schema"]) == 0
+    schema = json.loads(capfd.readouterr().out)
+    assert "slice_template" in schema["properties"]["scale_groups"]["anyOf"][0]["items"]["properties"]
+    assert run(["cluster", "validate"]) == 2
 
 
 @pytest.mark.compatible("iris --cluster=NAME job ... with infra/clusters/NAME.yaml", since="0.1.0")

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rigging.errors import InvalidRequest
-from rigging.text.yaml_files import yaml_errors
+from rigging.text.yaml_files import dump_yaml, fill_variables, unset_variables, yaml_errors
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,15 @@ def test_the_file_the_line_and_the_problem_without_the_text_around_it(
     with pytest.raises(InvalidRequest, match=said.format(path)) as caught, yaml_errors(path):
         yaml.safe_load(path.read_text(encoding="utf-8"))
     assert "hf_abc" not in str(caught.value)
+
+
+def test_variables_are_replaced_in_values_and_not_shown() -> None:
+    again: dict[str, object] = {"${A}": "${A}-$$", "list": ["${B}", 1, None]}
+    again["self"] = again
+    filled = fill_variables({"x": again, "plain": "$5 {A}"}, {"A": "sesame"})
+    inner = filled["x"]
+    assert (inner["${A}"], inner["self"] is inner, filled["plain"]) == ("sesame-$", True, "$5 {A}")
+    assert repr(inner["${A}"]) == repr("${A}-$$")
+    assert unset_variables(inner["list"]) == ("B",)
+    assert unset_variables(inner["${A}"]) == ()
+    assert dump_yaml({"a": inner["${A}"]}) == "a: ${A}-$$\n"

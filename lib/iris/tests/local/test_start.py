@@ -5,14 +5,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from fray.testing.waiting import eventually
 from iris.local import daemon
-from iris.local.settings import LocalSettings, write_settings
+from iris.local.settings import LocalSettings, file_variables, write_settings
 from iris.local.start import (
     LocalCluster,
     controller_command,
@@ -23,6 +24,7 @@ from iris.local.start import (
     open_log,
 )
 from iris.local.state import LocalPaths, held_lock, is_locked, lock_holder, read_record, wait_unlocked, write_record
+from iris.worker.host.environment import host_environment
 from rigging.errors import Conflict, Unavailable
 
 # It listens, tells so and stays; each start leaves a line in "starts".
@@ -93,6 +95,16 @@ def test_only_a_remote_state_gets_what_reaches_it(paths: LocalPaths, settings: L
     assert "IRIS_JOB_ID" not in given
 
 
+def test_the_controller_gets_the_variables_of_its_file_and_workers_do_not(paths: LocalPaths, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("name: ${MY_PASSWORD}-$${OTHER}")
+    write_settings(paths, LocalSettings(config=str(tmp_path / "c.yaml")))
+    environ = {"MY_PASSWORD": "sesame", "OTHER": "x"}
+    given = controller_environment(environ, paths)
+    assert (given.get("MY_PASSWORD"), given.get("OTHER")) == ("sesame", None)
+    assert host_environment(given, names=file_variables(paths)) == {**given, "MY_PASSWORD": "sesame"}
+    assert "MY_PASSWORD" not in daemon_environment(environ, paths)
+
+
 def test_the_cluster_gets_nothing_of_the_job_it_was_started_from_nor_a_worker_what_reaches_storage(paths):
     shell = {
         "PATH": "/bin", "IRIS_JOB_ID": "/ann/x", "IRIS_TOKEN_FILE": "t", "MARIN_PREFIX": "p", "IRIS_STATE_DIR": "s",
@@ -138,7 +150,7 @@ class Noted(daemon.OwnProcess):
     def __init__(self) -> None:
         self.done: list[object] = []
 
-    def prepare(self, is_controller: bool) -> None:
+    def prepare(self, is_controller: bool, names: Collection[str] = ()) -> None:
         self.done.append(("prepared", is_controller))
 
     def detach(self) -> None:

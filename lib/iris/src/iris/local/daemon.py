@@ -8,12 +8,12 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from iris.local.interrupts import leaving_at_interrupt
-from iris.local.settings import read_settings
+from iris.local.settings import file_variables, read_settings
 from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, WORKER_TROUBLE, daemon_environment, log_size, open_log
 from iris.local.state import WORKER_ID, LocalPaths, held_lock, is_locked, read_record
 from iris.local.stop import stop_worker
@@ -28,10 +28,15 @@ _LOCK_PATIENCE: Final = 2.0
 class OwnProcess:
     """Setup steps of a process of the cluster."""
 
-    def prepare(self, is_controller: bool) -> None:
-        """Set up memory and threads, and hide the variables that tasks must not read."""
+    def prepare(self, is_controller: bool, names: Collection[str]) -> None:
+        """Set up memory and threads, and hide the variables that tasks must not read.
+
+        Args:
+            is_controller: Whether this is the controller's process.
+            names: The variables of its cluster file.
+        """
         tune_process()
-        hide_own_environment(storage=is_controller)
+        hide_own_environment(storage=is_controller, names=names)
 
     def detach(self) -> None:
         """Continue in the background."""
@@ -49,7 +54,8 @@ def main(argv: Sequence[str] | None = None, own: OwnProcess | None = None) -> in
     own = own or OwnProcess()
     options = _parser().parse_args(argv)
     paths = LocalPaths(options.state_dir)
-    own.prepare(options.process == "controller")
+    is_controller = options.process == "controller"
+    own.prepare(is_controller, file_variables(paths) if is_controller else ())
     if not options.foreground:
         own.detach()
     if options.process == "host":

@@ -1,12 +1,15 @@
 """Settings from `iris cluster start --local`, which also apply to later starts."""
 
+import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from iris.local.state import LocalPaths
 from rigging.errors import MarinError
 from rigging.filesystem import write_bytes_atomic
+from rigging.text.yaml_files import variables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,13 @@ def read_settings(paths: LocalPaths) -> LocalSettings:
         return LocalSettings()
     except (OSError, ValueError, TypeError) as error:
         raise MarinError(f"cannot read {place}: {error}; remove it to continue with the defaults") from None
+
+
+def file_variables(paths: LocalPaths) -> frozenset[str]:
+    """Return the names of the environment variables that a local cluster's file refers to."""
+    with contextlib.suppress(OSError, ValueError):
+        return frozenset(variables_of(Path(read_settings(paths).config or os.devnull).read_text()))
+    return frozenset()
 
 
 def write_settings(paths: LocalPaths, settings: LocalSettings) -> None:

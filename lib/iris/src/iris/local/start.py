@@ -6,12 +6,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from iris.local.settings import read_settings
+from iris.local.settings import file_variables, read_settings
 from iris.local.state import (
     ClusterRecord,
     LocalPaths,
@@ -234,27 +234,32 @@ def foreground_command(paths: LocalPaths, idle_exit_seconds: float) -> list[str]
     ]
 
 
-def daemon_environment(environ: Mapping[str, str], paths: LocalPaths, *, storage: bool = False) -> dict[str, str]:
+def daemon_environment(
+    environ: Mapping[str, str], paths: LocalPaths, *, storage: bool = False, names: Collection[str] = ()
+) -> dict[str, str]:
     """Return the variables that the processes of a local cluster keep from the command that starts them.
 
     Args:
         environ: The environment of the command.
         paths: The files of the local cluster.
         storage: Also keep the variables for the remote state directory, for a controller that has one.
+        names: Also keep these, for the controller's cluster file.
     """
     # IRIS_* belongs to the job from which a command may have been run.
     kept = host_environment(environ, storage=storage)
     kept = {name: value for name, value in kept.items() if not name.startswith("IRIS_")}
+    kept |= {name: environ[name] for name in names if name in environ}
     # gRPC's own notes about connections that come and go would fill the logs; ours say what matters.
     return {"GRPC_VERBOSITY": "ERROR", **kept, "IRIS_STATE_DIR": str(paths.root)}
 
 
 def controller_environment(environ: Mapping[str, str], paths: LocalPaths) -> dict[str, str]:
-    """Return the environment of the controller, including the variables for remote state, which the controller hides
-    from other processes.
+    """Return the environment of the controller, including the variables for remote state and of the cluster file, which
+    the controller hides from other processes.
     """
     settings = read_settings(paths)
-    return daemon_environment(environ, paths, storage=bool(settings.remote_state_dir or settings.config))
+    storage = bool(settings.remote_state_dir or settings.config)
+    return daemon_environment(environ, paths, storage=storage, names=file_variables(paths))
 
 
 def open_log(path: Path) -> IO[bytes]:

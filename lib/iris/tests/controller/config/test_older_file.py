@@ -1,22 +1,28 @@
 """Cluster files of the ancestor, in our words."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
-from iris.controller.config.cluster_file import parse_cluster_config, read_cluster_config
+from iris.controller.config.cluster_file import parse_cluster_config, read_cluster_config, read_translated
 from iris.controller.config.document import Document, read_document
 from iris.controller.config.older_file import translate
+from iris.controller.config.schema import file_schema
 from iris.domain.entities import UserBudget
 from iris.domain.resources import Device
-from iris.domain.scale_groups import CapacityType, GcpTemplate
+from iris.domain.scale_groups import CapacityType, GcpTemplate, ManualTemplate
 from iris.domain.states import PriorityBand
 from rigging.errors import InvalidRequest
+from rigging.text.yaml_files import dump_yaml, fill_variables
 
 REPOSITORY = Path(__file__).resolve().parents[5]
 GCP = {"gcp": {"project_id": "p"}}
+SCHEMA = Draft202012Validator(file_schema())
 HOST = {"cpu": 8, "ram": "32GB", "disk": "100GB"}
 
 
@@ -178,16 +184,85 @@ def test_garbage_is_refused_with_file_line_key_and_what_is_allowed(tmp_path, tex
     assert told in str(refused.value)
 
 
-def test_the_projects_own_cluster_is_one():
-    path = REPOSITORY / "infra" / "clusters" / "marin.yaml"
-    found = translate(read_document(path))
-    assert found.left_out, "it is in the ancestor's form"
-    config = read_cluster_config(path)
-    assert parse_cluster_config(yaml.safe_load(yaml.safe_dump(found.document.content, sort_keys=False)), path) == config
-    kinds = {group.host.device.variant if group.host.device else "cpu" for group in config.scale_groups}
-    assert {"cpu", "v4-16", "v5p-64", "v6e-4"} <= kinds
-    assert len({group.region for group in config.scale_groups}) > 3
-    assert {budget.user for budget in config.user_budgets} == {"data-team", "guest"}
+@pytest.mark.parametrize("name", ["gcp", "manual", "marin", "smoke-gcp"])
+def test_the_projects_own_clusters_are_some(name, monkeypatch):
+    monkeypatch.setenv("GCP_PROJECT", "p")
+    path = REPOSITORY / "infra" / "clusters" / f"{name}.yaml"
+    config, found = read_translated(path)
+    ours = yaml.safe_load(yaml.safe_dump(yaml.safe_load(dump_yaml(found.document.content))))
+    again = parse_cluster_config(fill_variables(ours, {"GCP_PROJECT": "p"}), path)
+    assert sorted(again.scale_groups, key=str) == sorted(config.scale_groups, key=str)
+    assert (again.platform, again.autoscale) == (config.platform, config.autoscale)
+    assert all(group.template is not None for group in config.scale_groups)
+    SCHEMA.validate(json.loads(json.dumps(yaml.safe_load(path.read_text()))))
+    SCHEMA.validate(ours)
+    if name == "marin":
+        kinds = {group.host.device.variant if group.host.device else "cpu" for group in config.scale_groups}
+        assert {"cpu", "v4-16", "v5p-64", "v6e-4"} <= kinds
+        assert len({group.region for group in config.scale_groups}) > 3
+        assert {budget.user for budget in config.user_budgets} == {"data-team", "guest"}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("storage: {remote_state_dri: x}", []),
+        ("controller: {port: 99999}", ["controller", "port"]),
+        ("scale_groups: {a: {capacity_type: cheap}}", ["scale_groups"]),
+        ("defaults: {autoscaler: {boot_timeout: soon}}", ["defaults", "autoscaler", "boot_timeout"]),
+        ("storage: {disk_reserve: [1]}", ["storage", "disk_reserve"]),
+    ],
+)
+def test_the_schema_refuses_what_the_reader_refuses(tmp_path, text, place):
+    error = best_match(SCHEMA.iter_errors(yaml.safe_load(text)))
+    assert list(error.absolute_path)[: len(place)] == place
+    with pytest.raises(InvalidRequest):
+        read_cluster_config(written(tmp_path, text))
+
+
+MANY = """storage: {remote_state_dri: x}
+scale_groups:
+  a:
+    cpu: ${CORES}
+    memory: ${UNSET}
+    disk: $$1
+    zoens: [b]
+  b: {cpu: 0, memory: 1GB, disk: 1GB}
+limits: {mode: "${MODE}"}
+"""
+
+
+def test_all_problems_are_told_at_once_in_the_files_order_without_what_variables_hold(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORES", "sesame")
+    monkeypatch.setenv("MODE", "hard sesame")
+    path = written(tmp_path, MANY)
+    with pytest.raises(InvalidRequest) as refused:
+        read_cluster_config(path)
+    assert str(refused.value).splitlines() == [
+        f"{path}:1: storage.remote_state_dri is unknown; did you mean 'remote_state_dir'?",
+        f"{path}:4: scale_groups.a.cpu is '${{CORES}}'; it must be a number of cores above 0",
+        f"{path}:5: scale_groups.a.memory: the variable UNSET is not set; set it, or write $$ for $",
+        f"{path}:6: scale_groups.a.disk is '$$1'; it must be a size such as 448GB",
+        f"{path}:7: scale_groups.a.zoens is unknown; did you mean 'zones'?",
+        f"{path}:8: scale_groups.b.cpu is 0; it must be a number of cores above 0",
+        f"{path}:9: limits.mode is '${{MODE}}'; it must be 'enforced' or 'soft'",
+    ]
+
+
+def test_variables_fill_texts_and_numbers_and_stay_in_what_is_imported(tmp_path, monkeypatch):
+    for name, value in {"PORT": "7077", "FORCE": "true", "CORES": "0.5", "B": "b", "SIZE": "1GB"}.items():
+        monkeypatch.setenv(name, value)
+    text = "controller: {port: '${PORT}'}\nlimits: {force: '${FORCE}'}\nstorage: {remote_state_dir: 'gs://${B}/$$x'}\n"
+    text += "scale_groups:\n  a:\n    cpu: ${CORES}\n    memory: ${SIZE}\n    disk: ${SIZE}\n"
+    text += "    slice_template: {manual: {hosts: ['${B}']}}\n"
+    config, found = read_translated(written(tmp_path, text))
+    [group] = config.scale_groups
+    assert (config.port, config.limits.force, config.remote_state_dir) == (7077, True, "gs://b/$x")
+    assert (group.host.cpu_millis, group.host.memory_bytes, group.template) == (500, 2**30, ManualTemplate(("b",)))
+    ours = tmp_path / "ours.yaml"
+    ours.write_text(dump_yaml(found.document.content))
+    assert "gs://${B}/$$x" in ours.read_text()
+    assert read_cluster_config(ours).scale_groups == config.scale_groups
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,12 @@ def fill_variables(content: Any, environ: Mapping[str, str]) -> Any:
             if "$" not in value or any(name not in environ for name in variables_of(value)):
                 return value
             return Filled(_VARIABLE.sub(lambda match: environ[match[1]] if match[1] else "$", value), value)
-        if not isinstance(value, dict | list):
-            return value
-        if id(value) not in done:  # an alias stands for the same content
-            inner = {key: fill(item) for key, item in value.items()} if isinstance(value, dict) else map(fill, value)
-            done[id(value)] = inner if isinstance(inner, dict) else list(inner)
-        return done[id(value)]
+        if isinstance(value, dict | list) and id(value) not in done:  # an alias stands for the same content
+            made: Any = value.copy()
+            done[id(value)] = made
+            for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+                made[key] = fill(item)
+        return done.get(id(value), value)
 
     return fill(content)
 

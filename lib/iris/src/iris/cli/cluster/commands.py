@@ -17,6 +17,7 @@ from iris.cli.cluster.listing import list_command
 from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, start_run
 from iris.cli.cluster.slices import create_slice, delete_slice
 from iris.cli.cluster.token import token
+from iris.cli.cluster.validate import validate
 from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, output, say, table, told_if_slow
@@ -251,6 +252,7 @@ cluster.add_command(list_command)
 cluster.add_command(worker)
 cluster.add_command(controller)
 cluster.add_command(import_command)
+cluster.add_command(validate)
 cluster.add_command(token)
 cluster.add_command(certs)
 cluster.add_command(dashboard)

@@ -17,7 +17,7 @@ from iris.tls.pins import parse_token
 from iris.tls.token_file import read_token_file
 from rigging.config_discovery import ConfigNotFound, resolve_cluster_config
 from rigging.errors import Conflict, InvalidRequest, MarinError, Unavailable
-from rigging.text.yaml_files import yaml_errors
+from rigging.text.yaml_files import fill_variables, unset_variables, yaml_errors
 
 _SLICES: Final = ("scale_groups", "tpu_pools")
 
@@ -49,12 +49,15 @@ def named_cluster(
             if LocalCluster(paths).find() is not None:
                 return local_run(name, paths, None)
         raise
-    content = _read(path)
+    content = fill_variables(_read(path), environ)
     controller = content.get("controller")
     controller = controller if isinstance(controller, dict) else {}
     address = controller.get("address")
     if address is None and any(content.get(section) for section in _SLICES):
         return local_run(path.stem, named_paths(environ, path.stem), path)
+    for key in ("address", "token_file"):
+        for variable in unset_variables(controller.get(key)):
+            raise InvalidRequest(f"{path}: controller.{key}: the variable {variable} is not set; set it")
     if not isinstance(address, str):
         raise InvalidRequest(f"the cluster config {path} has no controller.address (a text such as 'host:7077')")
     target = parse_address(address)

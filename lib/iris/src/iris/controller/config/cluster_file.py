@@ -101,7 +101,7 @@ def _parse(file: Document) -> ClusterConfig:
         state_dir=os.path.expanduser(controller.text("state_dir")),
         remote_state_dir=remote,
         durability=Durability(durability),
-        scale_groups=scale_groups(root, platform),
+        scale_groups=scale_groups(root),
         limits=LimitsPolicy(limits.text("mode"), limits.flag("force"), limits.text("unstated")),
         user_budgets=tuple(map(_budget, root.sections("user_budgets"))),
         jobs_per_user=JobsPerUser(jobs.whole("max_pending"), jobs.whole("max_running")),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from iris.autoscale.rules import Platform
 from iris.controller.config.kinds import Kind
 from iris.controller.config.sections import Section
 from iris.domain.resources import Device, Resources
@@ -12,13 +11,14 @@ from rigging.errors import InvalidRequest
 from rigging.topology import get_tpu_topology
 
 
-def scale_groups(root: Section, platform: Platform) -> tuple[ScaleGroup, ...]:
+def scale_groups(root: Section) -> tuple[ScaleGroup, ...]:
     """Return the scale groups of a file. A group with `zones` is one for each zone, named NAME-ZONE."""
     found: list[ScaleGroup] = []
     hosts: dict[str, str] = {}
+    at_google = root.section("platform").has("gcp")
     for section in root.sections("scale_groups"):
         group = _scale_group(section)
-        template = _template(section, group, platform)
+        template = _template(section, group, at_google)
         if isinstance(template, ManualTemplate):
             for host in template.hosts:
                 if hosts.setdefault(host, group.name) != group.name:
@@ -106,15 +106,15 @@ def _device(section: Section) -> Device | None:
     return Device("tpu", variant, count or chips)
 
 
-def _template(section: Section, group: ScaleGroup, platform: Platform) -> GcpTemplate | ManualTemplate | None:
+def _template(section: Section, group: ScaleGroup, at_google: bool) -> GcpTemplate | ManualTemplate | None:
     """Return how a group's slices are made: as its template says, else at the platform's Google, else by nobody."""
     template = section.section("slice_template")
     if template.has("manual"):
         if template.has("gcp"):
             template.note("manual", "a group is made at Google or of hosts by ssh, not both; leave one out")
         return _manual(section, template.section("manual"), group)
-    if template.has("gcp") or platform.project_id:
-        return _gcp(section, template.section("gcp"), group, platform)
+    if template.has("gcp") or at_google:
+        return _gcp(section, template.section("gcp"), group, at_google)
     return None
 
 
@@ -129,7 +129,7 @@ def _manual(group_section: Section, section: Section, group: ScaleGroup) -> Manu
     return ManualTemplate(hosts, section.text("ssh_user"), section.text("ssh_key_file"))
 
 
-def _gcp(group_section: Section, section: Section, group: ScaleGroup, platform: Platform) -> GcpTemplate:
+def _gcp(group_section: Section, section: Section, group: ScaleGroup, at_google: bool) -> GcpTemplate:
     made = GcpTemplate(
         is_tpu=group.host.accelerator is not None and group.host.accelerator.kind == "tpu",
         disk_size_gb=section.whole("boot_disk_size_gb"),
@@ -137,7 +137,7 @@ def _gcp(group_section: Section, section: Section, group: ScaleGroup, platform: 
         labels=section.texts("labels"),
         **{key: section.text(key) for key, entry in section.keys.items() if entry.kind is Kind.TEXT},
     )
-    if not made.project_id and not platform.project_id:
+    if not made.project_id and not at_google:
         section.refuse("project_id", "a project; or give platform.gcp.project_id")
     if not group.zone and not group_section.has("zones"):
         group_section.refuse("zone", "the zone in which Google makes its slices")

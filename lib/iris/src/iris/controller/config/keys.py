@@ -73,7 +73,7 @@ CONTROLLER: Final[Table] = {
     "gcp": section(
         {
             "zone": needed("a zone such as us-central1-a"),
-            "machine_type": needed("a machine type such as n2-standard-8"),
+            "machine_type": TEXT,
             "boot_disk_size_gb": COUNT,
             "service_account": TEXT,
             "image": TEXT,

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris.controller.config.cluster_file import read_cluster_config, read_translated
+from iris.controller.config.schema import file_schema
 from iris.local.fleet.slices import FleetPlan, plan_fleet
 from iris.local.settings import LocalSettings, write_settings
 from iris.local.state import LocalPaths
 from rigging.errors import InvalidRequest
 from rigging.text.yaml_files import dump_yaml
+
+__all__ = ["ImportedFile", "file_schema", "has_slices", "import_file", "prepare_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +20,12 @@ class ImportedFile:
 
     Args:
         text: YAML.
+        groups: The number of scale groups.
         left_out: The skipped keys: file, line and key, and the reason.
     """
 
     text: str
+    groups: int
     left_out: tuple[str, ...]
 
 
@@ -67,5 +72,5 @@ def prepare_run(
 
 def import_file(path: Path) -> ImportedFile:
     """Convert a cluster file to iris's form. Raises InvalidRequest."""
-    _, found = read_translated(path)
-    return ImportedFile(dump_yaml(found.document.content), tuple(map(str, found.left_out)))
+    config, found = read_translated(path)
+    return ImportedFile(dump_yaml(found.document.content), len(config.scale_groups), tuple(map(str, found.left_out)))

@@ -42,29 +42,33 @@ def is_kept(name: str) -> bool:
     return is_passed_to_tasks(name) or ((name in KEPT or name.startswith(KEPT_PREFIXES)) and not _SECRET.search(name))
 
 
-def host_environment(environ: Mapping[str, str], *, storage: bool = False) -> dict[str, str]:
+def host_environment(
+    environ: Mapping[str, str], *, storage: bool = False, names: Collection[str] = ()
+) -> dict[str, str]:
     """Return the variables of an environment to keep.
 
     Args:
         environ: The environment.
         storage: Also keep the variables for remote storage (STORAGE_PREFIXES), including secrets.
+        names: Also keep these: variables of the cluster file.
     """
     return {
         name: value
         for name, value in environ.items()
-        if is_kept(name) or (storage and name.startswith(STORAGE_PREFIXES))
+        if is_kept(name) or (storage and name.startswith(STORAGE_PREFIXES)) or name in names
     }
 
 
-def hide_own_environment(*, storage: bool = False) -> None:
+def hide_own_environment(*, storage: bool = False, names: Collection[str] = ()) -> None:
     """Remove all but the kept variables from this process, and erase them from /proc/PID/environ.
 
     That file shows the variables as of the program's start, regardless of later changes to os.environ.
 
     Args:
         storage: Keep the variables for remote storage, visible only to this process.
+        names: Keep these in the same way.
     """
-    kept = host_environment(os.environ, storage=storage)
+    kept = host_environment(os.environ, storage=storage, names=names)
     for name in [name for name in os.environ if name not in kept]:
         del os.environ[name]
     shown = {name for name in kept if is_kept(name)}
