@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris.controller.workers.live_usage import LiveUsage
-from iris.controller.workers.usage_history import SAVE_EVERY_MS, NoSeries, SeriesStore, UsageHistory
+from iris.controller.workers.usage_history import FIRST_SAVE_MS, NoSeries, SeriesStore, UsageHistory
 from iris.core.state.changes import Changes
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, JobId, WorkerId
@@ -112,7 +112,7 @@ def test_a_whole_life_survives_a_restart_and_goes_with_its_job(bench: Bench, tmp
         live.note(SECOND, W1, Usage(1000 * number, 200, 2**20 * number, at_ms=T + 5000 * number))
     list(live.history.save_due())
     assert store.series_of(JOB, 0) == "", "not a row a sample"
-    bench.now += SAVE_EVERY_MS
+    bench.now += FIRST_SAVE_MS
     list(live.history.save_due())
     points = live.history.of_task(task).points(1)
     again = bench.live(store)

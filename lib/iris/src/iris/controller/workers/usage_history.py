@@ -17,9 +17,12 @@ from rigging.errors import MarinError, Unavailable
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 10.0
+FIRST_SAVE_MS: Final = 30_000
 SAVE_EVERY_MS: Final = 300_000
-"""Interval between saves of a running task's series; an ended one is saved at the next tick."""
-_AT_ONCE: Final = 16
+"""Maximum interval between saves of a running task's series. The interval doubles from `FIRST_SAVE_MS`. The series of
+an ended task is saved at the next tick.
+"""
+_AT_ONCE: Final = 8
 _PAUSE_S: Final = 0.02
 """Saves of many tasks leave time for calls in between."""
 
@@ -50,6 +53,7 @@ class _Kept:
     series: TaskSeries
     latest: AttemptId
     saved_ms: int
+    every_ms: int = FIRST_SAVE_MS
     is_changed: bool = False
 
 
@@ -105,17 +109,17 @@ class UsageHistory:
 
     def save(self) -> None:
         """Save all changes. Only log a failure."""
-        for _ in self.save_due(every_ms=0):
+        for _ in self.save_due(is_last=True):
             pass
 
-    def save_due(self, every_ms: int = SAVE_EVERY_MS) -> Iterator[None]:
-        """Save the series of ended tasks, and those last saved `every_ms` ago. Yield after each few of them."""
-        saved_before_ms, bookings = self._clock_ms() - every_ms, self._engine.view.bookings
+    def save_due(self, is_last: bool = False) -> Iterator[None]:
+        """Save the series of ended tasks and those that are due, or all of them. Yield after each few of them."""
+        now_ms, bookings = self._clock_ms(), self._engine.view.bookings
         due = [
             (job_id, index)
             for job_id, of_job in self._kept.items()
             for index, kept in of_job.items()
-            if kept.saved_ms <= saved_before_ms or kept.latest not in bookings
+            if is_last or now_ms - kept.saved_ms >= kept.every_ms or kept.latest not in bookings
         ]
         for first in range(0, len(due), _AT_ONCE):
             self._save(due[first : first + _AT_ONCE])
@@ -137,6 +141,7 @@ class UsageHistory:
         now_ms, bookings = self._clock_ms(), self._engine.view.bookings
         for job_id, index, kept in found:
             kept.saved_ms, kept.is_changed = now_ms, False
+            kept.every_ms = min(2 * kept.every_ms, SAVE_EVERY_MS)
             if kept.latest not in bookings:
                 del self._kept[job_id][index]
                 if not self._kept[job_id]:
