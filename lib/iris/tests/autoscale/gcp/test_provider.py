@@ -180,7 +180,10 @@ def test_another_cluster_is_left_alone(cloud: Cloud, group: ScaleGroup) -> None:
         assert answer.outcome is Outcome.CONFIG
         assert "not of this cluster: it has the label iris-cluster=c-ba9876543210; ours is c-0123" in answer.words
     assert not [request for request in cloud.server.requests if request.startswith("DELETE")]
-    assert cloud.run(cloud.other.list()).found["s-0"].group == group.name
+    renamed = cloud.new(replace(OTHER, cluster="renamed"))
+    for provider in (cloud.other, renamed):
+        assert cloud.run(provider.list()).found["s-0"].group == group.name
+    cloud.run(renamed.close())
 
 
 def test_a_slice_whose_group_left_the_file_is_deleted_where_it_is(cloud: Cloud) -> None:

@@ -169,8 +169,8 @@ class Inventory:
         return [record for _, bodies, _ in asked for body in bodies for record in body.get(collection, ())]
 
     async def _vms(self, project: str, unlisted: dict[tuple[str, bool, str], Answer]) -> list[Listed]:
-        # Hosts of TPU nodes are instances with the node's labels, and tpu_cores.
-        ours = f"labels.{OWNER_LABEL}={self._owner.label} AND NOT labels.tpu_cores:*"
+        # Hosts of TPU nodes are instances with the node's labels, and tpu_cores. A cluster's name may have changed.
+        ours = f"labels.{OWNER_LABEL}:* AND NOT labels.tpu_cores:*"
         path = f"compute/v1/projects/{project}/aggregated/instances"
         query = {"filter": ours, "maxResults": _PAGE, "fields": _FIELDS["instances"]}
         bodies, last = await self._api.pages(path, query)

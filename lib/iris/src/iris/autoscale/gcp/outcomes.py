@@ -49,7 +49,7 @@ _UNSETTLED: Final = frozenset({"FAILED_PRECONDITION", "ABORTED", "resourceNotRea
 
 
 def answer_of(status: int, body: Json | None) -> Answer:
-    """Return the answer for the answer to a request.
+    """Return what the reply to a request means.
 
     Args:
         status: The status of HTTP.
@@ -65,7 +65,7 @@ def answer_of(status: int, body: Json | None) -> Answer:
 
 
 def answer_of_operation(operation: Json) -> Answer | None:
-    """Return the answer for an operation of either API; None if it goes on."""
+    """Return what an operation of either API ended in; None if it goes on."""
     if not operation.get("done") and operation.get("status") != "DONE":
         return None
     error = operation.get("error")
@@ -76,7 +76,12 @@ def answer_of_operation(operation: Json) -> Answer | None:
 
 
 def answer_of_failure(code: int | str, message: str) -> Answer:
-    """Return the answer for what ended an operation: a number at the TPU API, a word at Compute Engine's."""
+    """Return what the error of an operation means.
+
+    Args:
+        code: A number of the TPU API, or a word of Compute Engine.
+        message: The message.
+    """
     words = _words(message, f"code {code}")
     return Answer(_told(words, {str(code)}) or _BY_CODE.get(code, Outcome.UNKNOWN), words)
 

@@ -37,8 +37,8 @@ class Owner:
         return f"{label_value(self.cluster)[: _LABEL_LETTERS - 1 - len(self.id)]}-{self.id}"
 
     def owns(self, labels: Mapping[str, str]) -> bool:
-        """Return whether something with these labels is this cluster's."""
-        return labels.get(OWNER_LABEL) == self.label
+        """Return whether something with these labels is this cluster's, under this name or an earlier one."""
+        return labels.get(OWNER_LABEL, "").rpartition("-")[2] == self.id
 
     def labels(self, **others: str) -> dict[str, str]:
         """Return the labels of something that this cluster makes."""

@@ -18,7 +18,7 @@ from rigging.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class _Creation:
-    """A creation that Google accepted: the path of its operation, and what to say of the slice while none lists it."""
+    """A creation that Google accepted: the path of its operation, and what to report until Google lists the slice."""
 
     operation: str
     unlisted: SliceFound
@@ -27,8 +27,8 @@ class _Creation:
 class GcpProvider:
     """Slices at Google: TPU nodes, queued resources for reserved TPUs, and virtual machines (`SliceProvider`).
 
-    What Google accepts may fail later, in an operation. `list` looks at the operations of slices that Google does not
-    list as made, and says of one that failed that it is BROKEN, with the outcome, until it is deleted.
+    Google may accept a creation and fail later, in an operation. `list` reads the operations of accepted slices that
+    Google does not list. It reports a failed one as BROKEN, with the outcome, until the slice is deleted.
 
     Args:
         api: The client.
