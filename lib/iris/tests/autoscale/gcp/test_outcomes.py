@@ -43,6 +43,7 @@ FAILURES = [
     (Failure(9, GKE_RESERVATION), STOCK_OUT),
     (Failure(8, words.QUOTA.text), QUOTA),  # code 8 of quota, in an operation
     (words.VM_QUOTA_EXCEEDED, QUOTA),
+    (Failure("RESOURCE_OPERATION_RATE_EXCEEDED", "Operation rate exceeded for resource 'x'."), RATE),
     (Failure(5, "Resource 'projects/p/global/networks/n' was not found"), CONFIG),
     (words.CANCELLED, UNKNOWN),
     (words.INTERNAL, UNKNOWN),

@@ -20,7 +20,7 @@ _TELLTALES: Final = tuple(
         (r"no more capacity|not have enough resources|RESOURCE_POOL_EXHAUSTED|stockout", Outcome.STOCK_OUT),
         (r"currently unavailable in the|insufficient (reserved )?capacity|resource_availability", Outcome.STOCK_OUT),
         (r"reservation.*(insufficient|not have (enough|sufficient)|exceeded)", Outcome.STOCK_OUT),
-        (r"RATE_?LIMIT_?EXCEEDED|per (minute|second|100 seconds|day)|too many requests", Outcome.RATE),
+        (r"RATE_?(LIMIT_?)?EXCEEDED|per (minute|second|100 seconds|day)|too many requests", Outcome.RATE),
         (r"quota limit|quota.*(exceeded|exhausted)|QUOTA_?EXCEEDED", Outcome.QUOTA),
     )
 )
