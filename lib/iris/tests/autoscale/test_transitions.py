@@ -46,6 +46,7 @@ def found(phase: Phase, **fields: object) -> SliceFound:
         ("g-9", ["g-9-2", "g-9"], "g-9-3"),
         ("TPU_v5e.16", ["tpu-v5e-16-4"], "tpu-v5e-16-5"),
         ("x" * 99, [], "x" * 52 + "-0"),
+        ("4-chips", [], "s-4-chips-0"),
     ],
 )
 def test_a_name_was_never_used(group, known, name):

@@ -27,6 +27,8 @@ def next_name(group: str, known: Iterable[str], prefix: str = "") -> str:
     """
     word = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in f"{prefix}{group}".lower())
     stem = word[: _MOST_NAME - 8].strip("-")
+    if not stem[:1].isalpha():
+        stem = f"s-{stem}"  # the provider's names begin with a letter
     numbers = (name.removeprefix(f"{stem}-") for name in known if name.startswith(f"{stem}-"))
     return f"{stem}-{max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)}"
 

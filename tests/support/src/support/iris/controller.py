@@ -12,6 +12,7 @@ from typing import Any, Final
 import grpc
 
 from iris.controller.app import Address, ControllerConfig, serve
+from iris.controller.machines import MakeAutoscaler
 from iris.rpc.auth import PrincipalKind, attempt_token, load_or_create_secret, make_token
 from iris.rpc.generated import access_pb2_grpc, dashboard_pb2_grpc, iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS
@@ -25,8 +26,9 @@ _RESERVE_BYTES: Final = 1024 * 1024  # each test has a state directory of its ow
 class RunningController:
     """A controller that serves until `stop`, `crash`, or its own end."""
 
-    def __init__(self, config: ControllerConfig) -> None:
+    def __init__(self, config: ControllerConfig, autoscaler: MakeAutoscaler | None = None) -> None:
         self.config = config
+        self._autoscaler = autoscaler
         self.workers_seen: list[str] = []
         self._ready: Future[Address] = Future()
         self._loop = asyncio.new_event_loop()
@@ -93,7 +95,13 @@ class RunningController:
 
     async def _main(self) -> None:
         self._task = asyncio.ensure_future(
-            serve(self.config, self._ready.set_result, self._stop, self.workers_seen.append)
+            serve(
+                self.config,
+                self._ready.set_result,
+                self._stop,
+                self.workers_seen.append,
+                autoscaler=self._autoscaler,
+            )
         )
         try:
             await self._task
