@@ -37,6 +37,7 @@ from rigging.text.printable import is_printable_line
 
 _FAREWELL_S: Final = 10.0
 _LAUNCHES_KEPT: Final = 64
+_USAGES_AT_ONCE: Final = 32
 
 Context = Any  # grpc's own, which is untyped here
 
@@ -150,7 +151,9 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
                 sessions.append_log(session, AttemptId(log.attempt_id), log.offset, log.data)
             has_times = bool(message.observations or message.usage)
             shift_ms = clock_shift(message.sent_at_ms, self._controller.clock_ms()) if has_times else 0
-            for item in message.usage:
+            for number, item in enumerate(message.usage, 1):
+                if number % _USAGES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 usage = shifted_usage(item, shift_ms)
                 self._controller.live_usage.note(AttemptId(item.attempt_id), session.worker_id, usage)
             for observation in message.observations:
