@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from iris.autoscale.book import SliceBook
 from iris.autoscale.fleet import Cluster, Fleet
+from iris.autoscale.lives import quarantined
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.autoscale.port import Listing, SliceOrder, SliceProvider
 from iris.autoscale.transitions import after_create, after_delete, leaving, requested
@@ -144,7 +145,8 @@ class SliceCalls:
         if group is None:
             self._book.put(leaving(record, f"the cluster file has no scale group {record.group!r}", self._clock_ms()))
             return
-        order = SliceOrder(name, group, self._fleet.join_token(name, group))
+        avoid = frozenset(quarantined(self._book.lives, self._clock_ms()))
+        order = SliceOrder(name, group, self._fleet.join_token(name, group), avoid)
         answer = await self._ask(self._provider.create(order))
         now_ms = self._answered_ms[name] = self._clock_ms()
         self._book.put(after_create(self._book.slices[name], answer, now_ms))
