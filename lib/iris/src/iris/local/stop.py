@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from iris.local.state import HostPaths, LocalPaths, is_locked, lock_holder, wait_unlocked
-from rigging.errors import Unavailable
+from iris.worker.connection.credential import FILE_NAME as CREDENTIAL_FILE
+from iris.worker.host.removal import remove_tree
+from rigging.errors import InvalidRequest, Unavailable
 
 LEAVE_SECONDS: Final = 20.0
 TERM_SECONDS: Final = 5.0
 QUIET_SECONDS: Final = 1.0
-_OURS: Final = (b"iris.local.daemon", b"iris.worker.guardian")
+_OURS: Final = (b"iris.local.daemon", b"iris.worker.guardian", b"\0worker\0start\0")
 
 
 def wait_stopped(
@@ -152,14 +154,40 @@ def stop_host(host: HostPaths) -> None:
         _end(lock, TERM_SECONDS)
 
 
+def stop_worker_in(work_dir: Path, *, remove: bool = False) -> bool:
+    """Stop the worker of a work directory and all of its tasks; return whether a process was running.
+
+    Args:
+        work_dir: The directory.
+        remove: Also remove the directory.
+
+    Raises:
+        InvalidRequest: The directory is no worker's.
+    """
+    host = HostPaths(work_dir)
+    content = {path.name for path in work_dir.iterdir()} if work_dir.is_dir() else set()
+    if content and not content & {host.worker_lock.name, CREDENTIAL_FILE}:
+        raise InvalidRequest(f"{work_dir} is no work directory of a worker: give the --work-dir of its start")
+    ended = [_end(lock, LEAVE_SECONDS) for lock in (host.worker_lock, host.guardian_lock)]
+    if work_dir.is_dir() and not is_locked(host.guardian_lock):
+        _end_tasks_in(work_dir)
+    if remove and content:
+        remove_tree(str(work_dir))
+    return any(pid is not None for pid in ended)
+
+
 def _end_leftovers(paths: LocalPaths) -> None:
     """Kill tasks whose guardian has died."""
-    from iris.worker.strays.leftovers import end_leftovers
-
     hosts = [(host.worker_dir, host.guardian_lock) for host in paths.known_hosts()]
     for work_dir, guardian_lock in ((paths.worker_dir, paths.guardian_lock), *hosts):
         if work_dir.is_dir() and not is_locked(guardian_lock):
-            end_leftovers(work_dir)
+            _end_tasks_in(work_dir)
+
+
+def _end_tasks_in(work_dir: Path) -> None:
+    from iris.worker.strays.leftovers import end_leftovers
+
+    end_leftovers(work_dir)
 
 
 def _end(lock: Path, term_seconds: float) -> int | None:

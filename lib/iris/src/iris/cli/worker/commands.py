@@ -1,4 +1,4 @@
-"""`iris worker start|install-service|revoke`."""
+"""`iris worker start|stop|install-service|revoke`."""
 
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,24 @@ def start(
     )
     configure_logging(logging.INFO)
     return start_worker(options)
+
+
+@worker.command()
+@click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="As in `worker start`.")
+@click.option("--remove", is_flag=True, help="Remove the directory, too: its credential, caches and logs.")
+def stop(work_dir: Path | None, remove: bool) -> None:
+    """Stop the worker of this host and its tasks, which are retried elsewhere. To let tasks finish, drain it first.
+
+    A service must be stopped with systemctl, which would otherwise start it again.
+    """
+    import os
+
+    from iris.local.standalone_worker import default_work_dir
+    from iris.local.stop import stop_worker_in
+
+    place = (work_dir or default_work_dir(os.environ)).absolute()
+    was_running = stop_worker_in(place, remove=remove)
+    say(f"the worker in {place} " + ("has stopped" if was_running else "was not running"))
 
 
 @worker.command("install-service")
