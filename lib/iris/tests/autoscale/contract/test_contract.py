@@ -9,12 +9,21 @@ import pytest
 
 from iris.autoscale.model import Outcome
 from iris.autoscale.port import Phase, SliceOrder
-from support.iris.slice_providers import GoogleKind, LocalKind, Place
+from support.iris.slice_providers import GoogleKind, Kind, LocalKind, ManualKind, Place
+from support.iris.ssh_hosts import why_not
 
 
-@pytest.fixture(params=["local", "gcp"])
+def _kind(name: str, root: Path) -> Kind:
+    if name == "manual":
+        if reason := why_not():
+            pytest.skip(reason)
+        return ManualKind(root)
+    return LocalKind(root) if name == "local" else GoogleKind()
+
+
+@pytest.fixture(params=["local", "gcp", pytest.param("manual", marks=pytest.mark.process)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    made = Place(LocalKind(tmp_path) if request.param == "local" else GoogleKind())
+    made = Place(_kind(request.param, tmp_path))
     yield made
     made.close()
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,16 +11,20 @@ from typing import Any, Protocol
 from iris.autoscale.gcp.api import GoogleApi
 from iris.autoscale.gcp.ownership import Owner
 from iris.autoscale.gcp.provider import GcpProvider
+from iris.autoscale.manual.provider import ManualProvider, Release
+from iris.autoscale.manual.scripts import HostSettings
+from iris.autoscale.manual.ssh import Ssh
 from iris.autoscale.model import Answer
 from iris.autoscale.port import SliceFound, SliceOrder, SliceProvider
 from iris.domain.resources import Device, Resources
-from iris.domain.scale_groups import CapacityType, GcpTemplate, ScaleGroup
+from iris.domain.scale_groups import CapacityType, GcpTemplate, ManualTemplate, ScaleGroup
 from iris.local.fleet.host import describe_host
 from iris.local.fleet.provider import LocalProvider
 from iris.local.fleet.slices import FakeHost
 from iris.local.state import LocalPaths
 from iris.local.worker_keeper import WorkerStart
 from support.google.server import GoogleServer
+from support.iris.ssh_hosts import fake_release, ssh_hosts
 from support.rigging.clock import FakeClock
 
 
@@ -90,6 +95,33 @@ class GoogleKind:
 
     def close(self) -> None:
         self._server.__exit__(None, None, None)
+
+
+class ManualKind:
+    """Debian's sshd on ports of loopback, with a worker that is played."""
+
+    def __init__(self, root: Path) -> None:
+        self._stack = ExitStack()
+        self._hosts = self._stack.enter_context(ssh_hosts(root, 8))
+        self._release = fake_release(root)
+        addresses = self._hosts.addresses
+        self.groups = (
+            ScaleGroup("one", Resources(1000), template=ManualTemplate(addresses[:4])),
+            ScaleGroup("two", Resources(1000), hosts_per_slice=2, template=ManualTemplate(addresses[4:])),
+        )
+
+    def provider(self, cluster: str) -> SliceProvider:
+        async def release() -> Release:
+            return self._release
+
+        ssh = Ssh(self._hosts.settings)
+        return ManualProvider(ssh, f"c-{cluster}", self.groups, release, lambda: HostSettings("10.0.0.1:7077"))
+
+    def settle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._stack.close()
 
 
 class Place:

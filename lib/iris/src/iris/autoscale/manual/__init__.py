@@ -1,0 +1,1 @@
+"""Slices on hosts that exist, by ssh."""

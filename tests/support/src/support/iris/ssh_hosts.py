@@ -1,0 +1,176 @@
+"""Hosts to reach by ssh: Debian's sshd on ports of loopback, each with a directory of its own as its home."""
+
+import contextlib
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from iris.autoscale.manual.provider import Release
+from iris.autoscale.rules import SshSettings
+from support.iris.host_cluster import until
+from support.iris.packages import make_wheel
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+_WORKER = """
+import os, pathlib, shutil, signal, sys, time
+
+def main():
+    words = sys.argv[1:]
+    work = pathlib.Path(words[words.index("--work-dir") + 1])
+    note = work / "worker.lock"
+    if words[:2] == ["worker", "stop"]:
+        if work.exists():
+            pid = int(note.read_text())
+            try:
+                while True:
+                    os.kill(pid, signal.SIGTERM)
+                    time.sleep(0.01)
+            except ProcessLookupError:
+                shutil.rmtree(work)
+        return
+    if "--gpu" in words:
+        sys.exit("iris: this host has no GPU")
+    work.mkdir(exist_ok=True)
+    note.write_text(str(os.getpid()))
+    (work / "words").write_text("\\n".join(words))
+    (work / "environment").write_text("\\n".join(f"{key}={value}" for key, value in os.environ.items()))
+    signal.pause()
+"""
+
+
+def why_not() -> str:
+    """Return why there can be no hosts; empty if there can be."""
+    if SSHD is None:
+        return "Debian's openssh-server is not installed"
+    return "" if os.getuid() == 0 else "sshd must be started by root"
+
+
+def fake_release(place: Path, version: str = "1.0") -> Release:
+    """Return a release whose `iris worker` only notes how it was started."""
+    wheel = place / f"fake_iris-{version}-py3-none-any.whl"
+    points = {f"fake_iris-{version}.dist-info/entry_points.txt": "[console_scripts]\niris = fake_iris:main\n"}
+    make_wheel(wheel, "fake_iris", version, {"fake_iris.py": _WORKER, **points})
+    return Release(version, (wheel,))
+
+
+class SshHost:
+    """A machine.
+
+    Args:
+        place: Its directory.
+        authorized: The public key that may log in.
+        environment: Variables of its sessions.
+    """
+
+    def __init__(self, place: Path, authorized: Path, environment: Mapping[str, str]) -> None:
+        self.home = place / "home"
+        self.files = self.home / "iris-host"
+        self._place = place
+        self.home.mkdir(parents=True)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        self.address = f"127.0.0.1:{self.port}"
+        self.make_key()
+        variables = {"HOME": self.home, "IRIS_HOST_DIR": self.files, **environment}
+        words = " ".join(f'"{key}={value}"' for key, value in variables.items())
+        (place / "config").write_text(
+            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {place}/host-key\nAuthorizedKeysFile {authorized}\n"
+            f"PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nPermitRootLogin yes\n"
+            f"Subsystem sftp internal-sftp\nMaxStartups 100\nSetEnv {words}\n"
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def make_key(self) -> None:
+        """Give the host another key."""
+        key = self._place / "host-key"
+        key.unlink(missing_ok=True)
+        _keygen(key)
+
+    @property
+    def known(self) -> str:
+        """The line of known hosts."""
+        kind, key = (self._place / "host-key.pub").read_text().split()[:2]
+        return f"[127.0.0.1]:{self.port} {kind} {key}\n"
+
+    def start(self) -> None:
+        """Let it be reached."""
+        Path("/run/sshd").mkdir(exist_ok=True)
+        command = [str(SSHD), "-D", "-f", str(self._place / "config"), "-E", str(self._place / "log")]
+        self._process = subprocess.Popen(command)
+        log = self._place / "log"
+        until(lambda: log.exists() and "listening on" in log.read_text(), "sshd listens")
+
+    def cut(self) -> None:
+        """Let it be out of reach; what runs on it goes on."""
+        assert self._process is not None
+        sessions = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        for session in sessions:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                session.kill()
+        self._process.wait()
+        (self._place / "log").unlink()
+
+    def processes(self) -> list[psutil.Process]:
+        """Return what runs of what was started there."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("HOME") == str(self.home) and "sshd" not in process.name():
+                    found.append(process)
+        return found
+
+    def reboot(self) -> None:
+        """Kill all that runs there."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def close(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.cut()
+        self.reboot()
+
+
+class SshHosts:
+    """Machines, and the settings with which they are reached."""
+
+    def __init__(self, place: Path, count: int, environment: Mapping[str, str] | None = None) -> None:
+        self.place = place
+        _keygen(place / "key")
+        public = place / "key.pub"
+        self.hosts = [SshHost(place / f"h{number}", public, environment or {}) for number in range(count)]
+        self.known_hosts = place / "known_hosts"
+        self.trust()
+        self.settings = SshSettings(getpass.getuser(), str(place / "key"), 22, 5, str(self.known_hosts))
+
+    def trust(self) -> None:
+        """Write the keys that the hosts have now to the file of known hosts."""
+        self.known_hosts.write_text("".join(host.known for host in self.hosts))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(host.address for host in self.hosts)
+
+
+@contextlib.contextmanager
+def ssh_hosts(place: Path, count: int, environment: Mapping[str, str] | None = None) -> Iterator[SshHosts]:
+    """Run hosts."""
+    made = SshHosts(place, count, environment)
+    try:
+        yield made
+    finally:
+        for host in made.hosts:
+            host.close()
+
+
+def _keygen(place: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place)], check=True)
