@@ -157,6 +157,26 @@ def delete(cloud: Cloud, call: Call) -> Json:
     )
 
 
+def reset(cloud: Cloud, call: Call) -> Json:
+    """Restart an instance, like its reset button."""
+    name = _name(call)
+    if _found(call, cloud.instances)["status"] != "RUNNING":
+        raise call.refuse(VM_INVALID, name=f"{name} is not running", type="reset")
+    cloud.halt(name)
+    return begin(cloud, call, "reset", name, cloud.operation_s, lambda: cloud.boot(name))
+
+
+def start(cloud: Cloud, call: Call) -> Json:
+    """Begin to start a stopped instance."""
+    name, found = _name(call), _found(call, cloud.instances)
+
+    def end() -> None:
+        found["status"] = "RUNNING"
+        cloud.boot(name)
+
+    return begin(cloud, call, "start", name, cloud.boot_s, end)
+
+
 def set_labels(cloud: Cloud, call: Call) -> Json:
     """Replace the labels of an instance, if the caller has seen the present ones."""
     found, labels = _found(call, cloud.instances), call.body.get("labels", {})

@@ -44,6 +44,8 @@ _HANDLERS: Final[Mapping[str, Mapping[str, _Handler]]] = {
         "compute.instances.aggregatedList": compute.aggregated_list,
         "compute.instances.get": compute.get,
         "compute.instances.delete": compute.delete,
+        "compute.instances.reset": compute.reset,
+        "compute.instances.start": compute.start,
         "compute.instances.setLabels": compute.set_labels,
         "compute.instances.setMetadata": compute.set_metadata,
         "compute.instances.getSerialPortOutput": compute.serial_port,

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from iris.autoscale.gcp.api import GoogleApi
+from iris.autoscale.gcp.api import GoogleApi, Reply
 from iris.autoscale.gcp.bodies import controller_body
 from iris.autoscale.gcp.inventory import Inventory, Survey
 from iris.autoscale.gcp.outcomes import answer_of_operation
 from iris.autoscale.gcp.ownership import CONTROLLER_ROLE, ROLE_LABEL, Owner, label_value
-from iris.autoscale.gcp.reading import Kind, Listed, Place
+from iris.autoscale.gcp.reading import Kind, Listed, Place, labels_of
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.rules import ControllerHost
 from rigging.errors import MarinError
@@ -49,7 +49,32 @@ async def create_controller(
         return await Inventory(api, owner, {}).taken(place, reply)
     if reply.status != 200:
         return reply.answer
-    operation = f"{place.parent.rpartition('/')[0]}/operations/{reply.body.get('name', '')}"
+    return await _ended(api, place, reply, poll_s)
+
+
+async def restart(api: GoogleApi, owner: Owner, place: Place, *, poll_s: float = _POLL_S) -> Answer:
+    """Restart a virtual machine that bears the cluster's label, and return when it runs. Its disk stays.
+
+    Args:
+        api: The client.
+        owner: The cluster.
+        place: The machine.
+        poll_s: Interval between looks at the operation.
+    """
+    reply = await api.call("GET", place.path, query={"fields": "status,labels"})
+    if reply.status != 200:
+        return reply.answer
+    labels = labels_of(place.kind, reply.body)
+    if not owner.owns(labels):
+        return Answer(Outcome.CONFIG, Inventory(api, owner, {}).foreign(place, labels))
+    verb = "start" if reply.body.get("status") in ("TERMINATED", "STOPPED") else "reset"
+    reply = await api.call("POST", f"{place.path}/{verb}")
+    return reply.answer if reply.status != 200 else await _ended(api, place, reply, poll_s)
+
+
+async def _ended(api: GoogleApi, place: Place, begun: Reply, poll_s: float) -> Answer:
+    """Return the answer of an operation when it ends."""
+    operation = f"{place.parent.rpartition('/')[0]}/operations/{begun.body.get('name', '')}"
     while True:
         reply = await api.call("GET", operation)
         answer = answer_of_operation(reply.body) if reply.status == 200 else reply.answer

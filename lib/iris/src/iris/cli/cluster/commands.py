@@ -10,6 +10,7 @@ from iris.cli import exit_codes
 from iris.cli.cluster.certs import certs
 from iris.cli.cluster.controller import controller, storage_lines
 from iris.cli.cluster.dashboard import dashboard
+from iris.cli.cluster.elsewhere import cluster_elsewhere, name_file, needed_elsewhere, start_elsewhere, stop_elsewhere
 from iris.cli.cluster.events import audit, events
 from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines, shared_identity_lines
 from iris.cli.cluster.import_file import import_command
@@ -18,6 +19,7 @@ from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, star
 from iris.cli.cluster.slices import create_slice, delete_slice
 from iris.cli.cluster.token import token
 from iris.cli.cluster.validate import validate
+from iris.cli.cluster.vm import vm
 from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, output, say, table, told_if_slow
@@ -44,6 +46,7 @@ def cluster() -> None:
 
 
 @cluster.command()
+@click.argument("file", required=False)
 @click.option("--local", is_flag=True, help="Your own cluster on this machine.")
 @click.option("--idle-timeout", type=SECONDS_OR_ZERO, metavar="SECONDS", help=_IDLE_HELP)
 @click.option("--foreground", is_flag=True, help="Run in this terminal with its log; Ctrl-C stops the cluster.")
@@ -58,6 +61,7 @@ def cluster() -> None:
 @pass_context
 def start(
     context: CliContext,
+    file: str | None,
     local: bool,
     config: Path | None,
     max_hosts: int,
@@ -68,28 +72,36 @@ def start(
 ) -> None:
     """Start a cluster. Has no effect on a running cluster.
 
-    If FILE has scale_groups, it runs as a separate cluster with FILE's name. Its slices are simulated on this machine
-    and start on demand. Any other FILE sets the storage of your local cluster. Options about the state are saved, and
-    also apply when the cluster starts by itself; --remote-state-dir '' removes that setting.
+    FILE (a path or a cluster's name) with controller.gcp: create the controller's machine, or find it, and wait for
+    the controller. An interrupted start is finished by the next one. Needs no other option.
+
+    With --local, a FILE with scale_groups runs as a separate cluster with FILE's name. Its slices are simulated on this
+    machine and start on demand. Any other FILE sets the storage of your local cluster. Options about the state are
+    saved, and also apply when the cluster starts by itself; --remote-state-dir '' removes that setting.
     """
     from iris.local.fleet.file import has_slices
     from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, controller_environment, foreground_command
 
+    name_file(context, file, config)
+    path = config_of(context, config)
+    if path is not None and not local and start_elsewhere(context, path):
+        return
     if not local or context.controller_url:
-        raise click.UsageError("only a local cluster can be started: iris cluster start --local [--config FILE]")
-    file = config_of(context, config)
+        raise click.UsageError(
+            "give a FILE with controller.gcp, or start your own cluster: iris cluster start --local [FILE]"
+        )
     idle = DEFAULT_IDLE_EXIT_SECONDS if idle_timeout is None else idle_timeout
-    if file is not None and has_slices(file):
+    if path is not None and has_slices(path):
         start_run(
-            context, file, idle=idle, foreground=foreground, max_hosts=max_hosts,
+            context, path, idle=idle, foreground=foreground, max_hosts=max_hosts,
             remote_state_dir=remote_state_dir, durability=durability,
         )  # fmt: skip
         return
     if context.cluster not in (None, "local"):
-        raise click.UsageError(f"{file} has no scale_groups: {context.cluster} has nothing to run here")
+        raise click.UsageError(f"{path} has no scale_groups: {context.cluster} has nothing to run here")
     local_cluster = context.local_cluster(idle_exit_seconds=idle, on_event=say)
-    if remote_state_dir is not None or durability is not None or file is not None:
-        _keep_settings(file, local_cluster, remote_state_dir, durability)
+    if remote_state_dir is not None or durability is not None or path is not None:
+        _keep_settings(path, local_cluster, remote_state_dir, durability)
     if foreground:
         if local_cluster.find() is not None:
             raise click.UsageError("the local cluster is already running; stop it first with `iris cluster stop`")
@@ -208,13 +220,27 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
 
 
 @cluster.command()
+@click.argument("file", required=False)
 @click.option("--force", is_flag=True, help="Also stop live jobs, and kill a cluster that does not answer.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting machines.")
+@click.option("--dry-run", is_flag=True, help="Only list the machines to delete.")
 @pass_context
-def stop(context: CliContext, force: bool) -> None:
-    """Stop a cluster. If it has live jobs, this needs --force."""
+def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run: bool) -> None:
+    """Stop a cluster. If it has live jobs, this needs --force.
+
+    Of a cluster with a controller.gcp, this deletes every machine with the cluster's label, also while the controller
+    does not answer, and verifies that none is left. An interrupted stop is finished by the next one.
+    """
     from iris.client.connection.discovery import running_cluster
     from rigging.errors import Conflict
 
+    name_file(context, file)
+    elsewhere = cluster_elsewhere(context)
+    if elsewhere is not None:
+        stop_elsewhere(context, elsewhere, force=force, yes=yes, dry_run=dry_run)
+        return
+    if dry_run:
+        raise click.UsageError("--dry-run is for clusters with a controller.gcp: no machine is deleted here")
     target = context.target()
     local = context.local_of(target)
     processes = context.processes(local.paths)
@@ -246,6 +272,23 @@ def stop(context: CliContext, force: bool) -> None:
     say(f"cluster {target.name}{jobs} stopped")
 
 
+@cluster.command()
+@click.argument("file", required=False)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting machines.")
+@pass_context
+def restart(context: CliContext, file: str | None, yes: bool) -> None:
+    """Replace all machines of a cluster with controller.gcp, with this release and file. Jobs stay, and running tasks
+    are retried.
+
+    `iris cluster controller restart` restarts the controller alone, and no task.
+    """
+    name_file(context, file)
+    elsewhere = needed_elsewhere(context)
+    stop_elsewhere(context, elsewhere, force=False, yes=yes, dry_run=False, for_good=False)
+    start_elsewhere(context, elsewhere.file)
+
+
+cluster.add_command(vm)
 cluster.add_command(create_slice)
 cluster.add_command(delete_slice)
 cluster.add_command(list_command)

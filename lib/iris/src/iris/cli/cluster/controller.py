@@ -150,6 +150,15 @@ def storage_lines(found: "ClusterStatus", now_ms: int) -> list[str]:
 
 
 @controller.command()
+@pass_context
+def restart(context: CliContext) -> None:
+    """Restart the controller of a cluster with controller.gcp, with this release and file. Tasks continue."""
+    from iris.cli.cluster.elsewhere import needed_elsewhere, restart_controller
+
+    restart_controller(context, needed_elsewhere(context))
+
+
+@controller.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def checkpoint(context: CliContext, as_json: bool) -> None:

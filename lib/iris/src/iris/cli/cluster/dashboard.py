@@ -2,6 +2,7 @@
 
 import html
 import os
+import shlex
 import sys
 import webbrowser
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 
 import click
 
+from iris.cli.cluster.elsewhere import cluster_elsewhere, tunnel_to
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo, say
 
@@ -21,19 +23,26 @@ from iris.cli.output import echo, say
     "--allow-changes", is_flag=True, help="Let the pages stop jobs and cordon workers, within your permissions."
 )
 @click.option("--no-open", is_flag=True, help="Only print the link.")
+@click.option("--print", "only_print", is_flag=True, help="Print the link and the command of the ssh tunnel to it.")
 @pass_context
-def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool) -> None:
+def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool, only_print: bool) -> None:
     """Open the cluster's pages in a browser.
 
-    The link works once, within ten minutes. The pages listen only on the controller's machine. For a controller
-    elsewhere, forward the port first (ssh -L PORT:127.0.0.1:PORT HOST).
+    The link works once, within ten minutes. The pages listen only on the controller's machine. For a cluster with
+    controller.gcp, the command forwards their port by ssh until Ctrl-C. For others elsewhere, forward the port first
+    (ssh -L PORT:127.0.0.1:PORT HOST).
     """
     target = context.target()
+    elsewhere = cluster_elsewhere(context)
     with context.connect(target, on_warning=say, on_interrupted=say) as client:
         url, note = client.operator.login_link(port=port, allow_changes=allow_changes)
     if note:
         say(note)
     echo(url)
+    tunnel = tunnel_to(elsewhere, url) if elsewhere is not None else []
+    if only_print:
+        echo(shlex.join(tunnel))
+        return
     if not no_open and sys.stdout.isatty():
         from iris.local.state import local_paths
 
@@ -41,6 +50,9 @@ def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool
             open_privately(url, local_paths(os.environ).root)
         except OSError as error:  # a full disk, say
             say(f"no browser was opened: {error}; open the link above")
+    if tunnel:
+        say(f"forwarding the port until Ctrl-C: {shlex.join(tunnel)}")
+        context.execute(["/usr/bin/env", *tunnel], os.environ)
 
 
 _PAGE: Final = """<!doctype html>

@@ -43,10 +43,16 @@ def start_run(
             cluster did not start.
     """
     from iris.local.fleet.file import prepare_run
+    from iris.local.saved_clusters import saved_cluster
     from iris.local.settings import read_settings
     from iris.local.start import controller_environment, foreground_command
     from iris.local.state import named_paths
 
+    if saved_cluster(os.environ, file.stem) is not None:
+        raise Conflict(
+            f"{file.stem} is the name of a cluster that `iris cluster start` started elsewhere; stop that one first, "
+            "or run a copy of the file with another name"
+        )
     paths = named_paths(os.environ, file.stem)
     cluster = context.local_cluster(paths=paths, idle_exit_seconds=idle, on_event=say)
     if cluster.find() is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from iris.client.connection.target import ClusterTarget
+from iris.local.saved_clusters import SavedCluster, saved_cluster
 from iris.local.settings import read_settings
 from iris.local.start import LocalCluster
 from iris.local.state import LocalPaths, named_paths
@@ -45,6 +46,9 @@ def named_cluster(
         path = resolve_cluster_config(name)
     except ConfigNotFound:
         with contextlib.suppress(InvalidRequest):
+            saved = saved_cluster(environ, name)
+            if saved is not None:
+                return _elsewhere(name, saved.address, token_file or saved.token_file, in_clear=insecure)
             paths = named_paths(environ, name)
             if LocalCluster(paths).find() is not None:
                 return local_run(name, paths, None)
@@ -53,6 +57,10 @@ def named_cluster(
     controller = content.get("controller")
     controller = controller if isinstance(controller, dict) else {}
     address = controller.get("address")
+    saved = saved_cluster(environ, path.stem) if address is None else None
+    if saved is not None:
+        _check_saved(path, saved)
+        address, controller = saved.address, {"token_file": saved.token_file}
     if address is None and any(content.get(section) for section in _SLICES):
         return local_run(path.stem, named_paths(environ, path.stem), path)
     for key in ("address", "token_file"):
@@ -60,15 +68,28 @@ def named_cluster(
             raise InvalidRequest(f"{path}: controller.{key}: the variable {variable} is not set; set it")
     if not isinstance(address, str):
         raise InvalidRequest(f"the cluster config {path} has no controller.address (a text such as 'host:7077')")
-    target = parse_address(address)
     place = token_file or os.path.expanduser(str(controller.get("token_file") or ""))
     in_clear = insecure or controller.get("insecure") is True or environ.get(INSECURE_VARIABLE) == "1"
+    return _elsewhere(path.stem, address, place, in_clear=in_clear)
+
+
+def _elsewhere(name: str, address: str, token_file: str, *, in_clear: bool) -> ClusterTarget:
+    target = parse_address(address)
 
     def resolve(answered: bool) -> ControllerAddress:  # noqa: ARG001 - a fixed address
-        return ControllerAddress.of(target, read_token_file(place) if place else "", insecure=in_clear)
+        return ControllerAddress.of(target, read_token_file(token_file) if token_file else "", insecure=in_clear)
 
-    user = user_of_token(parse_token(peek(place)).token)
-    return ClusterTarget(path.stem, resolve, user=user, token_file=place)
+    user = user_of_token(parse_token(peek(token_file)).token)
+    return ClusterTarget(name, resolve, user=user, token_file=token_file)
+
+
+def _check_saved(path: Path, saved: SavedCluster) -> None:
+    """Raise Conflict if the cluster with this name was started from another file."""
+    if Path(saved.file).resolve() != path.resolve():
+        raise Conflict(
+            f"cluster {path.stem} was started from {saved.file}, not from {path}; use --config {saved.file}, or rename "
+            "one of the files"
+        )
 
 
 def local_run(name: str, paths: LocalPaths, file: Path | None) -> ClusterTarget:
@@ -94,7 +115,8 @@ def not_running(name: str, file: Path | None) -> str:
     """Return the error for a cluster without an address or a local run."""
     return (
         f"cluster {name} cannot be reached: {file or 'its file'} has no controller.address, and it has no local run; "
-        f"`iris cluster start --local --config {file or 'FILE'}` starts one with simulated slices"
+        f"`iris cluster start --local --config {file or 'FILE'}` starts one with simulated slices; without --local, it "
+        "starts the cluster itself if the file has controller.gcp"
     )
 
 

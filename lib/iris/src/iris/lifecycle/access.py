@@ -1,0 +1,64 @@
+"""Reaches the controller of a cluster elsewhere."""
+
+import contextlib
+import os
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from iris.client import IrisClient
+from iris.client.connection.discovery import cluster_at
+from iris.client.connection.target import ClusterTarget
+from iris.lifecycle.cluster import CloudCluster
+from iris.lifecycle.machines import Machine
+from iris.local.saved_clusters import save_cluster
+from rigging.errors import MarinError
+
+_CONNECT_S: Final = 2.0
+_ANSWER_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A controller that answers: its "host:port", an admin's token for it, and its release."""
+
+    address: str
+    token: str
+    version: str
+
+    def target(self, name: str) -> ClusterTarget:
+        """Return the cluster for a client.
+
+        Args:
+            name: Its readable name.
+        """
+        found = cluster_at(self.address, token=self.token, environ={})
+        return ClusterTarget(name, found.resolve, user=found.user)
+
+
+def reach(cluster: CloudCluster, machine: Machine) -> Reached | None:
+    """Return the controller on a machine if it answers; None otherwise. Try outer addresses first. Blocks.
+
+    Args:
+        cluster: The cluster, whose remote state has the secret of its tokens.
+        machine: The controller's machine.
+    """
+    for host in dict.fromkeys((*machine.external, *machine.addresses)):
+        if not host or not _accepts(host, cluster.port):
+            continue
+        token = cluster.token()
+        reached = Reached(f"{host}:{cluster.port}", token, "")
+        with contextlib.suppress(MarinError), IrisClient.of(reached.target(cluster.name), patience=_ANSWER_S) as client:
+            return Reached(reached.address, token, client.cluster_status().version)
+    return None
+
+
+def save(cluster: CloudCluster, reached: Reached) -> None:
+    """Save a cluster under its name, for later commands of this user."""
+    save_cluster(os.environ, cluster.name, cluster.file, reached.address, reached.token)
+
+
+def _accepts(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), _CONNECT_S):
+        return True
+    return False

@@ -1,0 +1,136 @@
+"""The commands for a cluster at Google, on the test server. Its controller is played."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from iris.client.connection.discovery import find_cluster
+from iris.cluster.types import JobState
+from iris.lifecycle import access, publish
+from rigging.errors import NotFound, Unavailable
+from support.google.server import GoogleServer
+from support.iris.cli import Client, Iris, job
+
+FILE: Final = """
+platform: {{gcp: {{project_id: p}}}}
+controller:
+  gcp: {{zone: us-central1-a, machine_type: n2-standard-4, port: {port}}}
+storage: {{remote_state_dir: {remote}}}
+defaults: {{ssh: {{user: ann}}}}
+scale_groups:
+  tpu:
+    accelerator: {{type: tpu, variant: v5litepod-8}}
+    cpu: 8
+    memory: 16GB
+    disk: 10GB
+    zone: us-east5-a
+    slice_template: {{gcp: {{runtime_version: v2}}}}
+"""
+NODE: Final = {"acceleratorType": "v5litepod-8", "runtimeVersion": "v2"}
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleServer]:
+    with GoogleServer(addresses=lambda _: "127.0.0.1") as server:
+        monkeypatch.setenv("IRIS_GOOGLE_ENDPOINT", server.address)
+        yield server
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "local"))
+    path = tmp_path / "lab.yaml"
+    path.write_text(FILE.format(remote=tmp_path / "remote", port=1))
+    return str(path)
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the played controller answers, as the last item."""
+    answers = [True]
+
+    def reach(*_: Any) -> access.Reached | None:
+        return access.Reached("127.0.0.1:1", "a:root:x", "1.0") if answers[-1] else None
+
+    monkeypatch.setattr(access, "reach", reach)
+    monkeypatch.setattr(publish, "publish", lambda cluster: publish.publish_file(cluster))
+    return answers
+
+
+@pytest.mark.usefixtures("answering")
+def test_a_start_saves_the_cluster_under_its_name_and_a_stop_leaves_nothing(
+    iris: Iris, client: Client, google: GoogleServer, file: str
+) -> None:
+    code, _, said = iris("cluster", "start", file)
+    assert (code, "cluster lab is ready at 127.0.0.1:1" in said) == (0, True)
+    assert "cluster lab runs at" in iris("cluster", "start", file)[2]
+    assert len(google.cloud.instances) == 1
+    (label,) = {instance["labels"]["iris-cluster"] for instance in google.cloud.instances.values()}
+    for config in (None, file):
+        found = find_cluster(None if config else "lab", config=config)
+        assert (found.resolve(False).address, found.resolve(False).token) == ("127.0.0.1:1", "a:root:x")
+    code, _, said = iris("cluster", "start", "--local", file)
+    assert (code, "lab is the name of a cluster that `iris cluster start` started elsewhere" in said) == (3, True)
+    google.answer(
+        "POST",
+        "/v2/projects/p/locations/us-east5-a/nodes",
+        {"nodeId": "tpu-0"},
+        {**NODE, "labels": {"iris-cluster": label}},
+    )
+    dry = iris("cluster", "stop", file, "--dry-run")[1]
+    assert [line.split()[0] for line in dry.splitlines()] == ["NAME", "tpu-0", "lab-controller"]
+    client.jobs = [job("/ann/a")]
+    assert "cluster lab has live jobs: /ann/a; stop them, or add --force" in iris("--cluster=lab", "cluster", "stop")[2]
+    client.jobs, client.answer = [job("/ann/a", JobState.SUCCEEDED)], None
+    assert "add --yes. Nothing was changed" in iris("--cluster=lab", "cluster", "stop")[2]
+    assert len(google.cloud.nodes) + len(google.cloud.instances) == 2
+    client.stop_cluster = lambda stop_jobs: [][stop_jobs:]  # type: ignore[attr-defined]
+    assert iris("--cluster=lab", "cluster", "stop", "--yes")[0] == 0
+    assert (google.cloud.nodes, google.cloud.instances) == ({}, {})
+    with pytest.raises(NotFound):
+        find_cluster("lab")
+    with pytest.raises(Unavailable, match="starts the cluster itself if the file has"):
+        find_cluster(config=file).resolve(False)
+
+
+def test_machines_are_inspected_while_no_controller_answers(
+    iris: Iris, google: GoogleServer, file: str, answering: list[bool]
+) -> None:
+    iris("cluster", "start", file)
+    answering.append(False)
+    (machine,) = google.machines("lab-controller")
+    machine.serial, machine.guest["iris", "phase"] = "one\ntwo\nthree\n", "installing"
+    (label,) = {instance["labels"]["iris-cluster"] for instance in google.cloud.instances.values()}
+    place, labels = "/v2/projects/p/locations/us-east5-a/nodes", {"iris-cluster": label, "iris-group": "tpu"}
+    google.answer("POST", place, {"nodeId": "tpu-0"}, {**NODE, "labels": labels})
+
+    def vm(*words: str) -> tuple[int, str, str]:
+        return iris("--cluster=lab", "cluster", "vm", *words)
+
+    assert vm("status", "controller")[1].splitlines() == [
+        "controller lab-controller: instance in us-central1-a, n2-standard-4, RUNNING",
+        "host 0: 127.0.0.1 (127.0.0.1)  installing",
+    ]
+    assert "slice tpu-0: node in us-east5-a, v5litepod-8, READY\nhost 0: 127" in vm("status", "tpu-0")[1]
+    assert vm("logs", "controller", "-n", "2")[1] == "two\nthree\n"
+    journal = "sudo journalctl --no-pager -u iris-worker -u google-startup-scripts -n 100"
+    assert vm("logs", "tpu-0", "--print")[1] == f"ssh -o ConnectTimeout=10 -l ann 127.0.0.1 {journal}\n"
+    code, _, said = vm("status", "tpu-1")
+    assert (code, said) == (4, "the cluster has no machine 'tpu-1'; did you mean 'tpu-0'?\n")
+    assert vm("logs", "tpu-0", "--worker", "2")[0] == 3
+    assert iris("cluster", "vm", "list")[0] == 2, "no cluster is named"
+
+
+def test_the_pages_of_a_cluster_elsewhere_come_through_a_tunnel(
+    iris: Iris, client: Client, google: GoogleServer, file: str, answering: list[bool]
+) -> None:
+    assert answering
+    assert google
+    iris("cluster", "start", file)
+    client.operator.login_link.return_value = ("http://127.0.0.1:8787/login?token=x", "")
+    assert iris("--cluster=lab", "cluster", "dashboard", "--print")[1].splitlines() == [
+        "http://127.0.0.1:8787/login?token=x",
+        "ssh -o ConnectTimeout=10 -l ann -N -o ExitOnForwardFailure=yes -L 127.0.0.1:8787:127.0.0.1:8787 127.0.0.1",
+    ]
