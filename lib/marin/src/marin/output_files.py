@@ -12,6 +12,7 @@ ARTIFACT_DIGEST_FILE: Final = ARTIFACT_FILE + ".sha256"
 LOG_FILE: Final = ".log"
 ERROR_FILE: Final = ".error"
 TARGET_CONFIG_FILE: Final = ".target_config"
+METRICS_FILE: Final = ".executor_metrics"
 
 #: The earlier output is at the output path with this suffix while `--force` makes it again.
 ASIDE_SUFFIX: Final = ".forced"
@@ -21,7 +22,9 @@ WAITING_FILE: Final = ".waiting_for"
 LOCK_SUFFIX: Final = ".lock"
 LOCK_FILE: Final = STATUS_FILE + LOCK_SUFFIX
 
-_RECORDS: Final = frozenset({INFO_FILE, LOG_FILE, ERROR_FILE, WAITING_FILE, TARGET_CONFIG_FILE, ARTIFACT_DIGEST_FILE})
+_RECORDS: Final = frozenset(
+    {INFO_FILE, LOG_FILE, ERROR_FILE, WAITING_FILE, TARGET_CONFIG_FILE, ARTIFACT_DIGEST_FILE, METRICS_FILE}
+)
 
 
 def is_record(name: str) -> bool:

@@ -20,6 +20,7 @@ from marin.execution.jobs.results import keep_result_of_job, result_content
 from marin.execution.lease.circles import Making, making_as, making_here
 from marin.execution.lease.fencing import FreshFiles, LeaseToken
 from marin.execution.lease.step_lease import StepLease, step_lease
+from marin.execution.log.metric_log import metrics_kept
 from marin.execution.log.notes import ValueNote, job_progress, tell, tell_use
 from marin.execution.report.progress import Measuring, is_in_step, set_progress_of_process, step_progress
 from rigging.errors import InvalidRequest
@@ -49,9 +50,10 @@ def call_step(
         LeaseLostError: The value cannot be stored, and the lease was lost meanwhile.
         Exception: The function's own error.
     """
-    with _budget(budget_gb):
+    lease = _lease_on(output_path)
+    with _budget(budget_gb), metrics_kept(output_path, lease):
         value = _call(fn, args)
-    return result_content(value, output_path, _lease_on(output_path))
+    return result_content(value, output_path, lease)
 
 
 def _lease_on(output_path: str) -> StepLease | None:
@@ -93,10 +95,13 @@ def call_step_in_job(
     from fray.replica import replica_index
 
     with _log_kept(log, output_path, token), CALLS_HERE.counted(output_path), _budget(budget_gb), _told_to_run():
-        with making_as(made or making_here()):
+        is_first = replica_index() == 0
+        is_fresh = log is not None and log.is_fresh
+        metrics = metrics_kept(output_path, token, is_fresh=is_fresh) if is_first else contextlib.nullcontext()
+        with making_as(made or making_here()), metrics:
             value = _returned(fn, args)
-        if replica_index() == 0:
-            _keep(value, output_path, token, is_fresh=log is not None and log.is_fresh)
+        if is_first:
+            _keep(value, output_path, token, is_fresh=is_fresh)
     return RETURNED
 
 

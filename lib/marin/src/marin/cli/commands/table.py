@@ -1,0 +1,96 @@
+"""`marin table`: the values that differ between steps, beside their final metrics."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import sys
+from collections.abc import Sequence
+
+import click
+
+from marin.cli.commands.show import run_or_step
+from marin.cli.context import CliContext, pass_context
+from marin.cli.options import NAME, RUN_OR_STEP, json_option, prefix_option, runs_option
+from marin.cli.output import Output, say
+from marin.output_files import INFO_FILE
+from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
+from marin.recorded.deciding.run_steps import steps_of_run
+from marin.recorded.deciding.step_names import split_word
+from marin.recorded.reading.places import runs_directory, storage_root
+from marin.stored_files import names_in
+from rigging.errors import InvalidRequest
+
+
+@click.command()
+@click.argument("names", type=RUN_OR_STEP, metavar="RUN|STEP|GLOB...", nargs=-1, required=True)
+@click.option("--metric", "shown", type=NAME, multiple=True, metavar="NAME", help="Show this metric; repeatable.")
+@click.option("--sort", type=NAME, metavar="NAME", help="Sort by a metric or a value of the config.")
+@click.option("--descending", is_flag=True, help="Sort the largest first.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@prefix_option
+@runs_option
+@json_option
+@pass_context
+def table(
+    context: CliContext,
+    names: Sequence[str],
+    shown: Sequence[str],
+    sort: str | None,
+    descending: bool,
+    as_csv: bool,
+    prefix: str | None,
+    runs_at: str | None,
+    as_json: bool,
+) -> None:
+    """Show the steps of runs, or outputs, that have metrics: the values of their configs that differ, and each metric's
+    last value.
+
+    Metrics are what a step records with `marin.metrics.log`, returns as a number or a dict of numbers, or writes as
+    numbers to *.jsonl and *.csv files. GLOB is a pattern of output paths below the prefix, such as 'train/*'.
+    """
+    del context
+    if as_csv and as_json:
+        raise InvalidRequest("--csv and --json: choose one")
+    root = storage_root(prefix)
+    directory = runs_directory(root, runs_at)
+    paths = list(dict.fromkeys(path for name in names for path in _outputs(root, directory, name)))
+    found = metric_table(_rows(paths, root), shown, sort or "", descending=descending)
+    if not found.rows:
+        say(f"none of {len(paths)} outputs has metrics; a step records them with marin.metrics.log(loss=...)")
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([found.columns, *map(found.cells, found.rows)])
+        return
+    Output(as_json).rows(found.columns, [*map(found.cells, found.rows)], [*map(found.record, found.rows)])
+
+
+def _outputs(root: str, directory: str, name: str) -> list[str]:
+    """Return the output paths that a name stands for."""
+    from marin.recorded.reading.runs import read_events, read_info
+    from marin.recorded.reading.steps import is_output
+
+    if any(sign in name for sign in "*?["):
+        above, pattern = split_word(name, root)
+        if any(sign in above for sign in "*?["):
+            raise InvalidRequest(f"{name!r}: only the last part of a pattern may have *, ? or [")
+        matching = sorted(other for other in names_in(above) if fnmatch.fnmatchcase(other, pattern))
+        return [path for path in (f"{above}/{other}" for other in matching) if is_output(path)]
+    found = run_or_step(root, directory, name, say)
+    if isinstance(found, str):
+        return [found]
+    return [step.path for step in steps_of_run(read_info(directory, found), read_events(directory, found))]
+
+
+def _rows(paths: Sequence[str], root: str) -> list[MetricRow]:
+    from marin.recorded.reading.metrics import read_metrics
+    from marin.recorded.reading.runs import read_json
+    from marin.recorded.reading.store import below, each
+
+    def row(path: str) -> MetricRow:
+        info = read_json(below(path, INFO_FILE))[0] or {}
+        name = info.get("name")
+        config = dict(flat(info.get("config") or {}))
+        return MetricRow(name if isinstance(name, str) else path, path, config, read_metrics(path)[1])
+
+    return each(row, paths, root)

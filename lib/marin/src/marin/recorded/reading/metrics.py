@@ -1,0 +1,111 @@
+"""Read the metrics of outputs: what `marin.metrics.log` recorded, files of numbers, and return values."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from marin.output_files import ARTIFACT_FILE, METRICS_FILE
+from marin.recorded.reading.store import below, size_of
+from marin.stored_files import names_in
+from rigging.filesystem import read_bytes_or_none
+
+MOST_BYTES: Final = 16 << 20
+"""Larger files of numbers are not read."""
+STEP_NAMES: Final = ("step", "global_step", "_step", "iteration")
+"""The columns with the step of a row, first come first."""
+RETURNED: Final = "returned"
+"""The name of a return value that is a number."""
+
+Curves = dict[str, dict[int, float]]
+"""The values of each metric by step."""
+
+
+def read_metrics(output: str) -> tuple[Curves, dict[str, float]]:
+    """Return the metrics of an output, by name: their curves, and the final values, those returned among them.
+
+    Where several files have a metric, `.executor_metrics` counts before others. A step that was repeated has its last
+    value.
+    """
+    curves: Curves = {}
+    for name in sorted(names_in(output)):
+        parse = _PARSERS.get(name.rpartition(".")[2])
+        if parse is not None and not name.startswith("."):
+            curves |= _of_file(below(output, name), parse)
+    curves |= _curves(_json_lines((read_bytes_or_none(below(output, METRICS_FILE)) or b"").decode("utf-8", "replace")))
+    finals = {name: curve[max(curve)] for name, curve in curves.items()}
+    return curves, finals | _returned(read_bytes_or_none(below(output, ARTIFACT_FILE)))
+
+
+def _of_file(path: str, parse: Callable[[str], Iterator[Mapping[str, Any]]]) -> Curves:
+    if (size_of(path) or 0) > MOST_BYTES:
+        return {}
+    content = read_bytes_or_none(path)
+    try:
+        rows = [*parse((content or b"").decode())]
+    except (ValueError, csv.Error):
+        return {}
+    # Anything else is a dataset.
+    if not all(value is None or _is_number(value) for row in rows for value in row.values()):
+        return {}
+    return _curves(iter(rows))
+
+
+def _curves(rows: Iterator[Mapping[str, Any]]) -> Curves:
+    found: Curves = {}
+    for number, row in enumerate(rows):
+        key = next((name for name in STEP_NAMES if name in row), None)
+        step = row[key] if key is not None and _is_number(row[key]) else number
+        for name, value in row.items():
+            if name != key and _is_number(value):
+                found.setdefault(name, {})[int(step)] = float(value)
+    return found
+
+
+def _json_lines(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of whole lines. A line that a kill has cut off, or a note, is no object."""
+    for line in text.split("\n"):
+        try:
+            row = json.loads(line) if line else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def _strict_json_lines(text: str) -> Iterator[Mapping[str, Any]]:
+    for line in text.splitlines():
+        row = json.loads(line)
+        if not isinstance(row, dict):
+            raise ValueError("not an object")
+        yield row
+
+
+def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
+    reader = csv.reader(text.splitlines(), strict=True)
+    names = next(reader, [])
+    for row in reader:
+        yield {name: float(value) if value else None for name, value in zip(names, row, strict=True)}
+
+
+_PARSERS: Final[Mapping[str, Callable[[str], Iterator[Mapping[str, Any]]]]] = {
+    "jsonl": _strict_json_lines,
+    "csv": _csv_rows,
+}
+
+
+def _returned(content: bytes | None) -> dict[str, float]:
+    try:
+        value: Any = None if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    if _is_number(value):
+        return {RETURNED: float(value)}
+    return {name: float(item) for name, item in value.items() if _is_number(item)} if isinstance(value, dict) else {}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

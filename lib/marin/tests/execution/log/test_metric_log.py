@@ -1,0 +1,125 @@
+"""`marin.metrics.log`: what a step records, wherever it runs."""
+
+import contextvars
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from fray.current_client import set_current_client
+from fray.local_backend import LocalClient
+from fray.testing.waiting import eventually
+from marin import metrics
+from marin.execution.jobs.remote import remote
+from marin.execution.log.metric_log import metrics_kept
+from marin.recorded.reading.metrics import read_metrics
+from rigging.errors import InvalidRequest
+from support.marin.steps import MakeExecutor, MakeStep
+
+
+def rows(path: str | Path) -> list[dict[str, Any]]:
+    with fsspec.open(f"{path}/.executor_metrics") as file:
+        return [json.loads(line) for line in file.read().splitlines()]
+
+
+@pytest.mark.parametrize("as_job", [False, True])
+def test_a_step_records_numbers_and_a_retry_goes_on(
+    make_step: MakeStep, make_executor: MakeExecutor, tmp_path: Path, as_job: bool
+) -> None:
+    done = tmp_path / "done"
+
+    def train(config: Any) -> None:
+        metrics.log({"train/loss": 0.5}, step=3, lr=1)
+        thread = threading.Thread(target=lambda: metrics.log(loss=float("nan"), kept=True))
+        thread.start()
+        thread.join()
+        if not done.exists():
+            done.touch()
+            raise OSError("once")
+
+    step = make_step("train", fn=remote(train) if as_job else train, retries=1, retry_delay=0)
+    with set_current_client(LocalClient()) as client:
+        executor = make_executor()
+        executor.run([step])
+        client.shutdown()
+    once = [{"step": 3, "train/loss": 0.5, "lr": 1}, {"step": 4, "loss": None, "kept": 1}]
+    assert rows(executor.output_paths[step]) == once * 2
+    curves, finals = read_metrics(executor.output_paths[step])
+    assert curves == {"train/loss": {3: 0.5}, "lr": {3: 1.0}, "kept": {4: 1.0}}, "a step that was repeated counts once"
+    assert finals == {"train/loss": 0.5, "lr": 1.0, "kept": 1.0}
+
+
+class Scalar:
+    def __float__(self) -> float:
+        return 2.5
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: metrics.log(loss="low"), r"metrics.log\(loss='low'\): a metric is a number"),
+        (lambda: metrics.log({"step": 1}), "'step' is the step"),
+        (lambda: metrics.log({1: 2.0}), "names are text"),  # type: ignore[dict-item]
+        (lambda: metrics.log(step=1.5, loss=1), r"step=1.5\): the step is a whole number"),  # type: ignore[arg-type]
+        (lambda: metrics.log(loss=[1.0]), "a metric is a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_number_is_refused_and_nothing_else(tmp_path: Path, call: Any, words: str) -> None:
+    with metrics_kept(str(tmp_path), None):
+        with pytest.raises(InvalidRequest, match=words):
+            call()
+        metrics.log(loss=Scalar())  # type: ignore[arg-type]
+    assert rows(tmp_path) == [{"step": 0, "loss": 2.5}]
+
+
+def test_a_thread_of_no_step_is_told_when_several_run_and_outside_of_steps_nothing_happens(tmp_path: Path) -> None:
+    metrics.log(loss=1.0)
+    with metrics_kept(str(tmp_path / "a"), None), metrics_kept(str(tmp_path / "b"), None):
+        metrics.log(loss=1.0)
+        with pytest.raises(InvalidRequest, match="this thread belongs to none"):
+            contextvars.Context().run(metrics.log, loss=1.0)
+    assert not (tmp_path / "a").exists()
+    assert len(rows(tmp_path / "b")) == 1
+
+
+def test_an_object_store_has_all_at_the_end_and_a_lost_lease_publishes_nothing() -> None:
+    class Lost:
+        def write(self, name: str, content: bytes) -> None:
+            raise OSError("lost")
+
+    with metrics_kept("memory://metrics/kept", None, is_fresh=True):
+        metrics.log(loss=1.0)
+    with metrics_kept("memory://metrics/lost", Lost(), is_fresh=True):
+        metrics.log(loss=1.0)
+    assert rows("memory://metrics/kept") == [{"step": 0, "loss": 1.0}]
+    assert not fsspec.filesystem("memory").exists("/metrics/lost/.executor_metrics")
+
+
+SCRIPT = """
+import sys, time, os
+from marin import metrics
+from marin.execution.log.metric_log import metrics_kept
+with metrics_kept(sys.argv[1], None):
+    metrics.log(loss=1.0)
+    if os.fork() == 0:
+        metrics.log(child=1.0)
+    time.sleep(60)
+"""
+
+
+def test_a_kill_loses_no_more_than_the_last_second_and_a_forked_child_records_its_own(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], start_new_session=True)
+    try:
+        file = tmp_path / ".executor_metrics"
+        eventually(lambda: file.exists() and len(file.read_text().splitlines()) == 2, "both lines are there")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert sorted(rows(tmp_path), key=lambda row: [*row]) == [{"step": 1, "child": 1.0}, {"step": 0, "loss": 1.0}]
