@@ -1,14 +1,17 @@
-"""Read the metrics of outputs: what `marin.metrics.log` recorded, files of numbers, and return values."""
+"""Read the metrics of outputs: what `marin.metrics.log` recorded, files of numbers, TensorBoard's and W&B's files, and
+return values.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from marin.output_files import ARTIFACT_FILE, METRICS_FILE
+from marin.recorded.reading.event_files import EVENT_FILE, RUN_FILE, event_values, run_values
 from marin.recorded.reading.store import below, size_of
 from marin.stored_files import names_in
 from rigging.filesystem import read_bytes_or_none
@@ -20,6 +23,12 @@ STEP_NAMES: Final = ("step", "global_step", "_step", "iteration")
 RETURNED: Final = "returned"
 """The name of a return value that is a number."""
 
+_LOG_DIRECTORIES: Final = frozenset({"tensorboard", "tb", "tb_logs", "logs", "lightning_logs", "runs", "wandb"})
+"""The directories of an output in which files of TensorBoard and W&B are looked for."""
+_MOST_LISTINGS: Final = 100
+_DEPTH: Final = 3
+_NOT_RUNS: Final = frozenset({"latest-run", "checkpoints", "files", "tmp"})
+
 Curves = dict[str, dict[int, float]]
 """The values of each metric by step."""
 
@@ -30,14 +39,46 @@ def read_metrics(output: str) -> tuple[Curves, dict[str, float]]:
     Where several files have a metric, `.executor_metrics` counts before others. A step that was repeated has its last
     value.
     """
-    curves: Curves = {}
-    for name in sorted(names_in(output)):
+    names = sorted(names_in(output))
+    curves = _of_logs(output, names)
+    for name in names:
         parse = _PARSERS.get(name.rpartition(".")[2])
         if parse is not None and not name.startswith("."):
             curves |= _of_file(below(output, name), parse)
     curves |= _curves(_json_lines((read_bytes_or_none(below(output, METRICS_FILE)) or b"").decode("utf-8", "replace")))
     finals = {name: curve[max(curve)] for name, curve in curves.items()}
     return curves, finals | _returned(read_bytes_or_none(below(output, ARTIFACT_FILE)))
+
+
+def _of_logs(output: str, names: Sequence[str]) -> Curves:
+    """Return the curves in TensorBoard's and W&B's files. Those of several directories begin with the directory."""
+    files = [name for name in names if _is_log(name)]
+    pending = [name for name in names if name in _LOG_DIRECTORIES]
+    listed = 0
+    while pending and listed < _MOST_LISTINGS:
+        directory, listed = pending.pop(0), listed + 1
+        for name in sorted(names_in(below(output, directory))):
+            if _is_log(name):
+                files.append(f"{directory}/{name}")
+            # Without links: W&B's `latest-run` is one of the runs beside it.
+            elif directory.count("/") < _DEPTH and "." not in name and name not in _NOT_RUNS:
+                pending.append(f"{directory}/{name}")
+    found: dict[str, Curves] = {}
+    for file in files:
+        path = below(output, file)
+        if (size_of(path) or 0) <= MOST_BYTES:
+            read = run_values if file.endswith(RUN_FILE) else event_values
+            curves = found.setdefault(file.rpartition("/")[0], {})
+            for step, name, value in read(read_bytes_or_none(path) or b""):
+                curves.setdefault(name, {})[step] = value
+    known = {directory: curves for directory, curves in found.items() if curves}
+    if len(known) < 2:
+        return next(iter(known.values()), {})
+    return {f"{directory}/{name}": curve for directory, curves in known.items() for name, curve in curves.items()}
+
+
+def _is_log(name: str) -> bool:
+    return name.startswith(EVENT_FILE) or name.endswith(RUN_FILE)
 
 
 def _of_file(path: str, parse: Callable[[str], Iterator[Mapping[str, Any]]]) -> Curves:
