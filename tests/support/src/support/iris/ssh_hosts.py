@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import psutil
 
 from iris.autoscale.manual.provider import Release
 from iris.autoscale.rules import SshSettings
+from iris.python_tools.uv import uv_program
 from support.iris.host_cluster import until
 from support.iris.packages import make_wheel
 
@@ -57,7 +59,8 @@ def fake_release(place: Path, version: str = "1.0") -> Release:
     wheel = place / f"fake_iris-{version}-py3-none-any.whl"
     points = {f"fake_iris-{version}.dist-info/entry_points.txt": "[console_scripts]\niris = fake_iris:main\n"}
     make_wheel(wheel, "fake_iris", version, {"fake_iris.py": _WORKER, **points})
-    return Release(version, (wheel,))
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return Release(version, python, {wheel.name: wheel.read_bytes()}, Path(uv_program()))
 
 
 class SshHost:

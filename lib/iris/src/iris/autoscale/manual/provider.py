@@ -34,7 +34,6 @@ from iris.autoscale.manual.ssh import HostFailure, Ssh, Target
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Listing, SliceOrder
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
-from iris.python_tools.uv import uv_program
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +47,16 @@ class Release:
     """The release of iris that hosts install.
 
     Args:
-        version: Its name, different for different files.
-        files: Wheels, and `constraints.txt`.
+        name: Different for different files.
+        python: The Python version: "3.12".
+        files: Wheels, and `constraints.txt`, by name.
+        uv: The program uv, for machines like this one; None if there is none to send.
     """
 
-    version: str
-    files: tuple[Path, ...]
+    name: str
+    python: str
+    files: Mapping[str, bytes]
+    uv: Path | None = None
 
 
 class ManualProvider:
@@ -222,7 +225,7 @@ class ManualProvider:
         before = self._looks.pop(host, None)
         self._turns[host] += 1
         try:
-            fields = await self._run(host, claim_script(claim, release.version))
+            fields = await self._run(host, claim_script(claim, release.name))
         except HostFailure as failure:
             return failure.answer
         self._turns[host] += 1
@@ -265,7 +268,9 @@ class ManualProvider:
 
     def _boot(self, order: SliceOrder, claim: Claim, fields: Mapping[str, str], release: Release) -> "_Start":
         root = fields["root"]
-        boot = Boot(claim, order, root, fields.get("uv") or f"{root}/bin/uv", release.version, self._settings())
+        boot = Boot(
+            claim, order, root, fields.get("uv") or f"{root}/bin/uv", release.name, release.python, self._settings()
+        )
         has = set(fields.get("files", "").split())
         return _Start(boot, "uv" in fields, fields.get("machine", ""), frozenset(has))
 
@@ -281,15 +286,15 @@ class ManualProvider:
 
     async def _start(self, host: str, start: "_Start", release: Release) -> Answer:
         boot, claim = start.boot, start.boot.claim
-        files = {f"{boot.release}/{file.name}": file for file in release.files if file.name not in start.files}
+        files: dict[str, bytes | Path] = {
+            f"{boot.release}/{name}": content for name, content in release.files.items() if name not in start.files
+        }
         if not start.has_uv:
             own = f"{platform.system()} {platform.machine()}"
-            if start.machine != own:
-                words = (
-                    f"{host} has no uv, and that of the controller is for {own}, not {start.machine}: install uv there"
-                )
+            if start.machine != own or release.uv is None:
+                words = f"{host} ({start.machine}) has no uv, and the controller has none for it: install uv there"
                 return Answer(Outcome.CONFIG, words)
-            files[boot.uv] = Path(uv_program())
+            files[boot.uv] = release.uv
         try:
             await self._ssh.upload(self._targets[host], files)
             await self._run(host, start_script(boot))

@@ -88,7 +88,7 @@ if ! [ -e "$release/installed" ]; then
   say installing
   set -- "$release"/*.whl
   [ ! -e "$release/constraints.txt" ] || set -- --constraints "$release/constraints.txt" "$@"
-  { "$uv" venv --quiet --clear --python '>=3.11' "$release/venv" &&
+  { "$uv" venv --quiet --clear --python "$python" "$release/venv" &&
     "$uv" pip install --quiet --python "$release/venv/bin/python" "$@" &&
     : >"$release/installed"; } >"$root/install.log" 2>&1 9>&-
   code=$?
@@ -150,7 +150,7 @@ class Boot:
         claim: What the host serves.
         order: The slice.
         root: The directory of the host's files.
-        uv: The path of uv. version: The release of iris.
+        uv: The path of uv. version: The release of iris. python: The Python version.
         settings: What all hosts are started with.
     """
 
@@ -159,6 +159,7 @@ class Boot:
     root: str
     uv: str
     version: str
+    python: str
     settings: HostSettings = field(repr=False)
 
     @property
@@ -177,7 +178,7 @@ class Boot:
         exports = "".join(f"  export {key}={quote(value)}\n" for key, value in environment.items())
         users = quote(self.settings.task_users)
         return (
-            _variables(root=self.root, uv=self.uv, release=self.release)
+            _variables(root=self.root, uv=self.uv, release=self.release, python=self.python)
             + f"worker() {{\n{exports}  set -- {join(worker_words(self))}\n"
             + (f'  [ "$(id -u)" != 0 ] || set -- "$@" --task-users {users}\n' if self.settings.task_users else "")
             + '  exec "$release/venv/bin/iris" worker start "$@"\n}\n'

@@ -95,8 +95,8 @@ class Ssh:
             return fields
         raise AssertionError("a new connection is not tried twice")
 
-    async def upload(self, target: Target, files: Mapping[str, Path]) -> None:
-        """Copy files to a host, by their paths there. Each appears there as a whole.
+    async def upload(self, target: Target, files: Mapping[str, bytes | Path]) -> None:
+        """Copy files or contents to a host, by their paths there. Each appears there as a whole.
 
         Raises:
             HostFailure: The host is out of reach, or cannot store them.
@@ -105,7 +105,11 @@ class Ssh:
         try:
             async with connection.start_sftp_client() as sftp:
                 for place, source in files.items():
-                    await sftp.put(source, f"{place}.part")
+                    if isinstance(source, Path):
+                        await sftp.put(source, f"{place}.part")
+                    else:
+                        async with sftp.open(f"{place}.part", "wb") as file:
+                            await file.write(source)
                     await sftp.chmod(f"{place}.part", 0o755)
                     await sftp.posix_rename(f"{place}.part", place)
         except asyncssh.SFTPError as error:
