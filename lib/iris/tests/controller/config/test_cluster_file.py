@@ -63,7 +63,7 @@ def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
         ("- 1", "the file is [1]; it must be a mapping"),
         ("controller: {port: 99999}", "controller.port is 99999; it must be a whole number from 0 to 65535"),
         ("scale_groups: [{name: a, cpu: 1, memory: lots}]", "scale_groups[0].memory"),
-        ("scale_groups: [GOOD, GOOD]", "scale_groups is 'a'; it must be a name that no other scale group has"),
+        ("scale_groups: [GOOD, GOOD]", "scale_groups[1].name is 'a'; it must be a name that no other scale group has"),
         ("a: [", "cannot read the cluster config"),
     ],
 )
@@ -152,8 +152,11 @@ def test_what_a_scale_group_does_not_say() -> None:
         ({"accelerator": {"type": "gpu", "variant": "H100", "count": 0}}, "count is 0; it must be"),
         ({"accelerator": {"type": "npu"}}, "accelerator.type is 'npu'; it must be 'tpu' or 'gpu'"),
         ({"accelerator": {"type": "tpu", "variant": "v5p-7"}}, "scale_groups[0].accelerator.variant"),
-        ({"accelerator": TPU, "hosts_per_slice": 3}, "hosts_per_slice is 3; it must be 8, as a slice of v5p-64 has"),
-        ({"min_slices": 3, "max_slices": 2}, "max_slices is 2; it must be 3 (min_slices) or more"),
+        (
+            {"accelerator": TPU, "hosts_per_slice": 3},
+            "hosts_per_slice is 3; it must be 8, as a slice of this variant has",
+        ),
+        ({"min_slices": 3, "max_slices": 2}, "max_slices is 2; it must be min_slices or more"),
         ({"accelerator": 3}, "accelerator is 3; it must be a mapping of type, variant, count"),
         (
             {"preemptible": True, "capacity_type": "reserved"},

@@ -51,6 +51,13 @@ class Filled(str):
         return repr(self.source)
 
 
+def composed(*parts: object) -> str:
+    """Return texts of a file in one; replaced variables of each are still not shown."""
+    source = "".join(part.source if isinstance(part, Filled) else str(part) for part in parts)
+    value = "".join(map(str, parts))
+    return Filled(value, source) if any(isinstance(part, Filled) for part in parts) else value
+
+
 def variables_of(text: str) -> tuple[str, ...]:
     """Return the names of the variables `${NAME}` in a text, in order."""
     return tuple(dict.fromkeys(match[1] for match in _VARIABLE.finditer(text) if match[1]))

@@ -21,14 +21,16 @@ def scale_groups(root: Section) -> tuple[ScaleGroup, ...]:
         template = _template(section, group, at_google)
         if isinstance(template, ManualTemplate):
             for host in template.hosts:
-                if hosts.setdefault(host, group.name) != group.name:
-                    section.refuse("slice_template.manual.hosts", f"hosts of no other group, as {host} is", host)
+                if hosts.setdefault(host, section.name) != section.name:
+                    section.section("slice_template").section("manual").refuse("hosts", "hosts of no other group")
             if not section.has("max_slices"):
                 group = replace(group, max_slices=max(len(template.hosts) // group.hosts_per_slice, 1))
-        found += _by_zone(section, replace(group, template=template))
-    names = [group.name for group in found]
-    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        root.refuse("scale_groups", "a name that no other scale group has", name)
+            if section.has("zones"):
+                section.refuse("zones", "left out, as the hosts are given")
+        made = _by_zone(section, replace(group, template=template))
+        if group.name and {other.name for other in found} & {other.name for other in made}:
+            section.refuse("name", "a name that no other scale group has")
+        found += made
     return tuple(found)
 
 
@@ -46,7 +48,7 @@ def _scale_group(section: Section) -> ScaleGroup:
     least = section.whole("min_slices")
     most = section.whole("max_slices") if section.has("max_slices") else max(least + section.whole("buffer_slices"), 1)
     if most < least:
-        section.refuse("max_slices", f"{least} (min_slices) or more")
+        section.refuse("max_slices", "min_slices or more")
     capacity = _capacity(section)
     return ScaleGroup(
         name=section.text("name"),
@@ -74,7 +76,7 @@ def _hosts(section: Section, device: Device | None) -> int:
     if device is not None and device.kind == "tpu":
         hosts = get_tpu_topology(device.variant).vm_count
         if given and given != hosts:
-            section.refuse("hosts_per_slice", f"{hosts}, as a slice of {device.variant} has; or leave it out")
+            section.refuse("hosts_per_slice", f"{hosts}, as a slice of this variant has; or leave it out")
     return given or hosts
 
 
@@ -83,7 +85,7 @@ def _capacity(section: Section) -> CapacityType:
     given = section.text("capacity_type") if section.has("capacity_type") else ""
     preemptible = section.flag("preemptible")
     if given and section.has("preemptible") and preemptible != (given == CapacityType.SPOT):
-        section.refuse("preemptible", f"left out, as capacity_type is {given!r}")
+        section.refuse("preemptible", "left out, as capacity_type says it")
     return CapacityType(given) if given else CapacityType.SPOT if preemptible else CapacityType.ON_DEMAND
 
 
@@ -131,7 +133,7 @@ def _manual(group_section: Section, section: Section, group: ScaleGroup) -> Manu
 
 def _gcp(group_section: Section, section: Section, group: ScaleGroup, at_google: bool) -> GcpTemplate:
     made = GcpTemplate(
-        is_tpu=group.host.accelerator is not None and group.host.accelerator.kind == "tpu",
+        is_tpu=group_section.section("accelerator").text("type") == "tpu",
         disk_size_gb=section.whole("boot_disk_size_gb"),
         tags=section.names("tags"),
         labels=section.texts("labels"),

@@ -11,7 +11,7 @@ from iris.controller.config.keys import BUDGET, DEFAULTS, GROUP, ROOT
 from iris.controller.config.kinds import Kind, Table
 from iris.controller.config.older_keys import BUDGET_PLACES, DEFAULTS_PLACES, FAMILIES, FILE, GROUP_PLACES
 from iris.controller.config.sections import Section, shown, walk
-from rigging.text.yaml_files import Filled
+from rigging.text.yaml_files import Filled, composed
 
 _PROVIDERS: Final = ("worker_provider", "kubernetes_provider")
 _PLACES: Final = ("region", "zone", "preemptible")
@@ -95,9 +95,9 @@ def _below(place: str, item: _Item) -> dict[str, str]:
 
 def _as_given(given: object, items: list[_Item]) -> object:
     """Return items in the file's form, as a list or by name."""
-    names = [item.content.get("name") for item in items]
-    if isinstance(given, dict) and len(set(map(str, names))) == len(names):
-        return {item.content["name"]: item.content for item in items}
+    names = {name: item.content for item in items if isinstance(name := item.content.get("name"), str)}
+    if isinstance(given, dict) and len(names) == len(items):
+        return names
     return [item.content for item in items]
 
 
@@ -181,23 +181,25 @@ def _pool(pool: Section, file: Document) -> Iterable[_Item]:
     if not isinstance(sizes, dict) or not sizes or not all(str(size).isdecimal() for size in sizes):
         pool.refuse("sizes", "a mapping of sizes to numbers of slices, such as {16: {max_slices: 4}}", sizes)
         return
-    family = FAMILIES.get(pool.text("family"), pool.text("family"))
+    family = pool.content.get("family", "")
+    family = FAMILIES.get(family, family) if isinstance(family, str) else ""
     priority = [pool.content[key] for key in ("base_priority", "priority") if pool.has(key)]
     tiers = {size: tier for tier, size in enumerate(sorted(sizes, key=lambda size: int(str(size))), 1)}
-    for size, counts in sizes.items():
+    for size, given in sizes.items():
+        counts = {key: value for key, value in given.items() if key in _COUNTS} if isinstance(given, dict) else {}
         for zone in zones:
             name = pool.content["name"]
             content = {
-                "name": f"tpu_{name}_{size}-{zone}",
-                "accelerator": {"type": "tpu", "variant": f"{family}-{size}"},
+                "name": composed("tpu_", name, f"_{size}-", zone),
+                "accelerator": {"type": "tpu", "variant": composed(family, "-", size)},
                 "zone": zone,
-                "quota_pool": pool.content.get("quota_pool") or f"{name}-{zone}",
+                "quota_pool": pool.content.get("quota_pool") or composed(name, "-", zone),
                 "allocation_tier": tiers[size],
                 **({"priority": priority[0]} if priority else {}),
                 **{key: pool.content[key] for key in _OF_POOLS if pool.has(key)},
-                **{key: value for key, value in (counts or {}).items() if key in _COUNTS},
+                **counts,
             }
-            origins = {key: f"{pool.name}.sizes.{size}.{key}" for key in _COUNTS if key in content}
+            origins = {key: f"{pool.name}.sizes.{size}.{key}" for key in counts}
             origins["accelerator"] = f"{pool.name}.sizes.{size}"
             yield _group(Section(content, pool.name, file, FILE["scale_groups"].keys), origins)
 
