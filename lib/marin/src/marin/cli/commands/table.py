@@ -47,7 +47,8 @@ def table(
     last value.
 
     Metrics are what a step records with `marin.metrics.log`, returns as a number or a dict of numbers, or writes as
-    numbers to *.jsonl and *.csv files, TensorBoard's event files or an offline run of W&B. GLOB is a pattern of output paths below the prefix, such as 'train/*'.
+    numbers to *.jsonl and *.csv files, TensorBoard's event files, or an offline run of W&B. GLOB is a pattern of
+    output paths below the prefix, such as 'train/*'.
     """
     del context
     if as_csv and as_json:
