@@ -171,6 +171,7 @@ def test_what_a_scale_group_does_not_say() -> None:
         ({"slice_template": {"manual": {}}}, "hosts is missing; it must be a list of addresses"),
         ({"slice_template": {"manual": {"hosts": ["a", "a"]}}}, "it must be a list without duplicates"),
         ({"slice_template": {"manual": {"hosts": ["a"]}}, "hosts_per_slice": 2}, "it must be a multiple of 2 hosts"),
+        ({"slice_template": {"manual": {"hosts": ["a"]}}, "zones": ["b-c"]}, "left out, as the hosts are given"),
         ({"slice_template": {"manual": {"hosts": ["a"]}}, "max_slices": 2}, "it must be 1 or less, as there are 1"),
         ({"slice_template": {"manual": {"hosts": ["a"]}, "gcp": {}}}, "not both; leave one out"),
         ({"colour": "red"}, "colour is unknown; known are name, accelerator"),

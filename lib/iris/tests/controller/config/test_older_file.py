@@ -167,6 +167,14 @@ scale_groups:
         ),
         ("tpu_pools:\n  p: {family: v5e}", "old.yaml:2: tpu_pools.p.zones is []; it must be a list of zones"),
         ("tpu_pools:\n  p: {family: v5e, zones: [a-b]}", "old.yaml:2: tpu_pools.p.sizes is {}; it must be a mapping"),
+        (
+            "tpu_pools:\n  p: {family: v5e, zones: [a-b], sizes: {4: true}}",
+            "old.yaml:2: tpu_pools.p.sizes.4 is True;",
+        ),
+        (
+            "scale_groups:\n  a: {name: {b: c}}",
+            "old.yaml:2: scale_groups.a.name is {'b': 'c'}; it must be 'a'",
+        ),
         ("user_budgets:\n  - {user_id: '7'}", "old.yaml:2: user_budgets[0].user_id: '7' is not a valid name"),
         (
             "user_budgets:\n  - {user: a, limit: -1}",
@@ -229,6 +237,8 @@ scale_groups:
     zoens: [b]
   b: {cpu: 0, memory: 1GB, disk: 1GB}
 limits: {mode: "${MODE}"}
+tpu_pools:
+  p: {family: "${CORES}", zones: [a-b], sizes: {4: {}}, resources: {cpu: 1, ram: 1GB, disk: 1GB}}
 """
 
 
@@ -246,6 +256,7 @@ def test_all_problems_are_told_at_once_in_the_files_order_without_what_variables
         f"{path}:7: scale_groups.a.zoens is unknown; did you mean 'zones'?",
         f"{path}:8: scale_groups.b.cpu is 0; it must be a number of cores above 0",
         f"{path}:9: limits.mode is '${{MODE}}'; it must be 'enforced' or 'soft'",
+        f"{path}:11: tpu_pools.p.sizes.4 is '${{CORES}}-4'; it must be a TPU type such as v5p-64",
     ]
 
 

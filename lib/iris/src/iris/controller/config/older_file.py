@@ -200,7 +200,7 @@ def _pool(pool: Section, file: Document) -> Iterable[_Item]:
                 **counts,
             }
             origins = {key: f"{pool.name}.sizes.{size}.{key}" for key in counts}
-            origins["accelerator"] = f"{pool.name}.sizes.{size}"
+            origins["accelerator.variant"] = f"{pool.name}.sizes.{size}"
             yield _group(Section(content, pool.name, file, FILE["scale_groups"].keys), origins)
 
 
