@@ -14,9 +14,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rigging.errors import InvalidRequest, Unavailable
+from rigging.web.connections import bounded_http
 
 LOOPBACK: Final = "127.0.0.1"
 _STOP_SECONDS: Final = 3
+_MOST_CONNECTIONS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ class WebServer:
                 date_header=False,
                 timeout_graceful_shutdown=_STOP_SECONDS,
                 timeout_keep_alive=30,
-                limit_concurrency=1000,
+                limit_concurrency=_MOST_CONNECTIONS,
+                http=bounded_http(),
             )
         )
 
