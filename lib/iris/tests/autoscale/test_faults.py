@@ -1,5 +1,6 @@
 """Seeds of the autoscaler's fault simulation hold every promise, and planted mistakes break them."""
 
+import itertools
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -8,7 +9,7 @@ from iris.autoscale import runtime
 from iris.autoscale.book import SliceBook
 from iris.autoscale.model import SliceRecord, SliceState
 from iris.autoscale.transitions import after_list, next_name
-from iris.sim.fleet.run import run_fleet_seed
+from iris.sim.fleet.run import run_fleet_seed, run_struck_at
 
 
 def broken(seeds: Iterable[int]) -> list[int]:
@@ -20,6 +21,16 @@ def test_a_seed_holds_every_promise(seed):
     report = run_fleet_seed(seed)
     assert not report.violations
     assert report.calls > 300
+
+
+@pytest.mark.parametrize(
+    "every", [pytest.param(13), pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
+)
+def test_a_controller_may_be_killed_at_each_of_its_steps(every):
+    steps = itertools.count(1, every)
+    reports = list(itertools.takewhile(bool, map(run_struck_at, steps)))
+    assert [(report.seed, report.violations) for report in reports if report.violations] == []
+    assert len(reports) * every > 150
 
 
 @pytest.mark.soak

@@ -81,12 +81,23 @@ def test_a_gang_from_nothing_in_the_second_zone_and_again_after_a_loss(
     server.zone("us-east1-d").stock_out = True
     hosts, config = Hosts(server), config_of(tmp_path, EAST, WEST)
     config.state_dir.mkdir()
-    controller = RunningController(config, google_autoscaler(config, lambda order: f"join {order.join_token}"))
-    hosts.controller = controller
+    server.zone("us-west4-a").slow_boots = True
+
+    def begin() -> RunningController:
+        make = google_autoscaler(config, lambda order: f"join {order.join_token}")
+        hosts.controller = RunningController(config, make)
+        return hosts.controller
+
+    controller = begin()
     user = connect(controller)
     try:
         need = {"cpu_millis": 1000, "device": pb.Device(kind="tpu", variant="v5litepod-16", count=4)}
         user.submit("/ann/gang", resources=pb.Resources(**need), replicas=4, coscheduling_group_by="tpu-name")
+        eventually(lambda: any("big-west-0" in name for name in server.cloud.nodes), "the second zone is asked")
+        controller.crash()
+        controller = begin()
+        user = connect(controller)
+        server.zone("us-west4-a").slow_boots = False
         eventually(lambda: hosts.starts() == [f"/ann/gang/{index}:0" for index in range(4)], "it runs on one slice")
         assert {worker.rpartition("-w")[0] for worker in hosts.workers} == {"big-west-0"}
         assert all(script.startswith("join iris-join-v1.") for script in hosts.scripts)

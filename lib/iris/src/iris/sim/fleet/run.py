@@ -233,8 +233,35 @@ def run_fleet_seed(
     wanted = source.randint(0, 8)
     simulation.want(wanted)
     simulation.run(_CALM_S)
-    found = simulation.cloud
-    report = FleetReport(seed, found.violations + world.problems, simulation.lives, len(found.made), len(found.calls))
+    return _report(simulation, seed, wanted)
+
+
+def run_struck_at(step: int) -> FleetReport | None:
+    """Run a story of demand, a loss and idle slices, whose controller is killed before one of its callbacks.
+
+    Args:
+        step: The number of the callback, from 1.
+
+    Return None if the first controller of the story has fewer callbacks.
+    """
+    weather = Weather(delay_s=(0.5, 0.5), boot_s=(3, 3), delete_s=(3, 3))
+    simulation = FleetSimulation(weather=weather)
+    simulation.strike_at = step
+    world = simulation.world
+    world.call_at(12, simulation.want, 3)
+    world.call_at(40, _break_one, simulation, 0.5)
+    world.call_at(70, simulation.want, 1)
+    simulation.run(250)
+    if simulation.strike_at:
+        return None
+    simulation.want(2)
+    simulation.run(500)
+    return _report(simulation, step, 2)
+
+
+def _report(simulation: FleetSimulation, seed: int, wanted: int) -> FleetReport:
+    cloud, problems = simulation.cloud, simulation.world.problems
+    report = FleetReport(seed, cloud.violations + problems, simulation.lives, len(cloud.made), len(cloud.calls))
     report.violations += _broken_promises(simulation, wanted)
     return report
 
