@@ -64,6 +64,10 @@ def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
         ("controller: {port: 99999}", "controller.port is 99999; it must be a whole number from 0 to 65535"),
         ("scale_groups: [{name: a, cpu: 1, memory: lots}]", "scale_groups[0].memory"),
         ("scale_groups: [GOOD, GOOD]", "scale_groups[1].name is 'a'; it must be a name that no other scale group has"),
+        (
+            "platform: {label_prefix: 5x}",
+            "platform.label_prefix is '5x'; it must be up to 31 of a-z, 0-9 and -, a letter",
+        ),
         ("a: [", "cannot read the cluster config"),
     ],
 )

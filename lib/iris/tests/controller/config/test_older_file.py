@@ -219,6 +219,7 @@ def test_the_projects_own_clusters_are_some(name, monkeypatch):
         ("scale_groups: {a: {capacity_type: cheap}}", ["scale_groups"]),
         ("defaults: {autoscaler: {boot_timeout: soon}}", ["defaults", "autoscaler", "boot_timeout"]),
         ("storage: {disk_reserve: [1]}", ["storage", "disk_reserve"]),
+        ("platform: {label_prefix: 5x}", ["platform", "label_prefix"]),
     ],
 )
 def test_the_schema_refuses_what_the_reader_refuses(tmp_path, text, place):

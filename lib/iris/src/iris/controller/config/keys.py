@@ -135,7 +135,7 @@ GROUP: Final[Table] = {
     "worker": section({"env": TEXTS}),
 }
 PLATFORM: Final[Table] = {
-    "label_prefix": TEXT,
+    "label_prefix": replace(TEXT, pattern="[a-z][a-z0-9-]{0,30}", allowed="up to 31 of a-z, 0-9 and -, a letter first"),
     "gcp": section({"project_id": needed("the id of a project")}),
     "manual": section({}),
 }

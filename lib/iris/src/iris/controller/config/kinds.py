@@ -42,6 +42,7 @@ class Key:
         least, most: The range of a number; of a size in bytes, of a duration in seconds.
         allowed: The allowed values in words, to follow "must be"; empty for the kind's own.
         choices: The values of a choice.
+        pattern: What a text must match as a whole; empty for any.
         keys: The keys of a section, or of each item.
         required: Whether the file must have it.
         why: Why the key has no effect here; empty if it has one.
@@ -53,6 +54,7 @@ class Key:
     most: float = math.inf
     allowed: str = ""
     choices: tuple[str, ...] = ()
+    pattern: str = ""
     keys: Table = field(default_factory=dict)
     required: bool = False
     why: str = ""
@@ -106,6 +108,8 @@ def _plain(value: str) -> object:
 
 def _text(value: object, key: Key) -> str:
     if not isinstance(value, str) or (key.required and not value):
+        raise ValueError(key.must_be)
+    if key.pattern and not re.fullmatch(key.pattern, value):
         raise ValueError(key.must_be)
     return value
 

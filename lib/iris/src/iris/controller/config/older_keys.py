@@ -69,6 +69,7 @@ _GROUP: Final[Table] = {
     "resources": section(_RESOURCES),
     "worker": section(_GROUP_WORKER),
     "slice_template": section(_TEMPLATE),
+    **_none("defaults.autoscaler.creates_per_minute limits all groups", "scale_up_rate_limit", "scale_down_rate_limit"),
 }
 _SIZE: Final[Table] = {"min_slices": COUNT, "max_slices": COUNT, "buffer_slices": COUNT}
 _WORKER: Final[Table] = {

@@ -57,6 +57,8 @@ def _of(key: Key) -> dict[str, Any]:
         made: dict[str, Any] = {"enum": list(key.choices)}
     else:
         made = dict(_KINDS[key.kind])
+    if key.pattern:
+        made["pattern"] = f"^(?:{key.pattern})$"
     if key.kind in (Kind.WHOLE, Kind.NUMBER):
         made["minimum"] = key.least
         if key.most < math.inf:
