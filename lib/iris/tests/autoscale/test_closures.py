@@ -113,6 +113,7 @@ def test_a_group_whose_slices_mostly_live_shortly_is_slowed(minutes, old_slices,
         SliceRecord(str(number), "a", SliceState.JOINED, 0, 0, joined_ms=NOW - 1_800_000)
         for number in range(old_slices)
     ]
+    slices += [SliceRecord("young", "a", SliceState.JOINED, 0, 0, joined_ms=NOW - 60_000)]
     expected = {} if pause_s is None else {"a": pause_s * 1000}
     assert create_pauses(lives(*minutes), slices, 1800, NOW) == expected
     assert create_pauses(lives(*minutes), slices, 1800, NOW + 7_200_001) == {}

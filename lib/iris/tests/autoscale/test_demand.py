@@ -86,11 +86,14 @@ def test_what_the_round_placed_is_no_demand_and_a_gang_waits_for_its_running_mem
 
 def test_the_capacity_of_stopping_attempts_goes_to_the_first_that_wait():
     cluster = InMemoryCluster()
-    cluster.connect("w", resources(4, 8))
+    cluster.connect("w", resources(4, 8), zone="a")
     cluster.launch("/u/low", resources(2), replicas=2, band=PriorityBand.BATCH)
     cluster.submit("/u/high", resources(2), replicas=3, band=PriorityBand.PRODUCTION)
     # Two of the three get the host of the preempted ones, which wait for their own attempts to end.
     assert waiting(cluster) == [(1, 0, 1, ["/u/high"])]
+    elsewhere = (Constraint("zone", ConstraintOp.EQ, ("b",)),)
+    cluster.submit("/u/elsewhere", resources(2), constraints=elsewhere, band=PriorityBand.PRODUCTION)
+    assert waiting(cluster)[-1] == (1, 0, 1, ["/u/elsewhere"])
     cluster = InMemoryCluster()
     slice_of(cluster)
     gang(cluster, "/u/low", band=PriorityBand.BATCH)

@@ -241,6 +241,9 @@ def test_idle_slices_go_together_but_the_minimum_the_buffer_and_what_waits_keep_
     cluster = Cluster((group,)).add(group, 67, use=IDLE, age_s=400)
     assert len(released(cluster)) == 62
     assert len(released(cluster, gangs(20))) == 67 - 22
+    # Tasks that wait, like gangs, keep what they may get soon.
+    assert len(released(cluster, tasks(3, resources(200, device=V4_16)))) == 67 - 5
+    assert len(released(cluster, tasks(9, resources(200, device=V4_16)))) == 67 - 7
     cluster.add(group, 10, use=BUSY)
     assert len(released(cluster)) == 65
     cluster.groups = (replace(group, buffer_slices=80, max_slices=90),)
