@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from iris.autoscale.closures import after_answer, closure_of, still_true
+from iris.autoscale.closures import after_answer, after_gone, closure_of, still_true
 from iris.autoscale.lives import after_loss, create_pauses, quarantined
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.domain.resources import Resources
@@ -72,6 +72,13 @@ def test_a_stock_out_is_no_quota_and_a_lower_tier_moves_the_bar():
     assert closed(closures, now, [HIGHER, LOWER]) == []
     closures, now = answers(Outcome.QUOTA, group=LOWER, closures=answers(Outcome.QUOTA)[0])
     assert closed(closures, now) == ["a", "higher", "lower"]
+    freed = after_gone(closures, BESIDE, now)
+    assert closed(freed, now) == ["a", "higher", "lower"], "it is no slice of the pool"
+    freed = after_gone(closures, LOWER, now)
+    assert (closed(freed, now), freed["pool p"].failures) == ([], 1)
+    assert answers(Outcome.QUOTA, closures=freed, group=A)[0]["pool p"].failures == 2
+    stock_out = answers(Outcome.STOCK_OUT)[0]
+    assert after_gone(stock_out, A, NOW) is stock_out
     kept = answers(Outcome.DONE, group=LOWER, closures=answers(Outcome.QUOTA)[0])[0]
     assert closed(kept, NOW) == ["a", "higher"], "a slice below the tier proves nothing for it"
 

@@ -278,10 +278,10 @@ def test_a_full_quota_closes_the_tiers_above_and_idle_slices_of_its_pool_go_soon
     ]
     beside = replace(ONE, quota_pool="p")
     cluster = Cluster((*groups, beside)).close(groups[1], Outcome.QUOTA)
-    cluster.add(beside, age_s=3)
+    cluster.add(beside, age_s=61)
     assert cluster.look(gangs()).create == ("t0",)
     assert released(cluster, gangs(3)) == {}
-    assert released(cluster, gangs(4)) == {"one-0": "unused for 3 s"}
+    assert released(cluster, gangs(4)) == {"one-0": "unused for 61 s"}
 
 
 def test_one_preemption_arms_nothing_but_many_short_lives_do():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from iris.autoscale.closures import Closure, after_answer, still_true
+from iris.autoscale.closures import Closure, after_answer, after_gone, still_true
 from iris.autoscale.lives import Lives, after_loss
 from iris.autoscale.model import Answer, SliceRecord, SliceState
 from iris.domain.events import PlaceClosed, Recorded, SliceChanged
@@ -82,6 +82,10 @@ class SliceBook:
     def answer(self, group: ScaleGroup, answer: Answer, now_ms: int, seed: int) -> None:
         """Close or reopen what an answer of the provider says, in memory."""
         self.closures = after_answer(self.closures, group, answer, now_ms, seed)
+
+    def free(self, group: ScaleGroup, now_ms: int) -> None:
+        """Note, in memory, that a slice of a group is gone."""
+        self.closures = after_gone(self.closures, group, now_ms)
 
     def lose(self, record: SliceRecord, hosts: tuple[str, ...], now_ms: int) -> None:
         """Note that a slice was lost, and which hosts failed. The next controller does not know it."""

@@ -89,6 +89,15 @@ def after_answer(
     return {**closures, key: replace(first, until_ms=now_ms + int(seconds * 1000))}
 
 
+def after_gone(closures: Mapping[str, Closure], group: ScaleGroup, now_ms: int) -> Mapping[str, Closure]:
+    """Return the closures after a slice of a group is gone: its quota is free again, so its pool is tried at once."""
+    key = _key_of(group, Outcome.QUOTA)
+    known = closures.get(key)
+    if known is None or known.outcome is not Outcome.QUOTA or not known.is_closed(now_ms):
+        return closures
+    return {**closures, key: replace(known, until_ms=now_ms)}
+
+
 def closure_of(closures: Mapping[str, Closure], group: ScaleGroup, now_ms: int) -> Closure | None:
     """Return what keeps a group closed for longest, else a closure whose pause is over; None for an open group."""
     found = [closures[key] for key in _keys_of(group) if key in closures and _concerns(closures[key], group)]

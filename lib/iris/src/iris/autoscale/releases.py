@@ -1,6 +1,7 @@
 """Chooses the slices to release. Pure."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from iris.autoscale.closures import Closure, closure_of
 from iris.autoscale.model import Outcome, SliceRecord, SliceState, SliceUse
@@ -8,7 +9,9 @@ from iris.autoscale.rules import AutoscaleRules
 from iris.autoscale.supply import Supply, closure_text
 from iris.domain.scale_groups import CapacityType, ScaleGroup
 
-_UNUSED = SliceUse()
+_UNUSED: Final = SliceUse()
+_SHORT_OF_QUOTA_S: Final = 60.0
+"""Slices that are unused for this long make room for others of their quota pool."""
 
 
 def failed_slices(
@@ -71,8 +74,11 @@ def idle_slices(
     for group_name, entries in idle.items():
         state = supply.states[group_name]
         group = state.group
-        is_crowded = supply.is_crowded or (bool(group.quota_pool) and group.quota_pool in short)
-        patience_s = min(rules.idle_s, rules.crowded_s) if is_crowded else rules.idle_s
+        patience_s = rules.idle_s
+        if supply.is_crowded:
+            patience_s = min(patience_s, rules.crowded_s)
+        elif group.quota_pool and group.quota_pool in short:
+            patience_s = min(patience_s, _SHORT_OF_QUOTA_S)
         spare = min(state.kept - group.min_slices, len(entries) - group.buffer_slices)
         for used_ms, _, name in sorted(entries)[: max(0, spare)]:
             if now_ms - used_ms >= patience_s * 1000 and not slices[name].asked_by:

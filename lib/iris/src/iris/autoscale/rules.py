@@ -15,7 +15,7 @@ class AutoscaleRules:
         short_life_s: A slice lost within this time of joining had a short life.
         creates_per_minute, creates_per_hour: Limits of creations, for all groups.
         max_hosts: Maximum number of hosts of all slices; 0 for no limit.
-        crowded_s: Like `idle_s`, while a job waits because `max_hosts` is reached or a quota is used up.
+        crowded_s: Like `idle_s`, while a job waits because `max_hosts` is reached.
         notice_after_s: A notice tells of capacity that is missing for this long.
     """
 

@@ -294,6 +294,8 @@ class Autoscaler:
             self._answer(group, _DONE, now_ms)
         if after.state.is_over and not before.state.is_over:
             self._calls.forget(after)
+            if group is not None and after.state is SliceState.GONE:
+                self._book.free(group, now_ms)
             if before.state in (SliceState.BOOTING, SliceState.JOINED):
                 self._lose(before, SliceUse(), now_ms)
 
