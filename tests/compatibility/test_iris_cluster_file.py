@@ -76,8 +76,13 @@ scale_groups:
     worker: {attributes: {region: us-central2}}
     slice_template: {gcp: {zone: us-central2-b, runtime_version: tpu-ubuntu2204-base}}
 tpu_pools:
-  v6e: {family: v6e, zones: [us-east1-d], resources: {cpu: 180, ram: 720GB, disk: 100GB}, sizes: {8: {max_slices: 2}}}
-user_budgets: [{user_id: ann, budget_limit: 500, max_band: PRIORITY_BAND_BATCH}]
+  v6e:
+    family: v6e
+    zones: [us-east1-d]
+    resources: {cpu: 180, ram: 720GB, disk: 100GB}
+    slice_template: {gcp: {runtime_version: v2-alpha-tpuv6e}}
+    sizes: {8: {max_slices: 2}}
+user_budgets: [{user_ids: [ann], budget_limit: 500, max_band: PRIORITY_BAND_BATCH}]
 """
 
 
@@ -88,6 +93,7 @@ def test_slices_and_budgets_of_older_files():
     assert (v4.hosts_per_slice, v4.buffer_slices, v4.max_slices, v4.preemptible) == (2, 1, 8, True)
     assert (v4.region, v4.zone, str(v4.host.device)) == ("us-central2", "us-central2-b", "tpu v4-16")
     assert (v6e.max_slices, v6e.region, str(v6e.host.device)) == (2, "us-east1", "tpu v6e-8")
+    assert [group.template.runtime_version for group in (v4, v6e)] == ["tpu-ubuntu2204-base", "v2-alpha-tpuv6e"]
     assert [(budget.user, budget.max_weight, budget.max_band.word) for budget in found.user_budgets] == [
         ("ann", 500, "batch")
     ]

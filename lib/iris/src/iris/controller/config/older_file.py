@@ -107,11 +107,12 @@ def _pruned(content: Mapping[Any, Any], table: Table) -> dict[Any, Any]:
     for key, value in content.items():
         if key not in table:
             continue
-        if table[key].kind is Kind.SECTION and isinstance(value, dict) and value:
-            value = _pruned(value, table[key].keys)
-            if not value:
-                continue
-        made[key] = value
+        if table[key].kind is not Kind.SECTION:
+            made[key] = value
+        elif not isinstance(value, dict | None):
+            made[key] = value  # to be refused
+        elif (inner := _pruned(value or {}, table[key].keys)) or value == {}:
+            made[key] = inner
     return made
 
 
@@ -165,11 +166,14 @@ def _group(section: Section, origins: Mapping[str, str] | None = None) -> _Item:
     attributes = _at(section.content, "worker.attributes")
     further = attributes.items() if isinstance(attributes, dict) else ()
     kept = {key: value for key, value in further if key not in _PLACES}
+    origins = {**item.origins, **(origins or {})}
     if kept:
-        made["attributes"] = {**(made.get("attributes") or {}), **kept}
+        given = made.get("attributes")
+        made["attributes"] = {**(given if isinstance(given, dict) else {}), **kept}
+        origins |= {} if given else {"attributes": f"{section.name}.worker.attributes"}
     if _at(made, "accelerator.type") == "cpu":
         del made["accelerator"]
-    return _Item(made, item.place, {**item.origins, **(origins or {})})
+    return _Item(made, item.place, origins)
 
 
 def _pool(pool: Section, file: Document) -> Iterable[_Item]:

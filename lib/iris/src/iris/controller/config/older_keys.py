@@ -29,8 +29,6 @@ def _none(why: str, *keys: str) -> dict[str, Key]:
     return dict.fromkeys(keys, no_effect(why))
 
 
-_COUNT_OR_NONE: Final = replace(COUNT, default=None)
-_ATTRIBUTES: Final = Key(Kind.ANY)
 _GCP: Final[Table] = {
     "zone": TEXT,
     "boot_image": TEXT,
@@ -57,7 +55,7 @@ _RESOURCES: Final[Table] = {
     "preemptible": FLAG,
 }
 _GROUP_WORKER: Final[Table] = {
-    "attributes": _ATTRIBUTES,
+    "attributes": Key(Kind.ANY),
     **_none(_TASKS, "task_env", "default_task_env"),
     **_none(_IMAGE, "docker_image", "default_task_image", "runtime"),
     **_none("all workers have defaults.worker.port and cache_dir", "cache_dir", "port", "labels"),
