@@ -120,6 +120,7 @@ class SshHost:
             with contextlib.suppress(psutil.NoSuchProcess):
                 session.kill()
         self._process.wait()
+        self._process = None
         (self._place / "log").unlink()
 
     def processes(self) -> list[psutil.Process]:
@@ -138,7 +139,7 @@ class SshHost:
                 process.kill()
 
     def close(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        if self._process is not None:
             self.cut()
         self.reboot()
 

@@ -17,7 +17,8 @@ from rigging.extras import needing
 with needing("ssh", "hosts of slice_template.manual", "marin-iris"):
     import asyncssh
 
-_MOST_CONNECTS: Final = 64
+_TURN_S: Final = 0.003
+"""Time between two beginnings, so that hundreds do not hold up what else runs in the loop."""
 _KEEPALIVE_S: Final = 15
 _MOST_WORDS: Final = 400
 _USUAL_KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
@@ -63,7 +64,7 @@ class Ssh:
         self._known_hosts = Path(settings.known_hosts_file or _USUAL_KNOWN_HOSTS).expanduser()
         self._connections: dict[Target, asyncssh.SSHClientConnection] = {}
         self._locks: defaultdict[Target, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._connects = asyncio.Semaphore(_MOST_CONNECTS)
+        self._turns = asyncio.Lock()
 
     async def run(self, target: Target, script: str, deadline_s: float = 0) -> Mapping[str, str]:
         """Run a script that may run twice; return what it told. The connection is opened or opened again if needed.
@@ -80,6 +81,7 @@ class Ssh:
             was_open = target in self._connections
             connection = await self._connection(target)
             try:
+                await self._turn()
                 async with asyncio.timeout(deadline_s or self._settings.connect_timeout_s):
                     done = await connection.run("sh -s", input=script, errors="replace")
             except (OSError, asyncssh.Error) as error:
@@ -127,7 +129,7 @@ class Ssh:
         await asyncio.gather(*(connection.wait_closed() for connection in connections), return_exceptions=True)
 
     async def _connection(self, target: Target) -> asyncssh.SSHClientConnection:
-        async with self._locks[target], self._connects:
+        async with self._locks[target]:
             found = self._connections.get(target)
             if found is None or found.is_closed():
                 found = self._connections[target] = await self._connect(target)
@@ -138,6 +140,7 @@ class Ssh:
         host, port = split_address(target.address, settings.port)
         key = target.key_file or settings.key_file
         user = target.user or settings.user
+        await self._turn()
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
                 return await asyncssh.connect(
@@ -153,6 +156,10 @@ class Ssh:
             raise HostFailure(Answer(Outcome.CONFIG, f"the key {key or 'of ssh'}: {error}"), is_away=True) from None
         except (OSError, asyncssh.Error) as error:
             raise HostFailure(self._away(target, error), is_away=True) from None
+
+    async def _turn(self) -> None:
+        async with self._turns:
+            await asyncio.sleep(_TURN_S)
 
     def _drop(self, target: Target) -> None:
         connection = self._connections.pop(target, None)
