@@ -18,10 +18,12 @@ from iris.domain.events import (
     BudgetSet,
     Caller,
     JobSubmitted,
+    PlaceClosed,
     Preempted,
     Record,
     Recorded,
     Requested,
+    SliceChanged,
     WorkerCordoned,
 )
 from iris.domain.ids import AttemptId, TaskId, WorkerId
@@ -42,6 +44,11 @@ HISTORY: tuple[tuple[Recorded, Caller], ...] = (
     (WorkerCordoned(WORKER, "bad fan", drain=True), Caller("root", "unix")),
     (Requested("revoke users' tokens", "t-1"), Caller("root", "unix")),
     (BudgetSet(UserBudget("bob", 8)), Caller("root", "unix")),
+)
+OF_SLICES: tuple[Recorded, ...] = (
+    SliceChanged("v4-0", "v4", "failed", "no TPU here"),
+    PlaceClosed("group v4", "stock-out", "no capacity"),
+    PlaceClosed("group v4", ""),
 )
 
 
@@ -77,6 +84,15 @@ def test_events_are_a_line_each_and_bookkeeping_is_left_out(iris: Iris) -> None:
         "2023-11-14 22:13:25  cordoned            w1  bad fan; drained; by root from unix",
         "2023-11-14 22:13:26  requested           t-1  revoke users' tokens; by root from unix",
         "2023-11-14 22:13:27  budget set          /bob  max_weight 8; max_band production; by root from unix",
+    ]
+
+
+def test_events_of_slices_and_closed_groups_say_what_became_of_them(iris: Iris, store: Store) -> None:
+    store.commit(Changes(records=[Record(2, NOW_MS, one, NOBODY) for one in OF_SLICES]))
+    assert iris("cluster", "events", "-n", "3")[1].splitlines() == [
+        "2023-11-14 22:13:20  slice               v4-0  failed; no TPU here",
+        "2023-11-14 22:13:20  closed              group v4  stock-out; no capacity",
+        "2023-11-14 22:13:20  closed              group v4  open again",
     ]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iris.client import IrisClient
 
 BOOKKEEPING: Final = ("assigned", "building", "running", "begun", "retry due", "lent cpu", "resized", "heard")
+_FIRST: Final = ("became", "outcome", "action", "reason", "error", "trouble")
 _TOLD: Final = (
     "exit_code", "exit_signal", "silent_ms", "what", "version", "max_weight", "max_band", "band", "timeout_ms",
     "scheduling_timeout_ms", "max_retries_failure", "cpu_millis", "memory_bytes", "disk_bytes",
@@ -119,7 +120,9 @@ def line_of(item: dict[str, Any]) -> str:
     when = datetime.fromtimestamp(item["at_ms"] / 1000).strftime("%Y-%m-%d %H:%M:%S")
     subject, worker = item["subject"] or "", item["worker_id"] or ""
     detail = dict(item["detail"])
-    told = [str(detail.pop(name)) for name in ("action", "reason", "error", "trouble") if detail.get(name)]
+    told = [str(detail.pop(name)) for name in _FIRST if detail.get(name)]
+    if item["kind"] == "closed" and not told:
+        told = ["open again"]
     for name in detail.keys() & {"band", "max_band"}:
         detail[name] = PriorityBand(detail[name]).word
     told += [f"{name} {detail[name]}" for name in _TOLD if name in detail]
