@@ -17,13 +17,17 @@ def test_the_value_and_the_tag_of_an_answer(metadata_server: Any) -> None:
     assert ask_metadata(metadata_server.host, "zone", 20) == Metadata("x" * 4096, "0"), "what is too long is cut"
 
 
-@pytest.mark.parametrize(
-    ("status", "flavor"), [(200, "Proxy"), (200, ""), (404, "Google"), (500, "Proxy"), (204, "Google")]
-)
+@pytest.mark.parametrize(("status", "flavor"), [(200, "Proxy"), (200, ""), (500, "Proxy"), (204, "Google")])
 def test_what_does_not_answer_as_one_is_none(metadata_server: Any, status: int, flavor: str) -> None:
     metadata_server.status, metadata_server.headers = status, {"Metadata-Flavor": flavor} if flavor else {}
     with pytest.raises(OSError, match=f"{metadata_server.host} answered {status}, unlike a metadata server"):
         ask_metadata(metadata_server.host, "zone", 20)
+
+
+def test_a_value_that_is_not_there_is_told_from_no_answer(metadata_server: Any) -> None:
+    metadata_server.status = 404
+    with pytest.raises(FileNotFoundError, match=f"{metadata_server.host} has no attributes/x"):
+        ask_metadata(metadata_server.host, "attributes/x", 20)
 
 
 def test_it_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

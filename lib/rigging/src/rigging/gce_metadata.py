@@ -56,6 +56,7 @@ def ask_metadata(host: str, question: str, timeout: float) -> Metadata:
         timeout: Seconds for each step of the exchange.
 
     Raises:
+        FileNotFoundError: The server has no such value.
         OSError: The server cannot be reached in time, or is not a metadata server.
     """
     import http.client
@@ -70,6 +71,8 @@ def ask_metadata(host: str, question: str, timeout: float) -> Metadata:
     finally:
         connection.close()
     name, value = _FLAVOR
+    if reply.status == http.client.NOT_FOUND:
+        raise FileNotFoundError(f"{host} has no {question}")
     if reply.status != http.client.OK or reply.headers.get(name) != value:
         raise OSError(f"{host} answered {reply.status}, unlike a metadata server")
     return Metadata(body.decode("utf-8", "replace").strip(), reply.headers.get("ETag", "0"))

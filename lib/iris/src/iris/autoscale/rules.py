@@ -1,6 +1,10 @@
 """Settings of the autoscaler and of platforms. Times are in seconds. Pure."""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+GOOGLE_ENDPOINT: Final = "IRIS_GOOGLE_ENDPOINT"
+"""The variable with the address of a test server in Google's place."""
 
 
 @dataclass(frozen=True, slots=True)

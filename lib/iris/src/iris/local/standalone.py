@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from iris.autoscale.rules import GOOGLE_ENDPOINT
 from iris.controller.app import Address, serve
 from iris.controller.config.controller_config import ControllerConfig
 from iris.controller.config.options import Given, controller_config, insecure_in
 from iris.local.controller import local_config
 from iris.local.fresh_state import left_as_found
 from iris.local.interrupts import stop_on_signals
+from iris.local.machines import Machines
 from iris.local.start import LocalCluster
 from iris.rpc.auth import PrincipalKind, load_or_create_secret, make_token
 from iris.store.replicate.remote import RemoteState
@@ -87,6 +89,7 @@ def serve_standalone(
         partition_patience_s=partition_patience_s,
     )
     config = controller_config(config_path, given)
+    machines = Machines(config, is_google=not os.environ.get(GOOGLE_ENDPOINT))
     served: list[str] = []
     with left_as_found(config.state_dir, lambda: bool(served)):
         _make(config.state_dir)
@@ -96,19 +99,24 @@ def serve_standalone(
         hide_own_environment(storage=True)
 
         def tell(address: Address) -> None:
+            machines.on_address(address)
             served.append(str(address))
             on_ready(str(address), _keep_token(config))
 
-        asyncio.run(_serve_until_signalled(config, tell))
+        asyncio.run(_serve_until_signalled(config, tell, machines))
 
 
-async def _serve_until_signalled(config: ControllerConfig, tell: Callable[[Address], None]) -> None:
+async def _serve_until_signalled(config: ControllerConfig, tell: Callable[[Address], None], machines: Machines) -> None:
     stop = asyncio.Event()
     still = f"workers and their tasks continue and wait for a controller; its state is in {config.state_dir}"
     if config.remote_state_dir:
         still += f", the latest changes of which may be missing in {config.remote_state_dir} yet"
     stop_on_signals(asyncio.get_running_loop(), stop, lambda: still)
-    await serve(config, tell, stop)
+    if not machines.has_groups:
+        await serve(config, tell, stop)
+        return
+    await machines.prepare()
+    await serve(config, tell, stop, autoscaler=machines.autoscaler)
 
 
 def _keep_token(config: ControllerConfig) -> Path:

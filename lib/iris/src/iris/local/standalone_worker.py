@@ -1,6 +1,7 @@
 """Starts a worker of a cluster on this host: determines its name, credential and resources."""
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from iris.autoscale.boot.script import TASK_VARIABLES
 from iris.autoscale.model import SLICE_ATTRIBUTE, worker_id_of
 from iris.domain.resources import Device, Resources
 from iris.local.declared_devices import declared_device, device_attributes
@@ -144,7 +146,9 @@ def _prepare(options: WorkerOptions) -> tuple[WorkerConfig, Resolver]:
     users = None if uids is None else _task_users(uids, options.work_dir)
     credential = _credential(options)
     address = credential.address(options.controller, options.insecure)
-    variables = {CA_VARIABLE: credential.ca_sha256} if credential.ca_sha256 else {}
+    variables: dict[str, str] = json.loads(os.environ.pop(TASK_VARIABLES, "{}"))
+    if credential.ca_sha256:
+        variables[CA_VARIABLE] = credential.ca_sha256
     if options.insecure:
         variables[INSECURE_VARIABLE] = "1"
     slice_attribute = {SLICE_ATTRIBUTE: options.slice_name} if options.slice_name else {}

@@ -1,6 +1,7 @@
 """Requests to Google's APIs: connections, credentials, deadlines, pages."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 from iris.autoscale.gcp.outcomes import Json, answer_of
 from iris.autoscale.model import Answer
+from iris.autoscale.rules import GOOGLE_ENDPOINT
 from rigging.extras import needing
 
 with needing("gcp", "platform gcp", "marin-iris"):
@@ -19,7 +21,6 @@ with needing("gcp", "platform gcp", "marin-iris"):
 
 _HOSTS: Final[Mapping[str, str]] = {"v2": "https://tpu.googleapis.com", "compute": "https://compute.googleapis.com"}
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
-_ENDPOINT: Final = "IRIS_GOOGLE_ENDPOINT"
 _DEADLINE_S: Final = 45.0
 _CONNECTIONS: Final = 256
 """`cluster stop` deletes all slices in one round."""
@@ -130,7 +131,8 @@ class GoogleApi:
 
 def google_api(environment: Mapping[str, str] = os.environ) -> GoogleApi:
     """Return a client for Google, or for the test server at $IRIS_GOOGLE_ENDPOINT."""
-    return GoogleApi(environment.get(_ENDPOINT, ""))
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it notes each request: three a list
+    return GoogleApi(environment.get(GOOGLE_ENDPOINT, ""))
 
 
 def _refreshed(credentials: Credentials | None) -> Credentials:

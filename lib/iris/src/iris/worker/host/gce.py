@@ -49,16 +49,24 @@ def read_identity(ask: Callable[[str], str] | None = None) -> GceIdentity:
     ask = ask or _ask
     try:
         name, zone = ask("name"), ask("zone").rpartition("/")[2]
+        number, node, tpu = (
+            _or_nothing(ask, f"attributes/{key}") for key in ("agent-worker-number", "instance-id", "accelerator-type")
+        )
     except OSError as error:
         raise InvalidRequest(
             f"--platform gce, but no metadata server of Google's answers ({error}): leave the option out elsewhere"
         ) from None
-    number, node, tpu = (
-        _or_nothing(ask, f"attributes/{key}") for key in ("agent-worker-number", "instance-id", "accelerator-type")
-    )
     if not (number.isdecimal() and node and tpu):
         return GceIdentity(name, 0, zone)
     return GceIdentity(node, int(number), zone, tpu)
+
+
+def own_ip() -> str:
+    """Return this host's address in its network; empty elsewhere than at Google."""
+    try:
+        return ask_metadata(metadata_host(), "network-interfaces/0/ip", _PATIENCE_S).value
+    except OSError:
+        return ""
 
 
 def tell_phase(words: str) -> None:
@@ -84,5 +92,5 @@ def _ask(key: str) -> str:
 def _or_nothing(ask: Callable[[str], str], key: str) -> str:
     try:
         return ask(key)
-    except OSError:
+    except FileNotFoundError:
         return ""
