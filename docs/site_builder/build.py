@@ -59,6 +59,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "Look at runs in a browser": "docs/browser.md",
         "Set up clusters": "docs/clusters.md",
         "Run on Google Cloud": "docs/gcp.md",
+        "Run on your own hosts": "docs/manual.md",
         "Operate a cluster": "lib/iris/OPS.md",
         "Look at a cluster in a browser": "docs/dashboard.md",
         "Run on Ray": "docs/ray.md",
