@@ -1,6 +1,8 @@
 """Cluster files of the ancestor, in our words."""
 
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +261,52 @@ def test_all_problems_are_told_at_once_in_the_files_order_without_what_variables
         f"{path}:9: limits.mode is '${{MODE}}'; it must be 'enforced' or 'soft'",
         f"{path}:11: tpu_pools.p.sizes.4 is '${{CORES}}-4'; it must be a TPU type such as v5p-64",
     ]
+
+
+ODD = [
+    None,
+    True,
+    -1,
+    1.5,
+    float("nan"),
+    "",
+    "${SECRET}",
+    [],
+    [1],
+    [None],
+    {},
+    {"a": 1},
+    {None: 1},
+    2**70,
+    {4: 3},
+    "5m",
+]
+
+
+def test_a_file_of_any_content_is_read_or_refused_and_shows_no_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCP_PROJECT", "p")
+    monkeypatch.setenv("SECRET", "sesame")
+    text = (REPOSITORY / "infra" / "clusters" / "smoke-gcp.yaml").read_text()
+    text += "tpu_pools: {p: {family: v5e, zones: [a-b], sizes: {4: {}}, resources: {cpu: 1, ram: 1GB, disk: 1GB}}}"
+    seed = random.Random(4)
+    for _ in range(60):
+        content = yaml.safe_load(text)
+        for _ in range(seed.randint(1, 3)):
+            outer, key = seed.choice(list(places(content)))
+            outer[key if seed.random() < 0.8 else seed.choice(["zone", "name", 3, "manual"])] = seed.choice(ODD)
+        path = written(tmp_path, yaml.safe_dump(content))
+        problems = ""
+        try:
+            read_cluster_config(path)
+        except InvalidRequest as error:
+            problems = str(error)
+        assert "sesame" not in problems
+
+
+def places(content: Any) -> Iterator[tuple[dict[Any, Any], Any]]:
+    for key, value in content.items() if isinstance(content, dict) else ():
+        yield content, key
+        yield from places(value)
 
 
 def test_variables_fill_texts_and_numbers_and_stay_in_what_is_imported(tmp_path, monkeypatch):
