@@ -140,6 +140,14 @@ def test_a_lost_host_ends_its_slice_whose_hosts_are_drained_before_it_is_deleted
     assert simulation.autoscaler.slices["two-0"].reason == "host 1 of 2 lost"
 
 
+def test_hosts_that_join_while_their_slice_is_deleted_get_no_tasks():
+    simulation = simulated(replace(ONE, min_slices=1), weather=Weather(boot_s=(20, 20), delete_s=(9, 9)))
+    ask(simulation, simulation.autoscaler.delete_slice("one-0", "ann"))
+    simulation.cloud.machines["one-0"].gone_s = 0  # it still boots
+    simulation.run(18)
+    assert simulation.controller.view.workers["one-0-w0"].cordon_reason == "deleted by ann"
+
+
 def test_what_is_listed_without_a_row_is_adopted_and_of_an_unknown_group_deleted():
     simulation = FleetSimulation(groups=(ONE,))
     simulation.cloud.machines |= {"one-7": Machine("one", 0), "old-3": Machine("old", 0)}

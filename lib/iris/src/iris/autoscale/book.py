@@ -49,6 +49,7 @@ class SliceBook:
         self._stored_closures: Mapping[str, Closure] = {}
         self._unsaved: set[str] = set()
         self._swept_ms = 0
+        self._complaint = ""
 
     def load(self, groups: Iterable[ScaleGroup], now_ms: int) -> None:
         """Read what an earlier controller stored. Idle times begin again: nobody watched meanwhile."""
@@ -107,8 +108,11 @@ class SliceBook:
         try:
             self._rows.save_slices(changed, closures, forgotten, opened)
         except MarinError as error:
-            logger.warning("slices cannot be stored, so none is created or deleted: %s", error)
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                logger.warning("slices cannot be stored, so none is created or deleted: %s", error)
             return False
+        self._complaint = ""
         for record in changed:
             before = self._stored.get(record.name)
             if before is None or before.state is not record.state:

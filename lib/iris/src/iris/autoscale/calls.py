@@ -69,6 +69,8 @@ class SliceCalls:
                 creates.append(name)
             elif record.state is SliceState.LEAVING and self._deletes.get(name, (0, 0))[1] <= now_ms:
                 deletes.append(name)
+            elif record.state is SliceState.LEAVING:
+                self._drain_late(record)
         if creates:
             self.spawn(self._create_all(creates), creates)
         if deletes:
@@ -79,6 +81,13 @@ class SliceCalls:
                 self.strays.discard(worker_id)
             elif not worker.connected:
                 self.spawn(self._cluster.remove(worker_id, "its slice is gone"), [worker_id])
+
+    def _drain_late(self, record: SliceRecord) -> None:
+        """Drain hosts that joined after their slice's delete was asked for."""
+        for worker_id in self._workers_of(record):
+            worker = self._cluster.view.workers.get(worker_id)
+            if worker is not None and worker.is_open and worker_id not in self._in_flight:
+                self.spawn(self._cluster.drain(worker_id, record.reason), [worker_id])
 
     def was_idle_since(self, record: SliceRecord, began_ms: int) -> bool:
         """Return whether no call for a slice was under way after a time (Unix ms): then a list judges it."""

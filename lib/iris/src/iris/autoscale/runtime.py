@@ -167,9 +167,9 @@ class Autoscaler:
         began = self._loop.time()
         try:
             self._decide(self._clock_ms())
-        except Exception:  # a mistake of ours must not end the lists; the next look may do better
+            self._save()
+        except Exception:  # the next look may do better
             logger.exception("the autoscaler cannot decide")
-        self._save()
         self._next_look_s = self._loop.time() + max(_PAUSE_S, _SHARE * (self._loop.time() - began))
 
     def _save(self) -> bool:
@@ -253,7 +253,11 @@ class Autoscaler:
     async def _watch(self) -> None:
         while True:
             began_ms = self._clock_ms()
-            self._apply(await self._calls.list(), began_ms)
+            listing = await self._calls.list()
+            try:
+                self._apply(listing, began_ms)
+            except Exception:  # a mistake of ours must not end the lists
+                logger.exception("the autoscaler cannot use a list")
             self._is_open = True
             self._look()
             await asyncio.sleep(self._fleet.rules.look_s)
