@@ -8,15 +8,21 @@ from typing import Any
 import pytest
 
 from fray.testing.waiting import eventually
+from iris.autoscale.book import SliceRows
+from iris.autoscale.fleet import Fleet
+from iris.autoscale.gcp.api import GoogleApi
+from iris.autoscale.gcp.ownership import Owner
+from iris.autoscale.gcp.provider import GcpProvider
 from iris.autoscale.model import worker_id_of
-from iris.autoscale.rules import AutoscaleRules, Platform
+from iris.autoscale.rules import AutoscaleRules
+from iris.autoscale.runtime import Autoscaler
+from iris.controller.access.credentials import Credentials
 from iris.controller.config.controller_config import ControllerConfig
-from iris.controller.machines import google_autoscaler
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import GROUP_ATTRIBUTE, CapacityType, GcpTemplate, ScaleGroup
 from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.generated import iris_pb2 as pb
-from rigging.errors import InvalidRequest
+from rigging.clock import unix_ms
 from support.google.cloud import Machine
 from support.google.server import GoogleServer
 from support.iris.controller import RunningController
@@ -61,17 +67,9 @@ class Hosts:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleServer]:
+def server() -> Iterator[GoogleServer]:
     with GoogleServer(boot_s=0.2, delete_s=0.1) as found:
-        monkeypatch.setenv("IRIS_GOOGLE_ENDPOINT", found.address)
         yield found
-
-
-def config_of(path: Path, *groups: ScaleGroup, **fields: Any) -> ControllerConfig:
-    return ControllerConfig(
-        path / "state", scale_groups=groups, autoscale=RULES, worker_timeout_s=6, disk_reserve_bytes=0,
-        cluster_name="big", platform=Platform("p"), **fields,
-    )  # fmt: skip
 
 
 @pytest.mark.process
@@ -79,12 +77,24 @@ def test_a_gang_from_nothing_in_the_second_zone_and_again_after_a_loss(
     server: GoogleServer, tmp_path: Path, connect: Any
 ) -> None:
     server.zone("us-east1-d").stock_out = True
-    hosts, config = Hosts(server), config_of(tmp_path, EAST, WEST)
+    hosts = Hosts(server)
+    config = ControllerConfig(
+        tmp_path / "state", scale_groups=(EAST, WEST), autoscale=RULES, worker_timeout_s=6, disk_reserve_bytes=0
+    )
     config.state_dir.mkdir()
     server.zone("us-west4-a").slow_boots = True
 
+    def make(rows: SliceRows, credentials: Credentials) -> Autoscaler:
+        api, owner = GoogleApi(server.address), Owner("big", "0123456789ab")
+        provider = GcpProvider(api, owner, "p", (EAST, WEST), lambda order: f"join {order.join_token}")
+
+        def token(name: str, group: ScaleGroup) -> str:
+            return credentials.create_for_slice(name, group.hosts_per_slice, 60_000)
+
+        fleet = Fleet((EAST, WEST), RULES, "big-", join_token=token)
+        return Autoscaler(provider, rows, fleet, unix_ms)
+
     def begin() -> RunningController:
-        make = google_autoscaler(config, lambda order: f"join {order.join_token}")
         hosts.controller = RunningController(config, make)
         return hosts.controller
 
@@ -114,9 +124,3 @@ def test_a_gang_from_nothing_in_the_second_zone_and_again_after_a_loss(
         assert {found.name for found in slices if found.reason.startswith("unused")} == {"big-west-1"}
     finally:
         controller.stop()
-
-
-def test_what_a_cluster_at_google_needs(tmp_path: Path) -> None:
-    assert google_autoscaler(config_of(tmp_path, replace(EAST, template=None)), str) is None
-    with pytest.raises(InvalidRequest, match="set `name` or platform"):
-        google_autoscaler(replace(config_of(tmp_path, EAST), cluster_name=""), str)

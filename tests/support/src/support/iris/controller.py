@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,13 +11,16 @@ from typing import Any, Final
 
 import grpc
 
+from iris.autoscale.book import SliceRows
+from iris.autoscale.runtime import Autoscaler
+from iris.controller.access.credentials import Credentials
 from iris.controller.app import Address, ControllerConfig, serve
-from iris.controller.machines import MakeAutoscaler
 from iris.rpc.auth import PrincipalKind, attempt_token, load_or_create_secret, make_token
 from iris.rpc.generated import access_pb2_grpc, dashboard_pb2_grpc, iris_pb2_grpc
 from iris.rpc.protocol import CHANNEL_OPTIONS
 from iris.tls.certificates import SERVER_NAME
 
+MakeAutoscaler = Callable[[SliceRows, Credentials], Autoscaler]
 START_TIMEOUT_S: Final = 20.0
 
 _RESERVE_BYTES: Final = 1024 * 1024  # each test has a state directory of its own
