@@ -149,6 +149,22 @@ def test_a_log_is_followed_and_a_new_run_appears(served: Served, page: Page) -> 
     expect(page.locator("#log-text")).to_have_text("begun\n<b>half</b> way\ndone\n")
 
 
+def test_a_step_has_a_chart_of_each_metric_that_grows(served: Served, page: Page) -> None:
+    step = served.storage.step("train-0a1b2c")
+    file = Path(step["output_path"], ".executor_metrics")
+    file.write_text("".join(json.dumps({"step": n, "loss": 1 / (n + 1)}) + "\n" for n in range(100)))
+    watched = watch(page, served.url)
+    served.sign_in(page)
+    served.goto(page, "step?path=train-0a1b2c")
+    chart = page.locator("#metrics .chart")
+    expect(chart).to_have_count(1)
+    expect(chart).to_contain_text("loss 0.01")
+    expect(chart.locator("canvas")).to_be_visible()
+    chart.locator(".u-over").hover()
+    expect(chart).to_contain_text(" at ")
+    assert watched.problems == []
+
+
 def test_a_page_says_that_the_server_is_gone_and_recovers_when_it_is_back(served: Served, page: Page) -> None:
     step, log = follow_run(served, page)
     began = time.monotonic()

@@ -227,3 +227,18 @@ def test_many_runs_and_files_come_in_pages(empty: Pages) -> None:
     assert "1–100 of 121" in empty.get("files")
     assert "101–121 of 121" in empty.get("files", page=2)
     assert "1–1 of 1" in empty.get("files", q="part-077")
+
+
+def test_metrics_of_a_step_are_thinned_without_losing_a_spike(empty: Pages) -> None:
+    empty.storage.step("train-0a1b2c")
+    place = empty.root / "train-0a1b2c"
+    rows = ({"step": step, "loss": 900.0 if step == 4321 else 1.0} for step in range(10_000))
+    (place / ".executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (place / ".artifact").write_text("0.5")
+    (place / "more.jsonl").symlink_to("/etc/passwd")
+    found = json.loads(empty.get("metrics", path="train-0a1b2c"))
+    steps, values = found.pop("loss")
+    assert found == {"returned": [[0], [0.5]]}
+    assert (len(steps) <= 2000, max(values), steps[-1]) == (True, 900.0, 9999)
+    assert steps == sorted(steps)
+    assert empty.status("metrics", path="none") == 404

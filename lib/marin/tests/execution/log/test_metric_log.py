@@ -19,7 +19,7 @@ from fray.testing.waiting import eventually
 from marin import metrics
 from marin.execution.jobs.remote import remote
 from marin.execution.log.metric_log import metrics_kept
-from marin.recorded.reading.metrics import read_metrics
+from marin.recorded.reading.metrics import StoredFiles, read_metrics
 from rigging.errors import InvalidRequest
 from support.marin.steps import MakeExecutor, MakeStep
 
@@ -51,7 +51,7 @@ def test_a_step_records_numbers_and_a_retry_goes_on(
         client.shutdown()
     once = [{"step": 3, "train/loss": 0.5, "lr": 1}, {"step": 4, "loss": None, "kept": 1}]
     assert rows(executor.output_paths[step]) == once * 2
-    curves, finals = read_metrics(executor.output_paths[step])
+    curves, finals = read_metrics(StoredFiles(executor.output_paths[step]))
     assert curves == {"train/loss": {3: 0.5}, "lr": {3: 1.0}, "kept": {4: 1.0}}, "a step that was repeated counts once"
     assert finals == {"train/loss": 0.5, "lr": 1.0, "kept": 1.0}
 

@@ -206,4 +206,46 @@
     on("reset", () => location.reload());
     on("over", () => { if (document.getElementById("step-status")) location.reload(); });
   }
+
+  // --- metrics: one chart each; drag to zoom, double-click to see all again ---
+  const metrics = document.getElementById("metrics");
+  if (metrics && window.uPlot) {
+    const boxes = metrics.querySelector(".charts");
+    const plots = new Map();
+    const style = getComputedStyle(document.body);
+    const number = (value) => value === null ? "–" : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+    const draw = (name, [steps, values]) => {
+      const known = plots.get(name);
+      const last = number(values.at(-1));
+      if (known) { known.box.querySelector("b").textContent = last; known.plot?.setData([steps, values]); return; }
+      const box = document.createElement("figure");
+      box.className = "chart";
+      const title = document.createElement("figcaption");
+      const value = document.createElement("b");
+      value.textContent = last;
+      title.append(name + " ", value);
+      box.append(title);
+      boxes.append(box);
+      const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
+      const plot = steps.length < 2 ? null : new uPlot({
+        width: box.clientWidth || 320, height: 180, legend: { show: false }, scales: { x: { time: false } },
+        series: [{}, { label: name, stroke: style.getPropertyValue("--busy"), width: 2, points: { show: false } }],
+        axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(number) }],
+        hooks: { setCursor: [(self) => { const at = self.cursor.idx; value.textContent = at == null ? number(self.data[1].at(-1)) : number(self.data[1][at]) + " at " + self.data[0][at]; }] },
+      }, [steps, values], box);
+      plots.set(name, { box, plot });
+    };
+    const load = async () => {
+      const answer = await fetch(metrics.dataset.metrics);
+      if (!answer.ok) return;
+      const found = await answer.json();
+      for (const [name, curve] of Object.entries(found)) draw(name, curve);
+      metrics.hidden = plots.size === 0;
+      for (const { box, plot } of plots.values()) plot?.setSize({ width: box.clientWidth || 320, height: 180 });
+    };
+    const quietly = () => load().catch(() => {}); // the page says by itself when the server is gone
+    quietly();
+    if ("live" in metrics.dataset) setInterval(() => { if (!document.hidden) quietly(); }, 5000);
+    window.addEventListener("resize", () => { for (const { box, plot } of plots.values()) plot?.setSize({ width: box.clientWidth, height: 180 }); });
+  }
 })();

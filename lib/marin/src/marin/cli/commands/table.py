@@ -84,7 +84,7 @@ def _outputs(root: str, directory: str, name: str) -> list[str]:
 
 
 def _rows(paths: Sequence[str], root: str) -> list[MetricRow]:
-    from marin.recorded.reading.metrics import read_metrics
+    from marin.recorded.reading.metrics import StoredFiles, read_metrics
     from marin.recorded.reading.runs import read_json
     from marin.recorded.reading.store import below, each
 
@@ -92,6 +92,6 @@ def _rows(paths: Sequence[str], root: str) -> list[MetricRow]:
         info = read_json(below(path, INFO_FILE))[0] or {}
         name = info.get("name")
         config = dict(flat(info.get("config") or {}))
-        return MetricRow(name if isinstance(name, str) else path, path, config, read_metrics(path)[1])
+        return MetricRow(name if isinstance(name, str) else path, path, config, read_metrics(StoredFiles(path))[1])
 
     return each(row, paths, root)

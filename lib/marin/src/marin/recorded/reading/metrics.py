@@ -8,7 +8,8 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from marin.output_files import ARTIFACT_FILE, METRICS_FILE
 from marin.recorded.reading.event_files import EVENT_FILE, RUN_FILE, event_values, run_values
@@ -33,43 +34,81 @@ Curves = dict[str, dict[int, float]]
 """The values of each metric by step."""
 
 
-def read_metrics(output: str) -> tuple[Curves, dict[str, float]]:
+class OutputFiles(Protocol):
+    """The files of an output, by their names in it."""
+
+    def names(self, directory: str = "") -> list[str]:
+        """Return the names in a directory; [] if it does not exist."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content; None if it does not exist."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Return a file's size; 0 if it does not exist."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """The files of an output on any storage.
+
+    Attributes:
+        output: The output path.
+    """
+
+    output: str
+
+    def names(self, directory: str = "") -> list[str]:
+        """Return the names in a directory; [] if it does not exist."""
+        return names_in(below(self.output, directory) if directory else self.output)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content; None if it does not exist."""
+        return read_bytes_or_none(below(self.output, name))
+
+    def size(self, name: str) -> int:
+        """Return a file's size; 0 if it does not exist."""
+        return size_of(below(self.output, name)) or 0
+
+
+def read_metrics(files: OutputFiles) -> tuple[Curves, dict[str, float]]:
     """Return the metrics of an output, by name: their curves, and the final values, those returned among them.
 
     Where several files have a metric, `.executor_metrics` counts before others. A step that was repeated has its last
     value.
     """
-    names = sorted(names_in(output))
-    curves = _of_logs(output, names)
+    names = sorted(files.names())
+    curves = _of_logs(files, names)
     for name in names:
         parse = _PARSERS.get(name.rpartition(".")[2])
         if parse is not None and not name.startswith("."):
-            curves |= _of_file(below(output, name), parse)
-    curves |= _curves(_json_lines((read_bytes_or_none(below(output, METRICS_FILE)) or b"").decode("utf-8", "replace")))
+            curves |= _of_file(files, name, parse)
+    curves |= _curves(_json_lines((files.read(METRICS_FILE) or b"").decode("utf-8", "replace")))
     finals = {name: curve[max(curve)] for name, curve in curves.items()}
-    return curves, finals | _returned(read_bytes_or_none(below(output, ARTIFACT_FILE)))
+    return curves, finals | _returned(files.read(ARTIFACT_FILE))
 
 
-def _of_logs(output: str, names: Sequence[str]) -> Curves:
+def _of_logs(files: OutputFiles, names: Sequence[str]) -> Curves:
     """Return the curves in TensorBoard's and W&B's files. Those of several directories begin with the directory."""
-    files = [name for name in names if _is_log(name)]
+    logs = [name for name in names if _is_log(name)]
     pending = [name for name in names if name in _LOG_DIRECTORIES]
     listed = 0
     while pending and listed < _MOST_LISTINGS:
         directory, listed = pending.pop(0), listed + 1
-        for name in sorted(names_in(below(output, directory))):
+        for name in sorted(files.names(directory)):
             if _is_log(name):
-                files.append(f"{directory}/{name}")
+                logs.append(f"{directory}/{name}")
             # Without links: W&B's `latest-run` is one of the runs beside it.
             elif directory.count("/") < _DEPTH and "." not in name and name not in _NOT_RUNS:
                 pending.append(f"{directory}/{name}")
     found: dict[str, Curves] = {}
-    for file in files:
-        path = below(output, file)
-        if (size_of(path) or 0) <= MOST_BYTES:
+    for file in logs:
+        if files.size(file) <= MOST_BYTES:
             read = run_values if file.endswith(RUN_FILE) else event_values
             curves = found.setdefault(file.rpartition("/")[0], {})
-            for step, name, value in read(read_bytes_or_none(path) or b""):
+            for step, name, value in read(files.read(file) or b""):
                 curves.setdefault(name, {})[step] = value
     known = {directory: curves for directory, curves in found.items() if curves}
     if len(known) < 2:
@@ -81,10 +120,10 @@ def _is_log(name: str) -> bool:
     return name.startswith(EVENT_FILE) or name.endswith(RUN_FILE)
 
 
-def _of_file(path: str, parse: Callable[[str], Iterator[Mapping[str, Any]]]) -> Curves:
-    if (size_of(path) or 0) > MOST_BYTES:
+def _of_file(files: OutputFiles, name: str, parse: Callable[[str], Iterator[Mapping[str, Any]]]) -> Curves:
+    if files.size(name) > MOST_BYTES:
         return {}
-    content = read_bytes_or_none(path)
+    content = files.read(name)
     try:
         rows = [*parse((content or b"").decode())]
     except (ValueError, csv.Error):
