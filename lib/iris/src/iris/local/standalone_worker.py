@@ -35,7 +35,7 @@ from iris.worker.connection.credential import (
 from iris.worker.connection.joining import join_cluster
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.gce import read_identity, tell_phase, telling_failure
-from iris.worker.host.preemption import Platform
+from iris.worker.host.preemption import GceHost, Platform
 from iris.worker.host.probe import probe_resources
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.limits.service_group import leave_service_group
@@ -107,6 +107,8 @@ def start_worker(options: WorkerOptions) -> int:
     """
     hide_own_environment()
     is_gce = options.platform == Platform.GCE
+    if is_gce:
+        GceHost().wait_while_ending()
     with telling_failure() if is_gce else contextlib.nullcontext():
         config, resolve = _prepare(_on_gce(options) if is_gce else options)
         if is_gce:

@@ -183,13 +183,16 @@ async def test_only_the_newest_session_of_a_worker_speaks_for_it(rig: Rig) -> No
 async def test_one_that_leaves_is_given_nothing_and_says_so_once(rig: Rig) -> None:
     session = await rig.open()
     rig.sessions.begin_leaving(session)
-    rig.sessions.begin_leaving(session)
+    assert rig.sessions.present(W), "it may come back"
+    rig.sessions.begin_leaving(session, host_ends=True)
     assert rig.posted == [WorkerDisconnected(W, "one")]
+    assert not rig.sessions.present(W)
     again = await rig.open(life=Life("two", "here"), leaving=True)
     assert again.is_leaving
     assert not rig.view.workers[W].connected
     assert not (await rig.open(life=Life("three", "here"))).is_leaving
     assert rig.view.workers[W].connected
+    assert rig.sessions.present(W)
 
 
 async def test_an_end_waits_for_its_log_and_counts_once(rig: Rig) -> None:

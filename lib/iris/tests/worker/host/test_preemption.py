@@ -102,6 +102,12 @@ class TestHowItIsAsked:
         assert [self.host.is_preempted() for _ in range(3)] == [True, False, False]
         assert asked == [("preempted", 1.5)] * 3
 
+    def test_nothing_starts_while_the_host_ends(self, asked: list[tuple[str, float]]) -> None:
+        none = (0, "NONE"), (0, OSError("answered 503"))
+        self.answers = [(0, "TRUE"), (0, "FALSE"), (0, "TERMINATE_ON_HOST_MAINTENANCE"), (0, "FALSE"), *none]
+        self.host.wait_while_ending()
+        assert self.slept == [5, 5]
+
     def test_maintenance_is_looked_for_each_minute(self, asked: list[tuple[str, float]]) -> None:
         self.answers = [(0, OSError("answered 503")), (0, NO_MAINTENANCE), (0, MAINTENANCE)]
         self.host.wait_until_ended("upcoming-maintenance")

@@ -159,7 +159,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             for observation in message.observations:
                 sessions.report(session, self._report(observation, session.worker_id, shift_ms))
             if message.leaving:
-                sessions.begin_leaving(session)
+                sessions.begin_leaving(session, message.host_ends)
 
     def _report(self, message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
         event = self._controller.live_usage.finish(observation_from_wire(message, worker_id, shift_ms))

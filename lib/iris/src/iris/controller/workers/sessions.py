@@ -71,6 +71,7 @@ class Sessions:
         self._look_every_s = rules.late_after_ms / 1000 / _LOOKS
         self._look_timer: asyncio.TimerHandle | None = None
         self._leaving = ""
+        self._ending: set[WorkerId] = set()
         self._all_closed = asyncio.Event()
         self._all_closed.set()
 
@@ -82,7 +83,7 @@ class Sessions:
 
     def present(self, worker_id: WorkerId) -> bool:
         """Return whether a worker is connected, or may still reconnect before it is lost."""
-        return self._contacts.is_present(worker_id)
+        return worker_id not in self._ending and self._contacts.is_present(worker_id)
 
     def silent_ms(self, worker_id: WorkerId) -> int:
         """Return the ms since a worker's last message."""
@@ -124,6 +125,7 @@ class Sessions:
             older.orders.close()
             self._release_held(older)
         self._open[worker_id] = session
+        self._ending.discard(worker_id)
         self._all_closed.clear()
         self._contacts.begin(worker_id, self._now_ms())
         try:
@@ -213,8 +215,15 @@ class Sessions:
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
 
-    def begin_leaving(self, session: ConnectedWorker) -> None:
-        """Record that the worker shuts down: it ends and reports its attempts, and gets no new ones."""
+    def begin_leaving(self, session: ConnectedWorker, host_ends: bool = False) -> None:
+        """Record that the worker shuts down: it ends and reports its attempts, and gets no new ones.
+
+        Args:
+            session: Its session.
+            host_ends: The platform stops its host, so it is not waited for.
+        """
+        if host_ends and self._open.get(session.worker_id) is session:
+            self._ending.add(session.worker_id)
         if not session.is_leaving and self._open.get(session.worker_id) is session:
             session.is_leaving = True
             self._contacts.left(session.worker_id)

@@ -3558,6 +3558,7 @@ class WorkerMessage(_message.Message):
     LOGS_FIELD_NUMBER: _builtins.int
     APPLIED_REVISION_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    HOST_ENDS_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     SENT_AT_MS_FIELD_NUMBER: _builtins.int
@@ -3570,6 +3571,8 @@ class WorkerMessage(_message.Message):
     applied_revision: _builtins.int
     leaving: _builtins.bool
     """it ends its attempts and leaves: assign nothing more to it"""
+    host_ends: _builtins.bool
+    """with leaving: the platform stops the host"""
     beat: _builtins.int
     """A number that increases with every beat of the session's worker, sent at least once per heartbeat interval; the
     acknowledgement proves that the controller counted the worker as alive when the beat was sent. 0 for no beat.
@@ -3606,6 +3609,7 @@ class WorkerMessage(_message.Message):
         logs: _abc.Iterable[Global___LogAppend] | None = ...,
         applied_revision: _builtins.int = ...,
         leaving: _builtins.bool = ...,
+        host_ends: _builtins.bool = ...,
         beat: _builtins.int = ...,
         capacity: Global___Resources | None = ...,
         sent_at_ms: _builtins.int = ...,
@@ -3616,7 +3620,7 @@ class WorkerMessage(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "proof", b"proof", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "proof", b"proof", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "host_ends", b"host_ends", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "proof", b"proof", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015

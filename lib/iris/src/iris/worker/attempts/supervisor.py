@@ -140,7 +140,7 @@ class Supervisor:
             preempted: Whether the platform preempts the host; if not, the attempts count as failures of this worker.
         """
         self._leaving = reason
-        self.outbox.leave()
+        self.outbox.leave(preempted)
         self._driver.prefilled.hand_back_all(f"handed back before its start: {reason}")
         for attempt in self._attempts.live:
             self._driver.advance(attempt, StopAsked(reason, grace_ms, leaving=True, preempted=preempted))

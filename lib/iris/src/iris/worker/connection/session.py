@@ -321,5 +321,6 @@ class AgentSession:
             usage=[usage_to_wire(name, usage) for name, usage in batch.usage.items()],
             applied_revision=self._revision,
             leaving=self._said_leaving,
+            host_ends=self._said_leaving and self._supervisor.outbox.host_ends,
             sent_at_ms=self._supervisor.now_ms() if batch.observations or batch.usage else 0,
         )

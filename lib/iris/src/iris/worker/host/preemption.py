@@ -17,7 +17,9 @@ logger = logging.getLogger(__name__)
 _PATIENCE_S: Final = 1.5
 _LONG_POLL_S: Final = 300
 _PLANNED: Final = "upcoming-maintenance"
+_QUERIES: Final = {_PLANNED: "?alt=json"}
 _PLANNED_POLL_S: Final = 60.0
+_ENDING_POLL_S: Final = 5.0
 _MAINTENANCE_LEAD_S: Final = 300.0
 """A host is left this long before the window of a maintenance begins."""
 NOTICES: Final = ("preempted", "maintenance-event", _PLANNED)
@@ -82,10 +84,16 @@ class GceHost:
 
     def is_preempted(self) -> bool:
         """Return whether the host is being preempted; False if the server does not answer. Blocks for at most 1.5 s."""
-        try:
-            return self._ask(NOTICES[0], "", _PATIENCE_S)[0]
-        except OSError:
-            return False
+        return self._is_announced(NOTICES[0])
+
+    def wait_while_ending(self) -> None:
+        """Block while the host's end is announced: what starts now would be lost."""
+        complained = False
+        while any(map(self._is_announced, NOTICES)):
+            if not complained:
+                logger.warning("the platform stops this host, so its worker does not start")
+            complained = True
+            self._sleep(_ENDING_POLL_S)
 
     def wait_until_ended(self, key: str) -> None:
         """Block until one of NOTICES announces the host's end, for a preemption half a minute before it."""
@@ -110,11 +118,17 @@ class GceHost:
                 backoff.reset()  # it waited, as it was asked to
             self._sleep(backoff.next_interval())
 
+    def _is_announced(self, key: str) -> bool:
+        try:
+            return self._ask(key, _QUERIES.get(key, ""), _PATIENCE_S)[0]
+        except OSError:
+            return False
+
     def _wait_for_plan(self) -> None:
         """Block until planned maintenance is near. There is an answer only while some is planned."""
         while True:
             with contextlib.suppress(OSError):
-                if self._ask(_PLANNED, "?alt=json", _PATIENCE_S)[0]:
+                if self._ask(_PLANNED, _QUERIES[_PLANNED], _PATIENCE_S)[0]:
                     return
             self._sleep(_PLANNED_POLL_S)
 
