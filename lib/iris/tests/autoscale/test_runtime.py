@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from iris.autoscale.model import Outcome, SliceRecord, SliceState
+from iris.core.state.changes import Changes
 from iris.domain.events import PlaceClosed, SliceChanged
 from iris.domain.ids import JobId
 from iris.domain.scale_groups import ScaleGroup
@@ -207,6 +208,23 @@ def test_hosts_may_start_together_with_their_controller(back_s, after):
     simulation.restart()
     simulation.run(500)
     assert states(simulation) == after
+
+
+def test_a_host_that_does_not_return_with_the_others_is_lost():
+    simulation = simulated(TWO)
+    simulation.want(2)
+    simulation.run(15)
+    connected = dict(simulation.controller.view.workers)
+    away = [replace(worker, connected=False) for worker in connected.values()]
+    simulation.controller.view.apply(Changes.of(workers=[*away]))
+    simulation.restart()
+    simulation.want(0)
+    first = connected["two-0-w0"]
+    simulation.controller.turn = lambda: simulation.controller.view.apply(Changes.of(workers=[first]))  # type: ignore[method-assign]
+    simulation.run(100)
+    assert states(simulation) == {"two-0": "joined"}
+    simulation.run(60)
+    assert states(simulation)["two-0"] in ("leaving", "gone")
 
 
 def test_capacity_that_a_provider_refuses_for_long_is_told_once():

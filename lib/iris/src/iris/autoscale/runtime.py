@@ -34,6 +34,8 @@ _PAUSE_S: Final = 0.25
 _SHARE: Final = 4
 """A look takes at most one part in so many and one of the time."""
 _FAILED_LATELY_MS: Final = 900_000
+_TOGETHER_MS: Final = 120_000
+"""Time between the first and the last host of a slice to return to a new controller."""
 _DONE: Final = Answer(Outcome.DONE)
 _NOT_LISTED: Final = "the provider's slices are not listed yet; try again in a minute"
 
@@ -59,8 +61,7 @@ class Autoscaler:
         self._missing: dict[str, Missing] = {}
         self._due: asyncio.TimerHandle | None = None
         self._next_look_s = 0.0
-        self._returning: set[str] = set()
-        self._return_until_ms = 0
+        self._returning: dict[str, int] = {}
         self._is_open = self._is_begun = False
 
     def begin(self, cluster: Cluster) -> None:
@@ -71,8 +72,8 @@ class Autoscaler:
         now_ms = self._clock_ms()
         self._book.load(self._fleet.groups, now_ms)
         # Their hosts may be started together with this controller.
-        self._return_until_ms = now_ms + int(self._fleet.rules.boot_deadline_s * 1000)
-        self._returning = {item.name for item in self._book.live() if item.state is SliceState.JOINED}
+        until_ms = now_ms + int(self._fleet.rules.boot_deadline_s * 1000)
+        self._returning = {item.name: until_ms for item in self._book.live() if item.state is SliceState.JOINED}
         for record in self._book.slices.values():
             if record.state is SliceState.REQUESTED:
                 self._calls.again.add(record.name)
@@ -220,17 +221,23 @@ class Autoscaler:
         if group is None:
             return use  # it serves while it has work
         if record.name in self._returning:
-            if use.joined >= group.hosts_per_slice or now_ms >= self._return_until_ms:
-                self._returning.discard(record.name)
-            else:
-                found = self._found.get(record.name)
-                use = replace(use, lost=found.hosts_lost if found is not None else ())
+            use = self._returns(record.name, use, group.hosts_per_slice, now_ms)
         changed = after_use(record, group.hosts_per_slice, use, now_ms)
         if changed is not record:
             self._book.put(changed)
             if changed.joined_ms and not record.joined_ms:
                 self._answer(group, _DONE, now_ms)
         return use
+
+    def _returns(self, name: str, use: SliceUse, hosts: int, now_ms: int) -> SliceUse:
+        """Return what is known of a slice that had joined an earlier controller: its hosts are given time to return."""
+        if use.joined:
+            self._returning[name] = min(self._returning[name], now_ms + _TOGETHER_MS)
+        if use.joined >= hosts or now_ms >= self._returning[name]:
+            del self._returning[name]
+            return use
+        found = self._found.get(name)
+        return replace(use, lost=found.hosts_lost if found is not None else ())
 
     def _lose(self, record: SliceRecord, use: SliceUse, now_ms: int) -> None:
         found = self._found.get(record.name)
