@@ -94,12 +94,15 @@ def main() -> None:
     }  # fmt: skip
     result: dict[str, object] = {"benchmark": "autoscale_day", "hours": hours, "seed": seed}
     result["hosts"] = count * SLICES_PER_ZONE * HOSTS
+    found: dict[str, dict[str, float]] = {}
     for name, policy in policies.items():
         begin = time.perf_counter()
         cloud = Cloud(places, seed)
-        result[name] = figures(simulate_elastic(jobs(hours, seed, count / 10), cloud, policy, hours * 3600))
+        found[name] = figures(simulate_elastic(jobs(hours, seed, count / 10), cloud, policy, hours * 3600))
         print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
-    print(json.dumps(result))
+    plan, others = found["plan"], (found["ancestor"], found["minute"])
+    holds = all(plan[key] <= other[key] for other in others for key in ("waiting_task_h", "paid_host_h"))
+    print(json.dumps({**result, "holds": holds, **found}))
 
 
 if __name__ == "__main__":

@@ -103,22 +103,23 @@ class _Count:
             if within is not None:
                 return  # it waits for hosts beside its running members
         is_limited = is_counted and view.jobs_per_user.max_running > 0
+        jobs_by_id, pending, held = view.jobs, view.pending, view.held_counts
         sums: dict[str, _Sum] = {}  # by region
         for _, job_id in jobs:
-            if job_id in view.held_counts:
+            if job_id in held:
                 continue
-            job = view.jobs[job_id]
+            job = jobs_by_id[job_id]
             if is_limited:
                 if self._limit.why_held(job):
                     return
                 self._limit.note_start(job)
-            region = self._region_of(job_id)
+            region = "" if is_counted else self._region_of(job_id)  # those that are counted have no parent
             found = sums.get(region)
             if found is None:
                 first = Demand(demand.resources, demand.constraints, 0, size, slices, group_by, (), region)
                 found = self.sums.setdefault((band, demand, size, slices, group_by, region), _Sum(first))
                 sums[region] = found
-            found.tasks += size * slices if size else job.may_start(len(view.pending[job_id]))
+            found.tasks += size * slices if size else job.may_start(len(pending[job_id]))
             if len(found.jobs) < _MOST_NAMED:
                 found.jobs.append(job_id)
             elif found.tasks > _MOST_TASKS:

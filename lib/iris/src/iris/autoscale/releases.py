@@ -25,7 +25,7 @@ def failed_slices(
     """Return the slices that serve no more or never will, with the reason. Those of users are left alone."""
     found = {}
     for name, record in slices.items():
-        if record.asked_by or record.state.is_over or record.state is SliceState.LEAVING:
+        if record.state >= SliceState.LEAVING or record.asked_by:
             continue
         group, used = groups.get(record.group), use.get(name, _UNUSED)
         if group is None:

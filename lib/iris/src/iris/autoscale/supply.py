@@ -108,12 +108,13 @@ class Supply:
         state = self.states.get(record.group)
         if state is None:
             return
-        if record.state.is_over:
+        if record.state >= SliceState.GONE:
             state.failed += record.state is SliceState.FAILED
             return
         group = state.group
         state.present += 1
-        state.last_ms = max(state.last_ms, record.created_ms)
+        if record.created_ms > state.last_ms:
+            state.last_ms = record.created_ms
         self._hosts += group.hosts_per_slice
         if leaves or record.state is SliceState.LEAVING:
             return
