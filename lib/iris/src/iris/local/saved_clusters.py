@@ -1,4 +1,4 @@
-"""Clusters elsewhere that `iris cluster start` has started or found: their addresses and tokens, by name."""
+"""Clusters that `iris cluster start` has started or found, by name: addresses and tokens of those elsewhere."""
 
 import contextlib
 import json
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from iris.local.start import LocalCluster
 from iris.local.state import LocalPaths, named_paths
 from rigging.errors import MarinError
 from rigging.filesystem import write_bytes_atomic
@@ -40,6 +41,18 @@ def saved_cluster(environ: Mapping[str, str], name: str) -> SavedCluster | None:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise MarinError(f"cannot read {place}: {error}; `iris cluster start FILE` writes it anew") from None
+
+
+def started_clusters(environ: Mapping[str, str]) -> dict[str, Path | None]:
+    """Return the files of saved clusters and of running local ones, by name; None for a local one's file."""
+    root = named_paths(environ, "any").root.parent
+    found: dict[str, Path | None] = {}
+    for name in sorted(path.name for path in root.iterdir()) if root.is_dir() else ():
+        with contextlib.suppress(MarinError):
+            saved = saved_cluster(environ, name)
+            if saved is not None or LocalCluster(named_paths(environ, name)).find() is not None:
+                found[name] = Path(saved.file) if saved else None
+    return found
 
 
 def save_cluster(environ: Mapping[str, str], name: str, file: Path, address: str, token: str) -> SavedCluster:

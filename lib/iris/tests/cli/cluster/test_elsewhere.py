@@ -1,7 +1,9 @@
 """The commands for a cluster at Google, on the test server. Its controller is played."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -71,6 +73,10 @@ def test_a_start_saves_the_cluster_under_its_name_and_a_stop_leaves_nothing(
     for config in (None, file):
         found = find_cluster(None if config else "lab", config=config)
         assert (found.resolve(False).address, found.resolve(False).token) == ("127.0.0.1:1", "a:root:x")
+    client.cluster = SimpleNamespace(version="1.0", workers=())
+    assert ("lab", file) in {
+        (item["cluster"], item["file"]) for item in json.loads(iris("cluster", "list", "--json")[1])
+    }
     code, _, said = iris("cluster", "start", "--local", file)
     assert (code, "lab is the name of a cluster that `iris cluster start` started elsewhere" in said) == (3, True)
     google.answer(

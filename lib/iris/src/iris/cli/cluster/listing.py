@@ -1,5 +1,6 @@
 """`iris cluster list`: the clusters that `--cluster` can name, and whether they answer."""
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +19,12 @@ _PATIENCE_S: Final = 2.0
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
 def list_command(context: CliContext, as_json: bool) -> None:
-    """List your local cluster and those of config files: address, and whether it answers within 2 s. Starts no
-    cluster.
+    """List your local cluster, those that you started and those of config files: address, and whether it answers
+    within 2 s. Starts no cluster.
     """
-    places: dict[str, Path | None] = {"local": None, **list_cluster_configs()}
+    from iris.local.saved_clusters import started_clusters
+
+    places: dict[str, Path | None] = {"local": None, **started_clusters(os.environ), **list_cluster_configs()}
     found = map_in_threads(lambda item: _look(context, *item), list(places.items()))
     columns = ("cluster", "state", "address", "version", "workers", "file")
     rows = [[str(record[column] or "-") for column in columns] for record in found]
