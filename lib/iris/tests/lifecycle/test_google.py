@@ -71,10 +71,10 @@ class Desk:
 
     @property
     def waiting(self) -> Waiting:
-        return Waiting(self.answers, self.told.append, deadline_s=60, failed_s=9, sleep=self.sleep)
+        return Waiting(self.trouble, self.told.append, deadline_s=60, failed_s=9, sleep=self.sleep)
 
-    async def answers(self, _: Machine) -> bool:
-        return self.answering
+    async def trouble(self, _: Machine) -> str:
+        return "" if self.answering else "refused"
 
     async def sleep(self, _: float) -> None:
         self.waits += 1
@@ -133,7 +133,7 @@ def test_a_stop_says_what_is_left_and_why_and_the_next_one_finishes_it(desk: Des
 
 def test_a_start_finds_what_an_earlier_one_made_and_tells_its_phases(desk: Desk) -> None:
     with pytest.raises(
-        Unavailable, match=r"controller c-controller .* does not answer after 60 s; its phase: none yet"
+        Unavailable, match=r"controller c-controller .* does not answer after 60 s: refused; its phase: none yet"
     ):
         desk.start()
     (machine,) = desk.server.machines("c-controller")
@@ -155,14 +155,17 @@ def test_a_start_restarts_a_controller_that_failed_or_is_stopped(desk: Desk) -> 
     (instance,) = desk.server.cloud.instances.values()
     instance["status"] = "TERMINATED"
     desk.start()
-    assert (posts(desk), instance["status"]) == (["instances", "reset", "start"], "RUNNING")
+    assert (posts(desk), instance["status"]) == (
+        ["instances", "setMetadata", "reset", "setMetadata", "start"],
+        "RUNNING",
+    )
     desk.answering = False
-    with pytest.raises(Unavailable, match="does not answer after 9 s; its phase: failed: no wheel"):
+    with pytest.raises(Unavailable, match="does not answer after 9 s: refused; its phase: failed: no wheel"):
         desk.run(await_controller(desk.machines, desk.waiting))
     controller = desk.find().machines[-1]
     instance["labels"] = {}
     with pytest.raises(Unavailable, match="is not of this cluster: it has no label iris-cluster"):
-        desk.run(restart_controller(desk.machines, controller, desk.told.append))
+        desk.run(restart_controller(desk.machines, controller, "", desk.told.append))
 
 
 def test_a_start_creates_nothing_where_it_cannot_look_and_tells_refusals(desk: Desk) -> None:

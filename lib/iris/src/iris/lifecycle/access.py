@@ -1,6 +1,5 @@
 """Reaches the controller of a cluster elsewhere."""
 
-import contextlib
 import os
 import socket
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from iris.client.connection.target import ClusterTarget
 from iris.lifecycle.cluster import CloudCluster
 from iris.lifecycle.machines import Machine
 from iris.local.saved_clusters import save_cluster
-from rigging.errors import MarinError
+from rigging.errors import MarinError, Unavailable
 
 _CONNECT_S: Final = 2.0
 _ANSWER_S: Final = 10.0
@@ -36,21 +35,28 @@ class Reached:
         return ClusterTarget(name, found.resolve, user=found.user)
 
 
-def reach(cluster: CloudCluster, machine: Machine) -> Reached | None:
-    """Return the controller on a machine if it answers; None otherwise. Try outer addresses first. Blocks.
+def reach(cluster: CloudCluster, machine: Machine) -> Reached:
+    """Return the controller on a machine. Try outer addresses first. Blocks.
 
     Args:
         cluster: The cluster, whose remote state has the secret of its tokens.
         machine: The controller's machine.
+
+    Raises:
+        MarinError: It does not answer; with the reason at the last address.
     """
-    for host in dict.fromkeys((*machine.external, *machine.addresses)):
-        if not host or not _accepts(host, cluster.port):
-            continue
-        token = cluster.token()
-        reached = Reached(f"{host}:{cluster.port}", token, "")
-        with contextlib.suppress(MarinError), IrisClient.of(reached.target(cluster.name), patience=_ANSWER_S) as client:
-            return Reached(reached.address, token, client.cluster_status().version)
-    return None
+    trouble: MarinError = Unavailable("it has no address yet")
+    for host in filter(None, dict.fromkeys((*machine.external, *machine.addresses))):
+        address = f"{host}:{cluster.port}"
+        try:
+            _check_port(host, cluster.port)
+            token = cluster.token()
+            reached = Reached(address, token, "")
+            with IrisClient.of(reached.target(cluster.name), patience=_ANSWER_S) as client:
+                return Reached(address, token, client.cluster_status().version)
+        except MarinError as error:
+            trouble = error
+    raise trouble
 
 
 def save(cluster: CloudCluster, reached: Reached) -> None:
@@ -58,7 +64,8 @@ def save(cluster: CloudCluster, reached: Reached) -> None:
     save_cluster(os.environ, cluster.name, cluster.file, reached.address, reached.token)
 
 
-def _accepts(host: str, port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((host, port), _CONNECT_S):
-        return True
-    return False
+def _check_port(host: str, port: int) -> None:
+    try:
+        socket.create_connection((host, port), _CONNECT_S).close()
+    except OSError as error:
+        raise Unavailable(f"{host}:{port} cannot be reached from here: {error}") from None

@@ -40,6 +40,11 @@ class CloudCluster:
         return self.host.port or self.config.port or DEFAULT_PORT
 
     @property
+    def file_name(self) -> str:
+        """Return the name of the file on the controller's machine."""
+        return f"{self.name}.yaml"
+
+    @property
     def state_url(self) -> str:
         """Return the remote state directory."""
         return self.config.remote_state_dir.rstrip("/")
@@ -70,7 +75,9 @@ class CloudCluster:
         authority = remote.get_authority(("ca.pem",)).get("ca.pem")
         if secret is None or authority is None:
             return ""
-        return PinnedToken(make_token(secret, PrincipalKind.ADMIN, default_user()), digest_of(authority)).text
+        return PinnedToken(
+            make_token(bytes.fromhex(secret.decode()), PrincipalKind.ADMIN, default_user()), digest_of(authority)
+        ).text
 
 
 def label_of(config: ClusterConfig) -> str:

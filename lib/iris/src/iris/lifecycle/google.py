@@ -65,8 +65,8 @@ class GoogleMachines:
     async def create_controller(self, script: str) -> Answer:
         return await create_controller(self._api, self._owner, self._place, self._host, script, poll_s=self._poll_s)
 
-    async def restart_controller(self, machine: Machine) -> Answer:
-        return await restart(self._api, self._owner, self._places[machine.name], poll_s=self._poll_s)
+    async def restart_controller(self, machine: Machine, script: str) -> Answer:
+        return await restart(self._api, self._owner, self._places[machine.name], script, poll_s=self._poll_s)
 
     async def delete(self, machines: Sequence[Machine]) -> Mapping[Machine, Answer]:
         answers = await self._inventory.delete_all([self._places[machine.name] for machine in machines])

@@ -73,8 +73,8 @@ class Machines(Protocol):
         """Create the controller's machine with a startup script; DONE if there is one already."""
         ...
 
-    async def restart_controller(self, machine: Machine) -> Answer:
-        """Restart the controller's machine, which runs its startup script again. Its disk stays."""
+    async def restart_controller(self, machine: Machine, script: str) -> Answer:
+        """Restart the controller's machine with another startup script. Its disk stays."""
         ...
 
     async def delete(self, machines: Sequence[Machine]) -> Mapping[Machine, Answer]:

@@ -23,14 +23,14 @@ class Waiting:
     """How `await_controller` waits.
 
     Args:
-        answers: Returns whether the controller on a machine answers.
+        trouble: Returns why the controller on a machine does not answer; empty if it does.
         tell: Shows a phase.
         look_s: Interval between looks. deadline_s: How long to look.
         failed_s: How long a host may say that its start failed; it tries again.
         sleep: Waits for some seconds.
     """
 
-    answers: Callable[[Machine], Awaitable[bool]]
+    trouble: Callable[[Machine], Awaitable[str]]
     tell: Callable[[str], None]
     look_s: float = _LOOK_S
     deadline_s: float = _DEADLINE_S
@@ -44,7 +44,7 @@ async def start_controller(machines: Machines, script: str, waiting: Waiting) ->
 
     Args:
         machines: The platform.
-        script: The startup script of a new machine.
+        script: Its startup script.
         waiting: How to wait.
 
     Raises:
@@ -60,14 +60,14 @@ async def start_controller(machines: Machines, script: str, waiting: Waiting) ->
         if answer.outcome is not Outcome.DONE:
             raise Unavailable(f"the controller's machine cannot be created: {answer.outcome}: {answer.words}")
     elif machine.phase is Phase.BROKEN or (await _phase(machines, machine)).startswith(FAILED):
-        await restart_controller(machines, machine, waiting.tell)
+        await restart_controller(machines, machine, script, waiting.tell)
     return await await_controller(machines, waiting)
 
 
-async def restart_controller(machines: Machines, machine: Machine, tell: Callable[[str], None]) -> None:
-    """Restart the controller's machine. Raise Unavailable."""
+async def restart_controller(machines: Machines, machine: Machine, script: str, tell: Callable[[str], None]) -> None:
+    """Restart the controller's machine with a startup script. Raise Unavailable."""
     tell(f"restarting {machine.name} ({machine.state})")
-    answer = await machines.restart_controller(machine)
+    answer = await machines.restart_controller(machine, script)
     if answer.outcome is not Outcome.DONE:
         raise Unavailable(f"{machine} cannot be restarted: {answer.outcome}: {answer.words}")
 
@@ -79,11 +79,13 @@ async def await_controller(machines: Machines, waiting: Waiting) -> Machine:
         Unavailable: It does not answer by the deadline; with its last phase, and the end of its console.
         Conflict: The machine is gone.
     """
-    waited_s, failed_s, told = 0.0, 0.0, ""
+    waited_s, failed_s, told, trouble = 0.0, 0.0, "", "it does not run yet"
     while True:
         machine = (await machines.find()).controller
-        if machine is not None and machine.phase is Phase.READY and await waiting.answers(machine):
-            return machine
+        if machine is not None and machine.phase is Phase.READY:
+            trouble = await waiting.trouble(machine)
+            if not trouble:
+                return machine
         phase = await _phase(machines, machine) if machine is not None else ""
         if phase and phase != told:
             waiting.tell(f"{machine}: {phase}")
@@ -92,7 +94,7 @@ async def await_controller(machines: Machines, waiting: Waiting) -> Machine:
         if waited_s >= waiting.deadline_s or failed_s > waiting.failed_s:
             if machine is None:
                 raise Conflict("the controller's machine is gone: another command may have stopped the cluster")
-            raise Unavailable(await _why_not(machines, machine, phase, waited_s))
+            raise Unavailable(await _why_not(machines, machine, phase, f"after {waited_s:g} s: {trouble}"))
         await waiting.sleep(waiting.look_s)
         waited_s += waiting.look_s
 
@@ -118,7 +120,7 @@ async def _phase(machines: Machines, machine: Machine) -> str:
     return hosts[0].get(PHASE, "") if hosts else ""
 
 
-async def _why_not(machines: Machines, machine: Machine, phase: str, waited_s: float) -> str:
+async def _why_not(machines: Machines, machine: Machine, phase: str, trouble: str) -> str:
     where = f"{machine} ({machine.state}, {', '.join(machine.external) or 'no external address'})"
     try:
         console, _ = await machines.console(machine)
@@ -126,6 +128,6 @@ async def _why_not(machines: Machines, machine: Machine, phase: str, waited_s: f
         console = str(error)
     tail = "\n".join(f"  {line}" for line in console.splitlines()[-_TAIL_LINES:]) or "  nothing"
     return (
-        f"{where} does not answer after {waited_s:g} s; its phase: {phase or 'none yet'}. "
+        f"{where} does not answer {trouble}; its phase: {phase or 'none yet'}. "
         f"`iris cluster start` goes on waiting. Its console ends with:\n{tail}"
     )

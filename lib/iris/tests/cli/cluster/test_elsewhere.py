@@ -53,11 +53,13 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether the played controller answers, as the last item."""
     answers = [True]
 
-    def reach(*_: Any) -> access.Reached | None:
-        return access.Reached("127.0.0.1:1", "a:root:x", "1.0") if answers[-1] else None
+    def reach(*_: Any) -> access.Reached:
+        if not answers[-1]:
+            raise Unavailable("refused")
+        return access.Reached("127.0.0.1:1", "a:root:x", "1.0")
 
     monkeypatch.setattr(access, "reach", reach)
-    monkeypatch.setattr(publish, "publish", lambda cluster: publish.publish_file(cluster))
+    monkeypatch.setattr(publish, "publish", publish.file_without_variables)
     return answers
 
 

@@ -19,6 +19,8 @@ with needing("gcp", "platform gcp", "marin-iris"):
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.requests import Request
 
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
+
 _HOSTS: Final[Mapping[str, str]] = {"v2": "https://tpu.googleapis.com", "compute": "https://compute.googleapis.com"}
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _DEADLINE_S: Final = 45.0

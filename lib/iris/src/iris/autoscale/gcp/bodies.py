@@ -145,8 +145,13 @@ def _instance(
         "networkInterfaces": [{**(network or {"network": "global/networks/default"}), "accessConfigs": [access]}],
         "serviceAccounts": [{"email": service_account or "default", "scopes": _SCOPES}],
         "labels": dict(labels),
-        "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(script).items()]},
+        "metadata": {"items": metadata_items(script)},
     }
+
+
+def metadata_items(script: str) -> list[dict[str, str]]:
+    """Return the metadata of a virtual machine with a startup script."""
+    return [{"key": key, "value": value} for key, value in _metadata(script).items()]
 
 
 def _metadata(script: str) -> dict[str, str]:

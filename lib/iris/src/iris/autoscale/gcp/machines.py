@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from iris.autoscale.gcp.api import GoogleApi, Reply
-from iris.autoscale.gcp.bodies import controller_body
+from iris.autoscale.gcp.bodies import controller_body, metadata_items
 from iris.autoscale.gcp.inventory import Inventory, Survey
 from iris.autoscale.gcp.outcomes import answer_of_operation
 from iris.autoscale.gcp.ownership import CONTROLLER_ROLE, ROLE_LABEL, Owner, label_value
@@ -52,21 +52,27 @@ async def create_controller(
     return await _ended(api, place, reply, poll_s)
 
 
-async def restart(api: GoogleApi, owner: Owner, place: Place, *, poll_s: float = _POLL_S) -> Answer:
+async def restart(api: GoogleApi, owner: Owner, place: Place, script: str, *, poll_s: float = _POLL_S) -> Answer:
     """Restart a virtual machine that bears the cluster's label, and return when it runs. Its disk stays.
 
     Args:
         api: The client.
         owner: The cluster.
         place: The machine.
+        script: Its startup script from now on.
         poll_s: Interval between looks at the operation.
     """
-    reply = await api.call("GET", place.path, query={"fields": "status,labels"})
+    reply = await api.call("GET", place.path, query={"fields": "status,labels,metadata"})
     if reply.status != 200:
         return reply.answer
     labels = labels_of(place.kind, reply.body)
     if not owner.owns(labels):
         return Answer(Outcome.CONFIG, Inventory(api, owner, {}).foreign(place, labels))
+    metadata = {**reply.body.get("metadata", {}), "items": metadata_items(script)}
+    changed = await api.call("POST", f"{place.path}/setMetadata", metadata)
+    answer = changed.answer if changed.status != 200 else await _ended(api, place, changed, poll_s)
+    if answer.outcome is not Outcome.DONE:
+        return answer
     verb = "start" if reply.body.get("status") in ("TERMINATED", "STOPPED") else "reset"
     reply = await api.call("POST", f"{place.path}/{verb}")
     return reply.answer if reply.status != 200 else await _ended(api, place, reply, poll_s)

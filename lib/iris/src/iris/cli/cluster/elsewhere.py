@@ -12,7 +12,7 @@ import click
 from iris.cli.context import CliContext
 from iris.cli.output import echo, listed, say, table
 from rigging.cli.asking import confirmed
-from rigging.errors import Conflict, NotFound, Unavailable
+from rigging.errors import Conflict, MarinError, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from iris.lifecycle.access import Reached
@@ -128,7 +128,7 @@ async def _start(context: CliContext, cluster: "CloudCluster", machines: "Machin
 
     reached, waiting = _waiting(context, cluster)
     before = (await machines.find()).controller
-    if before is None or not await waiting.answers(before):
+    if before is None or await waiting.trouble(before):
         await start_controller(machines, await asyncio.to_thread(_published, cluster), waiting)
     _save(cluster, reached[-1], "is ready" if before is None else "runs")
 
@@ -139,8 +139,7 @@ async def _restart(context: CliContext, cluster: "CloudCluster", machines: "Mach
     machine = (await machines.find()).controller
     if machine is None:
         raise NotFound(f"cluster {cluster.name} has no controller; `iris cluster start {cluster.file}` creates it")
-    await asyncio.to_thread(_published, cluster)
-    await restart_controller(machines, machine, say)
+    await restart_controller(machines, machine, await asyncio.to_thread(_published, cluster), say)
     reached, waiting = _waiting(context, cluster)
     await await_controller(machines, waiting)
     _save(cluster, reached[-1], "is ready again")
@@ -174,12 +173,14 @@ def _waiting(context: CliContext, cluster: "CloudCluster") -> "tuple[list[Reache
 
     found: list[Reached] = []
 
-    async def answers(machine: "Machine") -> bool:
-        reached = await asyncio.to_thread(reach, cluster, machine)
-        found.extend([reached] if reached is not None else [])
-        return reached is not None
+    async def trouble(machine: "Machine") -> str:
+        try:
+            found.append(await asyncio.to_thread(reach, cluster, machine))
+        except MarinError as error:
+            return str(error)
+        return ""
 
-    return found, Waiting(answers, say, sleep=_sleep_of(context))
+    return found, Waiting(trouble, say, sleep=_sleep_of(context))
 
 
 def tunnel_to(cluster: "CloudCluster", url: str) -> list[str]:
@@ -245,9 +246,12 @@ class _Stop:
         from iris.lifecycle.access import reach
 
         controller = found.controller
-        reached = await asyncio.to_thread(reach, self.cluster, controller) if controller is not None else None
-        if reached is None and controller is not None:
-            say("the controller does not answer; running tasks end with their machines")
+        reached = None
+        if controller is not None:
+            try:
+                reached = await asyncio.to_thread(reach, self.cluster, controller)
+            except MarinError as error:
+                say(f"the controller does not answer ({error}); running tasks end with their machines")
         if reached is not None and self.for_good and not self.force:
             await asyncio.to_thread(self._check_jobs, reached)
         confirmed(self.context, f"delete {len(found.machines)} of cluster {self.cluster.name}?", yes)
