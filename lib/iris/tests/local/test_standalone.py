@@ -195,3 +195,26 @@ def test_a_controller_that_lost_its_disk_has_the_same_authority(served: Served, 
     RemoteState(str(remote)).put_authority(read_authority(state))  # as the controller does once it leads
     shutil.rmtree(state)
     assert pin(state, remote, host="0.0.0.0") == first
+
+
+GOOGLE = """
+name: lab
+platform: {{gcp: {{project_id: p}}}}
+storage: {{remote_state_dir: "{remote}"}}
+scale_groups:
+  - {{name: cpus, cpu: 1, memory: 1GB, disk: 1GB, zone: z-b, slice_template: {{gcp: {{machine_type: n2}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("remote", "words"),
+    [("", "machines at Google fetch iris from it"), ("gs://state/lab", "machines at Google cannot reach it: give")],
+)
+def test_machines_at_google_must_reach_the_release_and_the_controller(
+    served: Served, tmp_path: Path, remote: str, words: str
+) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(GOOGLE.format(remote=remote))
+    with pytest.raises(InvalidRequest, match=words):
+        run(tmp_path / "state", config=file)
+    assert not (tmp_path / "state").exists()

@@ -115,6 +115,7 @@ def assert_repeats(machine: Machine, home: Path, environment: dict[str, str]) ->
     assert again.stdout == "iris: this script already runs\n"
     assert {path: path.stat().st_mtime_ns for path in top.iterdir()} == before
     assert machine.guest["iris", "phase"] == "joined"
+    assert machine.guest["iris", "warning"].startswith("tasks can read the cluster's secrets in gs://state: let")
     token = (top / "worker" / "join-token").read_text().strip()
     assert token.startswith("iris-join-v1.")
     for secret in (top / "environment", top / "worker" / "join-token"):

@@ -21,20 +21,26 @@ set +a
 
 ask() { curl -sSf --max-time 10 -H 'Metadata-Flavor: Google' "$metadata/$1" "${@:2}"; }
 
-phase() {
-    echo "iris: $1"
-    ask guest-attributes/iris/phase -X PUT --data-raw "$1" >/dev/null 2>&1 || true
+tell() {
+    echo "iris: $2"
+    ask "guest-attributes/iris/$1" -X PUT --data-raw "$2" >/dev/null 2>&1 || true
 }
+
+phase() { tell phase "$1"; }
 
 one_line() { LC_ALL=C tr -cs '[:print:]' ' ' | tail -c 400; }
 
-fetch() {
-    local answer token words
+get() {
+    local answer token
     answer=$(ask service-accounts/default/token) || return
     token=$(sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p' <<<"$answer")
     # The token is in no list of processes: curl reads it from its input.
-    words=$(curl -sSf --max-time 600 -K - -o "$place/$1" "$storage/$folder%2F$1?alt=media" \
-        <<<"header = \"Authorization: Bearer $token\"" 2>&1) || { echo "$1: $words"; return 1; }
+    curl -sSf --max-time 600 -K - "${@:2}" "$storage/$1?alt=media" <<<"header = \"Authorization: Bearer $token\""
+}
+
+fetch() {
+    local words
+    words=$(get "$folder%2F$1" -o "$place/$1" 2>&1) || { echo "$1: $words"; return 1; }
 }
 
 fetch_uv() {

@@ -1,4 +1,7 @@
 # Runs the worker of this machine, as a service where there is systemd.
+if get "${folder%\%2Freleases\%2F*}%2Fsecret" -o /dev/null 2>/dev/null; then
+    tell warning "tasks can read the cluster's secrets in gs://$bucket: let this machine's account read only the folder releases"
+fi
 if [ -n "${IRIS_BOOT_DIR:-}" ]; then work="$top/worker"; fi
 [ -d "$work" ] || mkdir -p -m 700 "$work"
 options+=(--work-dir "$work" --join-token-file "$work/join-token")

@@ -40,7 +40,7 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         host=host,
         # On this machine alone only its user submits, who could speak to any address anyway.
         notices=NoticeRules(file.notify_url, file.notify_allow, is_private=host == LOOPBACK),
-        cluster_name=file.name,
+        cluster_name=file.name or (path.stem if path is not None else ""),
         port=file.port if given.port is None else given.port,
         dashboard_port=file.dashboard_port,
         idle_exit_s=given.idle_exit_s,
