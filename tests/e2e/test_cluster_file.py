@@ -86,7 +86,11 @@ def test_a_cluster_is_known_by_its_file_or_its_name(marin: Cluster, tmp_path: Pa
         assert str(FILE) in refused.err
     other.unlink()
     assert marin.iris("--cluster=marin", "job", "list", cwd=tmp_path).code == 0
+    assert (
+        "no machine is deleted here" in marin.iris("--cluster=marin", "cluster", "stop", "--dry-run", cwd=tmp_path).err
+    )
     assert marin.iris("--cluster=martian", "job", "list", cwd=tmp_path).code == 4
+    assert marin.iris("--cluster=martian", "cluster", "stop", cwd=tmp_path).code == 4
 
 
 EXPERIMENT = """

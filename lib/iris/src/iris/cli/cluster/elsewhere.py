@@ -43,7 +43,8 @@ def cluster_elsewhere(context: CliContext, file: Path | None = None) -> "CloudCl
         except NotFound:
             saved = saved_cluster(os.environ, context.cluster or "") if context.cluster else None
             if saved is None:
-                raise
+                context.target()  # NotFound, unless it is a local run
+                return None
             file = Path(saved.file)
     found = cloud_cluster(file) if file is not None else None
     if found is not None and saved_cluster(os.environ, found.name) is None:
