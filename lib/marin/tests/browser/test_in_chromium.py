@@ -165,6 +165,26 @@ def test_a_step_has_a_chart_of_each_metric_that_grows(served: Served, page: Page
     assert watched.problems == []
 
 
+def test_the_results_of_a_run_are_sorted_and_its_curves_lie_over_each_other(served: Served, page: Page) -> None:
+    steps = []
+    for number, loss in enumerate((3.0, 1.0, 2.0)):
+        step = served.storage.step(f"train{number}-0a1b2c", config={"lr": number})
+        rows = ({"step": n, "loss": loss + 9 - n} for n in range(10))
+        Path(step["output_path"], ".executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        steps.append(step)
+    run = served.storage.run("x-0a1b2c", steps, [started(3), *map(step_ended, steps), ended()])
+    watched = watch(page, served.url)
+    served.sign_in(page)
+    served.goto(page, f"run?run={run}")
+    expect(page.locator("#results tbody tr")).to_have_text(["train003", "train111", "train222"])
+    page.locator("#results").get_by_role("button", name="loss").click()
+    expect(page.locator("#results tbody tr")).to_have_text(["train111", "train222", "train003"])
+    chart = page.locator("#results .chart")
+    chart.locator(".u-over").hover()
+    expect(chart).to_contain_text("lr=")
+    assert watched.problems == []
+
+
 def test_a_page_says_that_the_server_is_gone_and_recovers_when_it_is_back(served: Served, page: Page) -> None:
     step, log = follow_run(served, page)
     began = time.monotonic()

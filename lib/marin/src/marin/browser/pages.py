@@ -69,6 +69,7 @@ def pages_of(site: Site) -> PageSet:
             page("run/events", run.run_events),
             page("step", step.step_page),
             page("metrics", metrics.metrics),
+            page("run/results", metrics.results),
             page("log", step.log_page),
             page("log/events", step.log_events),
             page("files", files.files_page),

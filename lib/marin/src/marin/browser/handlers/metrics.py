@@ -1,19 +1,26 @@
-"""The metrics of a step's output, for the charts of its page."""
+"""Metrics of outputs: the charts of a step's page, and the results of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from marin.browser.confined import Confined
-from marin.browser.site import Site, asked_path
+from marin.browser.handlers.step import read_object
+from marin.browser.site import Site, address, asked_path
+from marin.output_files import INFO_FILE
+from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
 from marin.recorded.deciding.thinning import thinned
-from rigging.errors import MarinError
+from rigging.errors import InvalidRequest, MarinError
+from rigging.web.context import render
+from rigging.web.pages import query_text
 
 MOST_POINTS: Final = 2000
+_MOST_STEPS: Final = 200
+_POINTS_OF_MANY: Final = 500
 _MOST_CURVES: Final = 200
 _MOST_NAMES: Final = 1000
 _MOST_BYTES: Final = 256 << 20
@@ -68,3 +75,43 @@ def metrics(site: Site, request: Request) -> Response:
     drawn = {metric: thinned(sorted(curve.items()), MOST_POINTS) for metric, curve in shown}
     single = {metric: ([0], [value]) for metric, value in finals.items() if metric not in curves}
     return JSONResponse({**drawn, **single})
+
+
+def results(site: Site, request: Request) -> Response:
+    """Show the metrics of a run's first steps: a table beside the values of the configs that differ, and curves."""
+    from marin.recorded.reading.metrics import Curves, read_metrics
+
+    run = query_text(request, "run", 300)
+    sort, descending = query_text(request, "sort", 300), query_text(request, "order", 10) == "down"
+    _, view = site.run(run)
+    rows: list[MetricRow] = []
+    curves: dict[str, Curves] = {}
+    for step in view.steps[:_MOST_STEPS]:
+        name = site.outputs.name_of(step.path)
+        if name is None:
+            continue
+        found, finals = read_metrics(ConfinedFiles(site.outputs, name))
+        if finals:
+            info, _ = read_object(site.outputs, f"{name}/{INFO_FILE}")
+            rows.append(MetricRow(step.name, step.path, dict(flat(info.get("config") or {})), finals))
+            curves[step.path] = found
+    try:
+        table = metric_table(rows, sort=sort, descending=descending)
+    except InvalidRequest:  # a metric that is gone since
+        sort, table = "", metric_table(rows)
+    drawn: dict[str, list[Any]] = {}
+    for row in table.rows:
+        for metric, curve in curves[row.path].items():
+            label = ", ".join([row.name, *(f"{name}={row.config.get(name)}" for name in table.fields)])
+            drawn.setdefault(metric, []).append([label, *thinned(sorted(curve.items()), _POINTS_OF_MANY)])
+    return render(
+        request,
+        "marin/results.html",
+        run=run,
+        table=table,
+        sort=sort,
+        descending=descending,
+        address=address,
+        step_address=lambda row: address("step", path=site.outputs.name_of(row.path), run=run),
+        curves=dict(sorted(drawn.items())[:_MOST_CURVES]),
+    )

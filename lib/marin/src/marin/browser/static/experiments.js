@@ -207,45 +207,60 @@
     on("over", () => { if (document.getElementById("step-status")) location.reload(); });
   }
 
-  // --- metrics: one chart each; drag to zoom, double-click to see all again ---
+  // --- metrics: drag in a chart to zoom, double-click to see all again ---
+  const COLOURS = ["--busy", "--good", "--warn", "--bad"];
+  const number = (value) => value == null ? "–" : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  const chart = (boxes, name, curves) => { // curves: [label, steps, values]
+    const style = getComputedStyle(document.body);
+    const box = document.createElement("figure");
+    box.className = "chart";
+    const title = document.createElement("figcaption");
+    const value = document.createElement("b");
+    title.append(name + " ", value);
+    box.append(title);
+    boxes.append(box);
+    const rest = () => curves.length === 1 ? number(curves[0][2].at(-1)) : "";
+    const data = () => uPlot.join(curves.map(([, steps, values]) => [steps, values]));
+    const line = { stroke: style.getPropertyValue("--line"), width: 1 };
+    const axis = { stroke: style.color, grid: line, ticks: line };
+    const colour = (index) => curves.length <= COLOURS.length ? style.getPropertyValue(COLOURS[index]) || style.color : "hsl(" + Math.round(360 * index / curves.length) + " 65% 45%)";
+    const plot = curves.every(([, steps]) => steps.length < 2) ? null : new uPlot({
+      width: box.clientWidth || 320, height: 180, legend: { show: false }, scales: { x: { time: false } }, focus: { alpha: 0.25 }, cursor: { focus: { prox: 24 } },
+      series: [{}, ...curves.map(([label], index) => ({ label, stroke: colour(index), width: 2, spanGaps: true, points: { show: false } }))],
+      axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(number) }],
+      hooks: { setCursor: [(self) => {
+        const at = self.cursor.idx, near = self.cursor.focus && self.cursor.focus.prox >= 0 ? self.series.findIndex((series, index) => index && series._focus) : -1;
+        const which = near > 0 ? near : 1;
+        value.textContent = at == null ? rest() : number(self.data[which][at]) + " at " + self.data[0][at] + (curves.length > 1 ? ": " + curves[which - 1][0] : "");
+      }] },
+    }, data(), box);
+    value.textContent = rest();
+    const fit = () => plot?.setSize({ width: box.clientWidth || 320, height: 180 });
+    window.addEventListener("resize", fit);
+    return { set: (fresh) => { curves = fresh; value.textContent = rest(); plot?.setData(data()); }, fit };
+  };
   const metrics = document.getElementById("metrics");
   if (metrics && window.uPlot) {
     const boxes = metrics.querySelector(".charts");
-    const plots = new Map();
-    const style = getComputedStyle(document.body);
-    const number = (value) => value === null ? "–" : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-    const draw = (name, [steps, values]) => {
-      const known = plots.get(name);
-      const last = number(values.at(-1));
-      if (known) { known.box.querySelector("b").textContent = last; known.plot?.setData([steps, values]); return; }
-      const box = document.createElement("figure");
-      box.className = "chart";
-      const title = document.createElement("figcaption");
-      const value = document.createElement("b");
-      value.textContent = last;
-      title.append(name + " ", value);
-      box.append(title);
-      boxes.append(box);
-      const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
-      const plot = steps.length < 2 ? null : new uPlot({
-        width: box.clientWidth || 320, height: 180, legend: { show: false }, scales: { x: { time: false } },
-        series: [{}, { label: name, stroke: style.getPropertyValue("--busy"), width: 2, points: { show: false } }],
-        axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(number) }],
-        hooks: { setCursor: [(self) => { const at = self.cursor.idx; value.textContent = at == null ? number(self.data[1].at(-1)) : number(self.data[1][at]) + " at " + self.data[0][at]; }] },
-      }, [steps, values], box);
-      plots.set(name, { box, plot });
-    };
+    const charts = new Map();
     const load = async () => {
       const answer = await fetch(metrics.dataset.metrics);
       if (!answer.ok) return;
-      const found = await answer.json();
-      for (const [name, curve] of Object.entries(found)) draw(name, curve);
-      metrics.hidden = plots.size === 0;
-      for (const { box, plot } of plots.values()) plot?.setSize({ width: box.clientWidth || 320, height: 180 });
+      for (const [name, [steps, values]] of Object.entries(await answer.json())) {
+        metrics.hidden = false;
+        if (charts.has(name)) charts.get(name).set([[name, steps, values]]);
+        else charts.set(name, chart(boxes, name, [[name, steps, values]]));
+      }
+      for (const { fit } of charts.values()) fit();
     };
     const quietly = () => load().catch(() => {}); // the page says by itself when the server is gone
     quietly();
     if ("live" in metrics.dataset) setInterval(() => { if (!document.hidden) quietly(); }, 5000);
-    window.addEventListener("resize", () => { for (const { box, plot } of plots.values()) plot?.setSize({ width: box.clientWidth, height: 180 }); });
   }
+  document.addEventListener("htmx:afterSettle", () => {
+    const boxes = document.querySelector("[data-curves]:empty");
+    if (!boxes || !window.uPlot) return;
+    const charts = Object.entries(JSON.parse(boxes.dataset.curves)).map(([name, curves]) => chart(boxes, name, curves));
+    for (const { fit } of charts) fit(); // the first had all the room
+  });
 })();
