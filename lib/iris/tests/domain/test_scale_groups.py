@@ -8,11 +8,15 @@ TPU = ScaleGroup("v4", resources(8, 16, 100, Device("tpu", "v4-16", 4)), 2, regi
 
 
 def test_attributes_are_the_place_the_device_and_what_is_said_besides() -> None:
-    place = {"region": "r", "zone": "r-b", "preemptible": "true"}
+    place = {"region": "r", "zone": "r-b", "preemptible": "true", "scale-group": "v4", "slice": "v4"}
     assert TPU.host_attributes == {**place, "device-type": "tpu", "device-variant": "v4-16", "tpu-name": "v4"}
-    assert ScaleGroup("cpu", resources(4)).host_attributes == {"preemptible": "false"}
+    assert ScaleGroup("cpu", resources(4)).host_attributes == {
+        "preemptible": "false",
+        "scale-group": "cpu",
+        "slice": "cpu",
+    }
     gpu = ScaleGroup("h", resources(1, device=Device("gpu", "H100", 8)), attributes=(("zone", "own"), ("rack", "7")))
-    device = {"device-type": "gpu", "device-variant": "H100"}
+    device = {"device-type": "gpu", "device-variant": "H100", "scale-group": "h", "slice": "h"}
     assert gpu.host_attributes == {"preemptible": "false", **device, "pool": "h", "zone": "own", "rack": "7"}
 
 

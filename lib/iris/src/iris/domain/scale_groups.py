@@ -103,10 +103,11 @@ class ScaleGroup:
         place = {"region": self.region, "zone": self.zone}
         found = {key: value for key, value in place.items() if value}
         found["preemptible"] = "true" if self.preemptible else "false"
+        # Which slice it will be is not known yet, that there will be one is.
+        found |= {GROUP_ATTRIBUTE: self.name, "slice": self.name}
         device = self.host.accelerator
         if device is not None:
             found |= {"device-type": device.kind, "device-variant": device.variant}
-            # Which slice it will be is not known yet, that there will be one is.
             found["tpu-name" if device.kind == "tpu" else "pool"] = self.name
         return found | dict(self.attributes)
 

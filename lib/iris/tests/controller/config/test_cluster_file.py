@@ -46,7 +46,7 @@ def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
     tpu, cpu = config.scale_groups
     assert tpu.host.device == Device("tpu", "v5p-64", 4)
     assert (tpu.hosts_per_slice, tpu.max_slices, tpu.region) == (8, 4, "us-east5")
-    assert cpu.host_attributes == {"preemptible": "false", "pool": "small"}
+    assert cpu.host_attributes == {"preemptible": "false", "pool": "small", "scale-group": "cpu", "slice": "cpu"}
 
 
 @pytest.mark.parametrize(
