@@ -1,4 +1,4 @@
-"""Machines at Google for a controller that runs on its own: its provider, and what new machines install."""
+"""Machines of a controller that runs on its own: who makes them, and what new machines install."""
 
 import asyncio
 import secrets
@@ -8,12 +8,15 @@ from iris.autoscale.book import SliceRows
 from iris.autoscale.boot.release import own_release, publish
 from iris.autoscale.boot.script import check_reachable, worker_script
 from iris.autoscale.fleet import Fleet
-from iris.autoscale.port import SliceOrder
+from iris.autoscale.manual.scripts import HostSettings
+from iris.autoscale.port import SliceOrder, SliceProvider
 from iris.autoscale.runtime import Autoscaler
+from iris.autoscale.several import SeveralProviders
 from iris.controller.access.credentials import Credentials
 from iris.controller.app import Address
 from iris.controller.config.controller_config import ControllerConfig
-from iris.domain.scale_groups import CapacityType, GcpTemplate, ScaleGroup
+from iris.domain.scale_groups import CapacityType, GcpTemplate, ManualTemplate, ScaleGroup
+from iris.local.services import TASK_USERS
 from iris.tls.trust import is_loopback
 from iris.worker.host.gce import own_ip
 from iris.worker.host.probe import source_address
@@ -27,7 +30,7 @@ _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 
 
 class Machines:
-    """Makes the slices of a cluster file's groups at Google.
+    """Makes the slices of a cluster file's groups, at Google or of hosts by ssh.
 
     Args:
         config: The controller's settings.
@@ -39,9 +42,16 @@ class Machines:
 
     def __init__(self, config: ControllerConfig, *, is_google: bool = True) -> None:
         self._config = config
-        self._groups = tuple(group for group in config.scale_groups if isinstance(group.template, GcpTemplate))
+        self._groups = tuple(group for group in config.scale_groups if group.template is not None)
+        self._at_google = tuple(group for group in self._groups if isinstance(group.template, GcpTemplate))
         self._host, self._port = config.host, config.port
-        if self._groups:
+        far = [host for group in self._groups for host in _hosts(group) if not is_loopback(host)]
+        if far and is_loopback(config.host):
+            raise InvalidRequest(
+                f"the controller listens on {config.host}, where {far[0]} cannot reach it: give controller.host (or "
+                "--host) 0.0.0.0"
+            )
+        if self._at_google:
             check_reachable(config.remote_state_dir)
             if is_google and is_loopback(config.host):
                 raise InvalidRequest(
@@ -69,17 +79,17 @@ class Machines:
         config = self._config
         if config.host in _ALL_ADDRESSES:
             self._host = await asyncio.to_thread(_own_host) or config.host
-        self._release = await asyncio.to_thread(lambda: publish(own_release(), config.remote_state_dir))
+        self._release = await asyncio.to_thread(own_release)
         name = config.platform.label_prefix or config.cluster_name or "iris"
-        self._owner = Owner(name, await asyncio.to_thread(cluster_id, config.remote_state_dir))
-        for group in self._groups:
+        state = config.remote_state_dir or str(config.state_dir)
+        self._owner = Owner(name, await asyncio.to_thread(cluster_id, state))
+        if self._at_google:
+            self._stored = await asyncio.to_thread(publish, self._release, config.remote_state_dir)
+        for group in self._at_google:
             self._script(SliceOrder("n" * 60, group, "t" * 200))
 
     def autoscaler(self, rows: SliceRows, credentials: Credentials) -> Autoscaler:
         """Return the autoscaler of a controller. Call `prepare` before it."""
-        from iris.autoscale.gcp.api import google_api
-        from iris.autoscale.gcp.provider import GcpProvider
-
         config = self._config
 
         def join_token(name: str, group: ScaleGroup) -> str:
@@ -87,7 +97,6 @@ class Machines:
             lifetime_ms = _QUEUED_LIFETIME_MS if is_queued else int(config.autoscale.boot_deadline_s * 1000)
             return credentials.create_for_slice(name, group.hosts_per_slice, lifetime_ms)
 
-        provider = GcpProvider(google_api(), self._owner, config.platform.project_id, self._groups, self._script)
         fleet = Fleet(
             self._groups,
             config.autoscale,
@@ -95,14 +104,49 @@ class Machines:
             seed=secrets.randbits(32),
             join_token=join_token,
         )
-        return Autoscaler(provider, rows, fleet, unix_ms)
+        return Autoscaler(self._provider(), rows, fleet, unix_ms)
+
+    def _provider(self) -> SliceProvider:
+        by_ssh = [group for group in self._groups if isinstance(group.template, ManualTemplate)]
+        if not by_ssh:
+            return self._google()
+        manual = self._manual()
+        if not self._at_google:
+            return manual
+        google = dict.fromkeys((group.name for group in self._at_google), self._google())
+        return SeveralProviders({**google, **dict.fromkeys((group.name for group in by_ssh), manual)})
+
+    def _google(self) -> SliceProvider:
+        from iris.autoscale.gcp.api import google_api
+        from iris.autoscale.gcp.provider import GcpProvider
+
+        return GcpProvider(google_api(), self._owner, self._config.platform.project_id, self._groups, self._script)
+
+    def _manual(self) -> SliceProvider:
+        from iris.autoscale.manual.provider import ManualProvider
+        from iris.autoscale.manual.ssh import Ssh
+
+        ssh = Ssh(self._config.platform.ssh)
+        return ManualProvider(ssh, self._owner.label, self._groups, self._release, self._host_settings)
+
+    def _host_settings(self) -> HostSettings:
+        near = is_loopback(self._config.host)
+        return HostSettings(
+            str(Address(self._host, self._port)), insecure=self._insecure,
+            platform=self._config.platform, task_users="" if near else TASK_USERS,
+        )  # fmt: skip
+
+    @property
+    def _insecure(self) -> bool:
+        return self._config.tls is None and not is_loopback(self._config.host)
 
     def _script(self, order: SliceOrder) -> str:
-        config = self._config
-        insecure = config.tls is None and not is_loopback(config.host)
-        return worker_script(
-            order, self._release, str(Address(self._host, self._port)), config.platform, insecure=insecure
-        )
+        address = str(Address(self._host, self._port))
+        return worker_script(order, self._stored, address, self._config.platform, insecure=self._insecure)
+
+
+def _hosts(group: ScaleGroup) -> tuple[str, ...]:
+    return group.template.hosts if isinstance(group.template, ManualTemplate) else ()
 
 
 def _own_host() -> str:

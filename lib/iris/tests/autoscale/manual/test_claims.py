@@ -6,6 +6,7 @@ from iris.autoscale.manual.claims import FREE, Claim, Look, Works, choose, slice
 from iris.autoscale.manual.scripts import Boot, HostSettings, fields_of, worker_words
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Phase, SliceOrder
+from iris.autoscale.rules import Platform
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
 
@@ -114,12 +115,20 @@ def test_a_worker_is_started_as_a_host_of_its_slice() -> None:
     host = Resources(4000, 2**30, 2**33, Device("gpu", "H100", 8))
     group = replace(GROUP, host=host, zone="z", region="r", attributes=(("rack", "7"),))
     claim, order = Claim(OURS, "s-0", "pair", 1, 2), SliceOrder("s-0", group, "token")
-    boot = Boot(claim, order, "/root", "uv", "1", "3.12", HostSettings("c:1", cache_dir="/cache", insecure=True))
+    boot = Boot(
+        claim,
+        order,
+        "/root",
+        "uv",
+        "1",
+        "3.12",
+        HostSettings("c:1", insecure=True, platform=Platform(cache_dir="/cache")),
+    )
     words = " ".join(worker_words(boot))
     for part in (
         *("--controller c:1", "--join-token-file /root/join-token", "--name s-0-w1", "--slice s-0 --slice-index 1"),
         *("--cpu 4", f"--memory {2**30}", f"--disk {2**33}", "--gpu H100:8", "--work-dir /cache/iris-worker"),
-        *("--attributes=zone=z", "--attributes=rack=7", "--attributes=scale-group=pair", "--insecure"),
+        *("--attributes zone=z", "--attributes rack=7", "--attributes scale-group=pair", "--insecure"),
     ):
         assert part in words
     assert "pool" not in words, "the worker derives it from the slice"

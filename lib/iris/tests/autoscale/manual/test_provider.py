@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from iris.autoscale.manual.provider import ManualProvider, Release
+from iris.autoscale.manual.provider import ManualProvider
 from iris.autoscale.manual.scripts import HostSettings
 from iris.autoscale.manual.ssh import Ssh
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Listing, Phase, SliceFound, SliceOrder
+from iris.autoscale.rules import Platform
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
 from support.iris.host_cluster import until
@@ -35,11 +36,8 @@ class Fleet:
         self.provider = self.made()
 
     def made(self, owner: str = "ours-1") -> ManualProvider:
-        async def release() -> Release:
-            return self.release
-
-        settings = HostSettings("10.0.0.1:7077", environment=(("KEY", SECRET),))
-        return ManualProvider(Ssh(self.settings), owner, [self.group], release, lambda: settings)
+        settings = HostSettings("10.0.0.1:7077", platform=Platform(environment=(("KEY", SECRET),)))
+        return ManualProvider(Ssh(self.settings), owner, [self.group], self.release, lambda: settings)
 
     def run(self, work: Any) -> Any:
         return self._runner.run(work)

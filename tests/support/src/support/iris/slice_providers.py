@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from iris.autoscale.gcp.api import GoogleApi
 from iris.autoscale.gcp.ownership import Owner
 from iris.autoscale.gcp.provider import GcpProvider
-from iris.autoscale.manual.provider import ManualProvider, Release
+from iris.autoscale.manual.provider import ManualProvider
 from iris.autoscale.manual.scripts import HostSettings
 from iris.autoscale.manual.ssh import Ssh
 from iris.autoscale.model import Answer
@@ -111,11 +111,8 @@ class ManualKind:
         )
 
     def provider(self, cluster: str) -> SliceProvider:
-        async def release() -> Release:
-            return self._release
-
         ssh = Ssh(self._hosts.settings)
-        return ManualProvider(ssh, f"c-{cluster}", self.groups, release, lambda: HostSettings("10.0.0.1:7077"))
+        return ManualProvider(ssh, f"c-{cluster}", self.groups, self._release, lambda: HostSettings("10.0.0.1:7077"))
 
     def settle(self) -> None:
         pass

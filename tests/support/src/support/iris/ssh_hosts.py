@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from iris.autoscale.manual.provider import Release
+from iris.autoscale.boot.release import Release
 from iris.autoscale.rules import SshSettings
 from iris.python_tools.uv import uv_program
 from support.iris.host_cluster import until

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from iris.autoscale.model import SLICE_ATTRIBUTE
 from iris.autoscale.port import SliceOrder
 from iris.autoscale.rules import Platform
-from iris.domain.scale_groups import GROUP_ATTRIBUTE
+from iris.domain.scale_groups import ScaleGroup
 from rigging.errors import InvalidRequest
 from rigging.text.printable import is_printable_line
 
@@ -67,8 +67,24 @@ def worker_script(
         InvalidRequest: A variable has a line break, or the script is too long for Google.
     """
     group = order.group
+    options = ["--controller", controller, "--platform", "gce", "--slice", order.name, *offer_options(group)]
+    words = {"join_token": order.join_token, "task_users": _TASK_USERS, "work": platform.cache_dir or _WORK_DIR}
+    lists = {"options": [*options, *(["--insecure"] if insecure else [])]}
+    script = (
+        install_script(release, worker_environment(platform, group)) + _assigned(words, lists) + _shell("worker.sh")
+    )
+    if len(script.encode()) > _MOST_BYTES:
+        raise InvalidRequest(
+            f"{group}: its startup script has {len(script.encode()):,} bytes and Google takes {_MOST_BYTES:,}: "
+            "give fewer or shorter variables (worker.env, defaults.worker.env, defaults.task_env)"
+        )
+    return script
+
+
+def offer_options(group: ScaleGroup) -> list[str]:
+    """Return the options of `iris worker start` for the resources and attributes of a group's hosts."""
     host, device = group.host, group.host.accelerator
-    options = ["--controller", controller, "--platform", "gce", "--slice", order.name]
+    options: list[str] = []
     if device is not None and device.kind == "tpu":
         options += ["--tpu", device.variant]
     elif device is not None:
@@ -76,21 +92,17 @@ def worker_script(
     # What is offered is what the group says, so that a request for which a slice is made fits on it.
     for option, amount in (("cpu", host.cpu_millis / 1000), ("memory", host.memory_bytes), ("disk", host.disk_bytes)):
         options += [f"--{option}", f"{amount:.15g}"] if amount else []
-    attributes = {**group.host_attributes, GROUP_ATTRIBUTE: group.name}
-    for key, value in attributes.items():
+    for key, value in group.host_attributes.items():
         options += ["--attributes", f"{key}={value}"] if key not in _OF_SLICES else []
-    words = {"join_token": order.join_token, "task_users": _TASK_USERS, "work": platform.cache_dir or _WORK_DIR}
-    lists = {"options": [*options, *(["--insecure"] if insecure else [])]}
+    return options
+
+
+def worker_environment(platform: Platform, group: ScaleGroup) -> dict[str, str]:
+    """Return the variables of a group's workers."""
     environment = dict(platform.environment) | dict(group.environment)
     if platform.task_environment:
         environment[TASK_VARIABLES] = json.dumps(dict(platform.task_environment))
-    script = install_script(release, environment) + _assigned(words, lists) + _shell("worker.sh")
-    if len(script.encode()) > _MOST_BYTES:
-        raise InvalidRequest(
-            f"{group}: its startup script has {len(script.encode()):,} bytes and Google takes {_MOST_BYTES:,}: "
-            "give fewer or shorter variables (worker.env, defaults.worker.env, defaults.task_env)"
-        )
-    return script
+    return environment
 
 
 def install_script(release: StoredRelease, environment: Mapping[str, str]) -> str:

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import platform
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from iris.autoscale.boot.release import Release
 from iris.autoscale.manual.claims import (
     FREE,
     Claim,
@@ -42,23 +43,6 @@ _STOP_S: Final = 45.0
 _NEEDS_WORKER: Final = frozenset({"installing", "started", "ended"})
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The release of iris that hosts install.
-
-    Args:
-        name: Different for different files.
-        python: The Python version: "3.12".
-        files: Wheels, and `constraints.txt`, by name.
-        uv: The program uv, for machines like this one; None if there is none to send.
-    """
-
-    name: str
-    python: str
-    files: Mapping[str, bytes]
-    uv: Path | None = None
-
-
 class ManualProvider:
     """Slices on hosts that exist, by ssh (`SliceProvider`): `hosts_per_slice` hosts of a group in turn are a slice.
 
@@ -69,7 +53,7 @@ class ManualProvider:
         ssh: The connections.
         owner: The label of the cluster, with its name and id.
         groups: The scale groups.
-        release: Returns the release to install. Called once for each slice.
+        release: What hosts install.
         settings: What workers are started with. Called once for each slice.
     """
 
@@ -78,7 +62,7 @@ class ManualProvider:
         ssh: Ssh,
         owner: str,
         groups: Iterable[ScaleGroup],
-        release: Callable[[], Awaitable[Release]],
+        release: Release,
         settings: Callable[[], HostSettings],
     ) -> None:
         self._ssh, self._owner, self._release, self._settings = ssh, owner, release, settings
@@ -109,8 +93,7 @@ class ManualProvider:
         self._taken |= dict.fromkeys(chosen, name)
         try:
             claims = [Claim(self._owner, name, group.name, number, len(chosen)) for number in range(len(chosen))]
-            release = await self._release()
-            works = (self._claim(host, claim, release) for host, claim in zip(chosen, claims, strict=True))
+            works = (self._claim(host, claim) for host, claim in zip(chosen, claims, strict=True))
             answers = await asyncio.gather(*works)
             refused = next((each for each in answers if isinstance(each, Answer)), None)
             if refused is not None:
@@ -119,9 +102,9 @@ class ManualProvider:
                 return refused
             if name not in self._starts:
                 found = [each for each in answers if not isinstance(each, Answer)]
-                starts = [self._boot(order, claim, each, release) for claim, each in zip(claims, found, strict=True)]
+                starts = [self._boot(order, claim, each) for claim, each in zip(claims, found, strict=True)]
                 self._failed.pop(name, None)
-                self._starts[name] = asyncio.create_task(self._start_all(name, chosen, starts, release))
+                self._starts[name] = asyncio.create_task(self._start_all(name, chosen, starts))
             return _DONE
         finally:
             for host in chosen:
@@ -220,12 +203,12 @@ class ManualProvider:
         if look.claim is not None and foreign and (before is None or before.claim != look.claim):
             logger.warning("%s is left alone: it serves another cluster, %s", host, look.claim.owner)
 
-    async def _claim(self, host: str, claim: Claim, release: Release) -> Mapping[str, str] | Answer:
+    async def _claim(self, host: str, claim: Claim) -> Mapping[str, str] | Answer:
         """Make a host serve a slice; return what it has, or why it does not."""
         before = self._looks.pop(host, None)
         self._turns[host] += 1
         try:
-            fields = await self._run(host, claim_script(claim, release.name))
+            fields = await self._run(host, claim_script(claim, self._release.name))
         except HostFailure as failure:
             return failure.answer
         self._turns[host] += 1
@@ -266,17 +249,23 @@ class ManualProvider:
 
     # ---- starts ----
 
-    def _boot(self, order: SliceOrder, claim: Claim, fields: Mapping[str, str], release: Release) -> "_Start":
+    def _boot(self, order: SliceOrder, claim: Claim, fields: Mapping[str, str]) -> "_Start":
         root = fields["root"]
         boot = Boot(
-            claim, order, root, fields.get("uv") or f"{root}/bin/uv", release.name, release.python, self._settings()
+            claim,
+            order,
+            root,
+            fields.get("uv") or f"{root}/bin/uv",
+            self._release.name,
+            self._release.python,
+            self._settings(),
         )
         has = set(fields.get("files", "").split())
         return _Start(boot, "uv" in fields, fields.get("machine", ""), frozenset(has))
 
-    async def _start_all(self, name: str, hosts: Sequence[str], starts: Sequence["_Start"], release: Release) -> None:
+    async def _start_all(self, name: str, hosts: Sequence[str], starts: Sequence["_Start"]) -> None:
         try:
-            answers = await asyncio.gather(*(self._start(*each, release) for each in zip(hosts, starts, strict=True)))
+            answers = await asyncio.gather(*(self._start(*each) for each in zip(hosts, starts, strict=True)))
         finally:
             del self._starts[name]
         failed = {number: answer for number, answer in enumerate(answers) if answer.outcome is not Outcome.DONE}
@@ -284,17 +273,19 @@ class ManualProvider:
             self._failed[name] = failed
             logger.warning("slice %s: %s", name, "; ".join(answer.words for answer in failed.values()))
 
-    async def _start(self, host: str, start: "_Start", release: Release) -> Answer:
+    async def _start(self, host: str, start: "_Start") -> Answer:
         boot, claim = start.boot, start.boot.claim
         files: dict[str, bytes | Path] = {
-            f"{boot.release}/{name}": content for name, content in release.files.items() if name not in start.files
+            f"{boot.release}/{name}": content
+            for name, content in self._release.files.items()
+            if name not in start.files
         }
         if not start.has_uv:
             own = f"{platform.system()} {platform.machine()}"
-            if start.machine != own or release.uv is None:
+            if start.machine != own or self._release.uv is None:
                 words = f"{host} ({start.machine}) has no uv, and the controller has none for it: install uv there"
                 return Answer(Outcome.CONFIG, words)
-            files[boot.uv] = release.uv
+            files[boot.uv] = self._release.uv
         try:
             await self._ssh.upload(self._targets[host], files)
             await self._run(host, start_script(boot))

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from shlex import join, quote
 from typing import Final
 
+from iris.autoscale.boot.script import offer_options, worker_environment
 from iris.autoscale.manual.claims import Claim
 from iris.autoscale.model import worker_id_of
 from iris.autoscale.port import SliceOrder
-from iris.domain.scale_groups import GROUP_ATTRIBUTE
+from iris.autoscale.rules import Platform
 
 FIELD: Final = "iris:"
 """The beginning of the lines that are read; a login may print others."""
@@ -130,15 +131,13 @@ class HostSettings:
     Args:
         controller: "host:port" of the controller, as hosts reach it.
         insecure: Whether it serves without TLS beyond loopback.
-        cache_dir: The directory for workers' files; empty for the one of the host's other files.
-        environment: Variables of workers.
+        platform: Settings of workers.
         task_users: Range of uids for tasks where the user is root; empty for none.
     """
 
     controller: str
     insecure: bool = False
-    cache_dir: str = ""
-    environment: tuple[tuple[str, str], ...] = ()
+    platform: Platform = field(default_factory=Platform)
     task_users: str = ""
 
 
@@ -165,7 +164,7 @@ class Boot:
     @property
     def work_dir(self) -> str:
         """The worker's directory."""
-        return f"{self.settings.cache_dir or self.root}/iris-worker"
+        return f"{self.settings.platform.cache_dir or self.root}/iris-worker"
 
     @property
     def release(self) -> str:
@@ -174,7 +173,7 @@ class Boot:
 
     def boot_text(self) -> str:
         """Return the script that installs iris and keeps the worker running. It may have secrets."""
-        environment = dict(self.settings.environment) | dict(self.order.group.environment)
+        environment = worker_environment(self.settings.platform, self.order.group)
         exports = "".join(f"  export {key}={quote(value)}\n" for key, value in environment.items())
         users = quote(self.settings.task_users)
         return (
@@ -193,26 +192,11 @@ class Boot:
 
 def worker_words(boot: Boot) -> Sequence[str]:
     """Return the options of `iris worker start` for a host."""
-    group, claim, settings = boot.order.group, boot.claim, boot.settings
-    host, device = group.host, group.host.accelerator
-    options = {
-        "--controller": settings.controller,
-        "--join-token-file": f"{boot.root}/join-token" if boot.order.join_token else "",
-        "--name": worker_id_of(claim.slice, claim.number),
-        "--slice": claim.slice,
-        "--slice-index": str(claim.number),
-        "--cpu": f"{host.cpu_millis / 1000:g}" if host.cpu_millis else "",
-        "--memory": str(host.memory_bytes or ""),
-        "--disk": str(host.disk_bytes or ""),
-        "--tpu": device.variant if device is not None and device.kind == "tpu" else "",
-        "--gpu": f"{device.variant}:{device.count}" if device is not None and device.kind == "gpu" else "",
-        "--work-dir": boot.work_dir,
-    }
-    own = {"device-type", "device-variant", "tpu-name", "pool"}
-    attributes = {key: value for key, value in group.host_attributes.items() if key not in own}
-    words = [word for key, value in options.items() if value for word in (key, value)]
-    words += [f"--attributes={key}={value}" for key, value in (attributes | {GROUP_ATTRIBUTE: group.name}).items()]
-    return [*words, "--insecure"] if settings.insecure else words
+    claim, settings = boot.claim, boot.settings
+    words = ["--controller", settings.controller, "--name", worker_id_of(claim.slice, claim.number)]
+    words += ["--slice", claim.slice, "--slice-index", str(claim.number), "--work-dir", boot.work_dir]
+    words += ["--join-token-file", f"{boot.root}/join-token"] if boot.order.join_token else []
+    return [*words, *offer_options(boot.order.group), *(["--insecure"] if settings.insecure else [])]
 
 
 def look_script() -> str:

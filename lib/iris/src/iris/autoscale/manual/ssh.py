@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,7 +139,7 @@ class Ssh:
     async def _connect(self, target: Target) -> asyncssh.SSHClientConnection:
         settings = self._settings
         host, port = split_address(target.address, settings.port)
-        key = target.key_file or settings.key_file
+        key = self._key_of(target)
         user = target.user or settings.user
         await self._turn()
         try:
@@ -161,6 +162,10 @@ class Ssh:
         async with self._turns:
             await asyncio.sleep(_TURN_S)
 
+    def _key_of(self, target: Target) -> str:
+        key = target.key_file or self._settings.key_file
+        return os.path.expanduser(key)
+
     def _drop(self, target: Target) -> None:
         connection = self._connections.pop(target, None)
         if connection is not None:
@@ -168,7 +173,7 @@ class Ssh:
 
     def _away(self, target: Target, error: Exception) -> Answer:
         """Return why a host cannot be used, and what to do about it."""
-        address, key = target.address, target.key_file or self._settings.key_file
+        address, key = target.address, self._key_of(target)
         if isinstance(error, asyncssh.HostKeyNotVerifiable):
             return Answer(Outcome.PERMISSION, self._of_host_key(address))
         if isinstance(error, asyncssh.PermissionDenied):
