@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from iris.autoscale.boot.release import CONSTRAINTS, Release, publish
-from iris.autoscale.boot.script import install_script
+from iris.autoscale.boot.release import CONSTRAINTS, Release, own_release, publish
+from iris.autoscale.boot.script import install_script, worker_script
+from iris.autoscale.port import SliceOrder
+from iris.autoscale.rules import Platform
 from iris.client import IrisClient
+from iris.cluster.types import Entrypoint, JobState, ResourceSpec
+from iris.domain.resources import Resources
+from iris.domain.scale_groups import ScaleGroup
 from iris.python_tools.uv import uv_program
 from rigging.timing import ExponentialBackoff
 from support.google.cloud import Machine
@@ -68,15 +73,20 @@ def controller(tmp_path: Path, environment: dict[str, str]) -> Iterator[IrisClie
         process.wait()
 
 
+def uv_here() -> dict[str, str]:
+    """What lets uv on a machine use this one's cache and Python."""
+    cache = os.environ.get("UV_CACHE_DIR", os.path.expanduser("~/.cache/uv"))
+    return {"UV_CACHE_DIR": cache, "UV_PYTHON": sys.executable}
+
+
 def until(condition: Callable[[], bool]) -> None:
     assert ExponentialBackoff(initial=0.1, maximum=1.0).wait_until(condition, 120)
 
 
 def test_hosts_of_a_slice_install_iris_join_and_leave_together(tmp_path: Path) -> None:
-    cache = os.environ.get("UV_CACHE_DIR", os.path.expanduser("~/.cache/uv"))
     with GcsServer() as gcs, GoogleServer() as google:
         gcs.create_bucket("state")
-        own = gcs.environment() | {"UV_CACHE_DIR": cache, "UV_PYTHON": sys.executable}
+        own = gcs.environment() | uv_here()
         with (
             RunningMachines(google, tmp_path, alone, own) as running,
             controller(tmp_path, {**gcs.environment(), "IRIS_GOOGLE_ENDPOINT": google.address}) as client,
@@ -92,6 +102,8 @@ def test_hosts_of_a_slice_install_iris_join_and_leave_together(tmp_path: Path) -
                 expected = {"tpu-name": "boot-pod-0", "tpu-worker-id": str(number), "device-variant": "v4-16"}
                 expected |= {"scale-group": "pod", "slice": "boot-pod-0", "rack": "4 a", "preemptible": "true"}
                 assert expected.items() <= dict(worker.attributes).items()
+            told = Entrypoint.from_command("sh", "-c", 'test "$GREETING" = hello')
+            assert client.submit(told, "told", ResourceSpec(cpu=1, memory="64MB")).wait(60).state is JobState.SUCCEEDED
             assert_repeats(machines[0], tmp_path / "boot-pod-0-0", own)
             # A notice to one host ends the slice: all of its hosts are drained, and Google is asked to delete it.
             google.warn("boot-pod-0", host=1)
@@ -125,6 +137,37 @@ def assert_repeats(machine: Machine, home: Path, environment: dict[str, str]) ->
     ).read_text() == 'NOTE="it\'s \\$5"\nIRIS_TASK_VARIABLES="{\\"GREETING\\": \\"hello\\"}"\n'
     shown = b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
     assert token.encode() not in shown + machine.output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for directories of its own")
+def test_the_worker_is_a_service_that_a_reboot_leaves_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's directories are a mount namespace's, and its systemd a program that notes its arguments."""
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "systemctl").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n[ "$1" != is-active ]\n')
+    (bin_dir / "systemctl").chmod(0o755)
+    with GcsServer() as gcs, MetadataServer(attributes={"enable-guest-attributes": "TRUE"}) as metadata:
+        gcs.create_bucket("state")
+        for name, value in {**gcs.environment(), **uv_here(), "GCE_METADATA_HOST": metadata.address}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PATH", str(bin_dir), prepend=os.pathsep)
+        order = SliceOrder("s-0", ScaleGroup("cpus", Resources(2000, 2**30, 2**30)), "the-token")
+        stored = publish(own_release(), "gs://state/lab")
+        (tmp_path / "script").write_text(worker_script(order, stored, "10.0.0.2:7077", Platform()))
+        places = "/opt /var/lib /etc/systemd /run"
+        inner = f"""
+            for place in {places}; do mkdir -p $place && mount -t tmpfs none $place; done
+            mkdir -p /run/systemd/system && bash {tmp_path}/script && touch /var/lib/iris-worker/credential.json &&
+            cat /etc/systemd/system/iris-worker.service >{tmp_path}/unit && bash {tmp_path}/script &&
+            cmp /etc/systemd/system/iris-worker.service {tmp_path}/unit && ls /var/lib/iris-worker"""
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", inner], capture_output=True, text=True, check=True)
+    assert done.stdout == "iris: installing\niris: starting\niris: starting\ncredential.json\n", "the token is gone"
+    unit = (tmp_path / "unit").read_text()
+    assert f"ExecStart=/opt/iris/{stored.name}/venv/bin/iris worker start --controller 10.0.0.2:7077" in unit
+    assert "--platform gce --slice s-0 --cpu 2" in unit
+    assert "the-token" not in unit
+    calls = [line for line in (tmp_path / "calls").read_text().splitlines() if line != "--version"]
+    assert calls == ["is-active --quiet iris-worker", "daemon-reload", "enable --now iris-worker"] * 2
 
 
 def test_an_install_that_fails_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
