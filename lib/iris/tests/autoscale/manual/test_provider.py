@@ -207,11 +207,13 @@ def test_a_failed_start_is_told_in_the_hosts_words_and_another_host_is_tried(fle
     assert fleet.list().found == {}, "the other host of the slice is free again"
     first.files.unlink()
     fleet.release = replace(fleet.release, name="2", files={"iris-2-py3-none-any.whl": b"no wheel"})
+    fleet.restart()
     fleet.create("s-1")
     found = fleet.until("s-1", Phase.BROKEN, f"{first.address}: installing iris failed with code")
     assert (found.outcome, found.hosts_lost) == (Outcome.UNKNOWN, (0, 1)), "other hosts may do"
     fleet.delete("s-1")
     fleet.release = fake_release(fleet.hosts.place)
+    fleet.restart()
     fleet.group = replace(fleet.group, host=Resources(device=Device("gpu", "H100", 8)))
     assert fleet.create("s-2", avoid=frozenset([first.address])).outcome is Outcome.DONE
     assert fleet.until("s-2", Phase.CREATING, "this host has no GPU").addresses[0] == second.address

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from iris.client import IrisClient
@@ -87,6 +88,14 @@ def test_a_gang_runs_on_hosts_that_had_nothing_and_leaves_only_caches(tmp_path: 
             job.wait(60)
             workers = client.cluster_status().workers
             assert {worker.worker_id for worker in workers} == {"attic-pair-0-w0", "attic-pair-0-w1"}
+            pid = tmp_path / "pid"
+            stays = Entrypoint.from_command("sh", "-c", f"trap '' TERM; echo $$ > {pid}; sleep 600; sleep 600")
+            job = client.submit(stays, "stays", ResourceSpec(cpu=1, memory="64MB"))
+            until(lambda: pid.exists() and pid.read_text(), "it runs")
+            task = psutil.Process(int(pid.read_text()))
+            client.operator.delete_slice("attic-pair-0")
+            until(lambda: not task.is_running(), "the task ends with its slice", 60)
+            job.terminate()
             until(lambda: not any((host.files / "claim").exists() for host in hosts.hosts), "idle hosts are left", 60)
             for host in hosts.hosts:
                 assert {path.name for path in host.files.iterdir()} <= {"bin", "releases", "python"}
