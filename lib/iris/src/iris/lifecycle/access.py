@@ -67,5 +67,7 @@ def save(cluster: CloudCluster, reached: Reached) -> None:
 def _check_port(host: str, port: int) -> None:
     try:
         socket.create_connection((host, port), _CONNECT_S).close()
+    except TimeoutError:
+        raise Unavailable(f"{host}:{port} accepts no connection: let the firewall pass TCP port {port}") from None
     except OSError as error:
-        raise Unavailable(f"{host}:{port} cannot be reached from here: {error}") from None
+        raise Unavailable(f"{host}:{port} cannot be reached: {error.strerror or error}") from None

@@ -15,6 +15,7 @@ FAILED: Final = "failed"
 _LOOK_S: Final = 3.0
 _DEADLINE_S: Final = 900.0
 _FAILED_S: Final = 120.0
+_QUIET_S: Final = 60.0
 _TAIL_LINES: Final = 20
 
 
@@ -86,6 +87,8 @@ async def await_controller(machines: Machines, waiting: Waiting) -> Machine:
             trouble = await waiting.trouble(machine)
             if not trouble:
                 return machine
+            if waited_s >= _QUIET_S > waited_s - waiting.look_s:
+                waiting.tell(f"{machine} does not answer yet: {trouble}")
         phase = await _phase(machines, machine) if machine is not None else ""
         if phase and phase != told:
             waiting.tell(f"{machine}: {phase}")

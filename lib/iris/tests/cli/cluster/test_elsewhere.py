@@ -79,6 +79,10 @@ def test_a_start_saves_the_cluster_under_its_name_and_a_stop_leaves_nothing(
     assert ("lab", file) in {
         (item["cluster"], item["file"]) for item in json.loads(iris("cluster", "list", "--json")[1])
     }
+    (first,) = google.cloud.instances.values()
+    assert "cluster lab is ready at" in iris("cluster", "restart", file, "--yes")[2]
+    assert client.operator.checkpoint.call_count == 1
+    assert [instance["id"] == first["id"] for instance in google.cloud.instances.values()] == [False]
     code, _, said = iris("cluster", "start", "--local", file)
     assert (code, "lab is the name of a cluster that `iris cluster start` started elsewhere" in said) == (3, True)
     google.answer(
@@ -128,6 +132,7 @@ def test_machines_are_inspected_while_no_controller_answers(
     code, _, said = vm("status", "tpu-1")
     assert (code, said) == (4, "the cluster has no machine 'tpu-1'; did you mean 'tpu-0'?\n")
     assert vm("logs", "tpu-0", "--worker", "2")[0] == 3
+    assert [each["name"] for each in json.loads(vm("list", "--json")[1])] == ["tpu-0", "lab-controller"]
     assert iris("cluster", "vm", "list")[0] == 2, "no cluster is named"
 
 

@@ -3,14 +3,14 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from iris.cli.context import CliContext
-from iris.cli.output import echo, listed, say, table
+from iris.cli.output import listed, output, say
 from rigging.cli.asking import confirmed
 from rigging.errors import Conflict, MarinError, NotFound, Unavailable
 
@@ -199,16 +199,17 @@ def tunnel_to(cluster: "CloudCluster", url: str) -> list[str]:
     return tunnel_command(cluster.config.platform.ssh, saved.address.rpartition(":")[0], port)
 
 
-def show_machines(found: "Found") -> None:
-    """Print a table of machines, and the places that could not be listed."""
+def show_machines(found: "Found", as_json: bool = False) -> None:
+    """Print machines, and on stderr the places that could not be listed."""
     rows = [
         [each.name, each.kind, each.zone, "controller" if each.is_controller else each.group, each.type, each.state]
         for each in found.machines
     ]
-    for line in table(_COLUMNS, rows) if rows else ["nothing is left"]:
-        echo(line)
+    output(as_json).rows(_COLUMNS, rows, [asdict(each) for each in found.machines])
     for place in found.unlisted:
         say(f"not listed: {place}")
+    if not (rows or as_json):
+        say("the cluster has no machines")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,12 +28,13 @@ def vm() -> None:
 
 
 @vm.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @pass_context
-def list_command(context: CliContext) -> None:
+def list_command(context: CliContext, as_json: bool) -> None:
     """List all machines that bear the cluster's label."""
 
     async def show(machines: "Machines") -> None:
-        show_machines(await machines.find())
+        show_machines(await machines.find(), as_json)
 
     _run(context, show)
 
@@ -53,12 +55,7 @@ def status(context: CliContext, name: str, as_json: bool) -> None:
             outside = f" ({machine.external[number]})" if number < len(machine.external) else ""
             told = hosts[number] if number < len(hosts) else {}
             lines.append(f"host {number}: {address}{outside}  {told.get('phase', 'nothing told yet')}")
-        record = {
-            "name": machine.name, "kind": machine.kind, "zone": machine.zone, "group": machine.group,
-            "type": machine.type, "state": machine.state, "words": machine.words, "addresses": machine.addresses,
-            "external_addresses": machine.external, "hosts": hosts,
-        }  # fmt: skip
-        output(as_json).record(lines, record)
+        output(as_json).record(lines, {**asdict(machine), "hosts": hosts})
 
     _run(context, show)
 
