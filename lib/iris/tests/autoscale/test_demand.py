@@ -5,8 +5,8 @@ import pytest
 from iris.autoscale.demand import demands
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import JobsPerUser
-from iris.domain.events import JobHeld
-from iris.domain.ids import JobId
+from iris.domain.events import JobHeld, Preempted
+from iris.domain.ids import AttemptId, JobId
 from iris.domain.resources import Device
 from iris.domain.states import PriorityBand, TaskState
 from support.iris.scheduling import InMemoryCluster, resources
@@ -100,7 +100,19 @@ def test_the_capacity_of_stopping_attempts_goes_to_the_first_that_wait():
     cluster.schedule()
     gang(cluster, "/u/high", band=PriorityBand.PRODUCTION)
     gang(cluster, "/u/next", band=PriorityBand.PRODUCTION)
-    assert waiting(cluster) == [(2, 2, 1, ["/u/high", "/u/next"])]
+    cluster.submit("/u/other", resources(7, 16, device=V4_16), replicas=2, coscheduling_group_by="tpu-name")
+    assert waiting(cluster) == [(2, 2, 1, ["/u/high", "/u/next"]), (2, 2, 1, ["/u/other"])]
+
+
+def test_a_job_that_waits_for_its_own_attempts_is_left_out_and_of_many_the_first_are_named():
+    cluster = InMemoryCluster()
+    cluster.connect("w", resources(1))
+    cluster.launch("/u/j0", replicas=2)
+    for number in range(1, 21):
+        cluster.submit(f"/u/j{number}")
+    assert waiting(cluster)[0] == (21, 0, 1, [f"/u/j{number}" for number in range(16)])
+    cluster.do(Preempted(AttemptId("/u/j0/0:0"), "for a test"))
+    assert waiting(cluster)[0][3][:2] == ["/u/j1", "/u/j2"]
 
 
 def test_child_jobs_prefer_the_region_of_their_running_parent():

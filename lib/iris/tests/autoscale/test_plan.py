@@ -107,7 +107,8 @@ def test_slices_are_created_for_what_fits_on_them(demands, created):
     cluster = Cluster()
     made = cluster.look(*demands)
     assert list(made.create) == created
-    assert sum(status.demand for status in made.groups.values()) >= len(created)
+    missing = sum(status.demand for status in made.groups.values())
+    assert missing == len(created) or (missing > len(created) and made.reasons), "what is not created is told"
     cluster.carry_out(made)
     assert cluster.look(*demands).create == (), "it is on its way"
 
@@ -231,6 +232,8 @@ def test_a_lost_slice_is_replaced_at_once_while_the_group_has_room():
     cluster = Cluster().add(TWO, use=SliceUse(2, 0, lost=(0,)), age_s=10)
     made = cluster.look(gangs())
     assert ([*made.release], made.create) == (["two-0"], ("two",))
+    cluster = Cluster().add(TWO, state=SliceState.LEAVING).add(TWO, use=SliceUse(2, 0, lost=(0,)), age_s=10)
+    assert [*released(cluster)] == ["two-1"]
     cluster = Cluster((replace(TWO, max_slices=1),)).add(TWO, use=SliceUse(2, 0, lost=(0,)), age_s=10)
     made = cluster.look(gangs())
     assert (made.create, made.reasons["/u/g"]) == ((), "two has 1 of at most 1 slices")
@@ -257,6 +260,20 @@ def test_slices_are_created_for_the_minimum_and_the_buffer_beyond_demand():
     assert cluster.look(tasks(8)).create == ("cpu", "cpu")
     cluster.carry_out(cluster.look())
     assert cluster.look(tasks(1)).create == ("cpu",)
+    cluster.use["cpu-0"] = SliceUse(is_needed=True)
+    assert cluster.look().create == ("cpu",)
+
+
+def test_only_free_hosts_count_and_gangs_need_whole_slices():
+    four = replace(CPU, hosts_per_slice=4, max_slices=9)
+    cluster = Cluster((four, TWO)).add(four, use=SliceUse(4, busy=1, closed=1))
+    assert cluster.look(tasks(16)).create == ()
+    made = cluster.look(tasks(17))
+    assert (made.create, made.groups["cpu"].demand) == (("cpu",), 1)
+    assert cluster.add(TWO, use=BUSY).look(gangs()).create == ("two",)
+    # Of each host as many tasks as fit, and the next demand what is left.
+    assert cluster.look(tasks(1, resources(5)), tasks(11)).create == ()
+    assert cluster.look(tasks(1, resources(5)), tasks(12)).create == ("cpu",)
 
 
 # What was seen on real clusters: FIELD_NOTES, "Autoscaling".
@@ -269,7 +286,11 @@ def test_a_stock_out_sends_the_demand_to_the_next_zone_and_closes_no_other_group
     assert made.groups["two"].outcome == "stock-out: There is no more capacity in the zone"
     assert made.groups["two"].next_try_ms == cluster.closures["group two"].until_ms
     cluster.now += 15 * 60_000
-    assert cluster.look(gangs(2)).create == ("two", "two-b"), "one slice tries whether it is over"
+    cluster.add(TWO, state=SliceState.FAILED)
+    made = cluster.look(gangs(9))
+    assert made.create == ("two",) + ("two-b",) * 3, "one slice tries whether it is over"
+    assert "two is tried with one slice (stock-out: There is no more" in made.reasons["/u/g"]
+    assert (made.groups["two"].failed, made.groups["two"].outcome) == (1, "")
 
 
 def test_a_full_quota_closes_the_tiers_above_and_idle_slices_of_its_pool_go_sooner():
@@ -377,11 +398,21 @@ def test_manual_groups_have_no_slices_on_quarantined_hosts():
         ({"priority": 50}, "b"),
         ({"hourly_price": 1.0}, "b"),  # a known price before an unknown one
         ({"hourly_price": 1.0, "priority": 150}, "a"),
+        ({"hourly_price": 1.0, "hosts_per_slice": 2}, "b"),
     ],
 )
 def test_groups_are_ranked_by_priority_then_price(fields, first):
     cluster = Cluster((replace(CPU, name="a"), replace(CPU, name="b", **fields)))
     assert cluster.look(tasks()).create == (first,)
+
+
+def test_a_price_is_that_of_a_task_and_a_gang_pays_for_the_slice():
+    two = replace(CPU, name="b", hosts_per_slice=2, hourly_price=1.5)
+    cluster = Cluster((replace(CPU, name="a", hourly_price=1.0), two))
+    assert cluster.look(tasks(8)).create == ("a",)
+    assert cluster.look(tasks(16)).create == ("b",)
+    cluster.groups = (replace(TWO, hourly_price=2.0), replace(TWO, name="four", hosts_per_slice=4, hourly_price=3.0))
+    assert cluster.look(gangs()).create == ("two",)
 
 
 def test_of_equal_groups_those_come_first_that_lost_fewer_slices_and_lacked_no_capacity():
