@@ -96,6 +96,7 @@ class Cluster:
         ((tasks(17),), ["cpu"] * 3),  # counted in what fits, not in entries
         ((tasks(25),), ["cpu"] * 3 + ["far"]),
         ((tasks(49),), ["cpu"] * 3 + ["far"] * 3),  # no TPU for what needs none
+        ((tasks(constraints=(replace(EUROPE[0], values=("us-central2",)),)),), ["one"]),  # unless nothing else is there
         ((gangs(),), ["two"]),
         ((gangs(4),), ["two"] * 3 + ["two-b"]),
         ((gangs(1, slices=6),), ["two"] * 3 + ["two-b"] * 3),
