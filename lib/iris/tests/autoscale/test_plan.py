@@ -277,6 +277,14 @@ def test_only_free_hosts_count_and_gangs_need_whole_slices():
     assert cluster.look(tasks(1, resources(5)), tasks(12)).create == ("cpu",)
 
 
+def test_a_buffer_that_a_gang_waits_for_is_the_buffer():
+    cluster = Cluster((replace(TWO, max_slices=5, buffer_slices=1), replace(TWO_B, max_slices=1)))
+    cluster.close(TWO_B, Outcome.STOCK_OUT).add(TWO, 2, SliceState.WANTED)
+    cluster.use["two-0"] = SliceUse(lost=(0,))
+    cluster.carry_out(cluster.look(gangs(1, slices=2), gangs(1, slices=3)))
+    assert cluster.look(gangs(1, slices=2), gangs(1, slices=3)).create == ()
+
+
 # What was seen on real clusters: FIELD_NOTES, "Autoscaling".
 
 

@@ -149,7 +149,7 @@ def _serve_gangs(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple
     ways[0].state.missing += left
     if wanted > able and len(whole) - len(found) + sum(way.state.left for way in ways) >= each:
         for room in whole[able : able + each]:
-            room.is_taken = True  # what a gang has waits for what it lacks, unless others use it
+            room.is_awaited = True  # what a gang has waits for what it lacks, unless others use it
     return found, left, each if wanted > able else 1
 
 

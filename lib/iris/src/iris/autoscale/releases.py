@@ -63,7 +63,7 @@ def idle_slices(
     """Yield unused slices beyond demand, minimum and buffer, with the reason: all at once, the longest unused first."""
     idle: dict[str, list[tuple[int, int, str]]] = {}
     for room in supply.rooms.left():
-        if room.state is not SliceState.JOINED or room.is_taken or room.is_for_gangs:
+        if room.state is not SliceState.JOINED or room.is_taken or room.is_awaited or room.is_for_gangs:
             continue
         used = use.get(room.name, _UNUSED)
         if not used.busy and used.joined >= room.group.hosts_per_slice:

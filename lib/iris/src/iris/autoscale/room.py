@@ -22,16 +22,16 @@ class Room:
         parts: What is left of its hosts, with the number of equal hosts.
         is_whole: Whether a gang may have it: none of its hosts is used.
         is_for_gangs: Whether it is kept, so that single tasks get none of it.
-        is_taken: Whether a demand counts on it.
+        is_taken: Whether a demand counts on it. is_awaited: Whether a gang would, if it had the rest of its slices.
     """
 
-    __slots__ = ("group", "is_for_gangs", "is_taken", "is_whole", "name", "order", "parts", "state")
+    __slots__ = ("group", "is_awaited", "is_for_gangs", "is_taken", "is_whole", "name", "order", "parts", "state")
 
     def __init__(self, group: ScaleGroup, name: str, order: int, state: SliceState | None, hosts: int) -> None:
         self.group, self.name, self.order, self.state = group, name, order, state
         self.parts: list[tuple[Resources, int]] = [(group.host, hosts)]
         self.is_whole = True
-        self.is_for_gangs = self.is_taken = False
+        self.is_awaited = self.is_for_gangs = self.is_taken = False
 
     def take_tasks(self, need: Resources, tasks: int, on_empty: int) -> int:
         """Take room for single tasks, and return for how many.
