@@ -143,7 +143,8 @@ def test_what_is_known_of_hosts():
         return use_of(record, names, listed, view, holders, lambda name: name != names[3])
 
     assert use(of(BOOTING)) == SliceUse(joined=2, closed=1, lost=(3,))
-    assert use(of(JOINED, joined_ms=15)) == SliceUse(joined=2, closed=1, lost=(3, 4)), "number 4 had joined"
+    ill = use(of(JOINED, joined_ms=15))
+    assert ill == SliceUse(2, closed=1, lost=(1, 3, 4), broken="host 1 is cordoned: disk"), "number 4 had joined"
     assert use(of(BOOTING), kept=(names[0],)).is_needed
     broken = use(of(JOINED, joined_ms=15), found(BROKEN, words="preempted", hosts_lost=(1,)))
     assert (broken.broken, broken.lost) == ("preempted", (1, 3, 4))
@@ -151,3 +152,4 @@ def test_what_is_known_of_hosts():
     assert use(of(LEAVING), found(DELETING)).broken == ""
     view.apply(Changes.of(workers=[replace(workers[1], cordoned_by="admin root")]))
     assert use(of(BOOTING)).is_needed, "an operator looks at it"
+    assert use(of(JOINED, joined_ms=15)) == SliceUse(2, closed=1, is_needed=True, lost=(3, 4))

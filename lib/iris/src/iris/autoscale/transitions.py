@@ -142,7 +142,7 @@ def use_of(
         is_present: Returns whether a worker is connected, or may still reconnect.
     """
     joined = busy = closed = 0
-    is_needed, lost = False, set[int]()
+    is_needed, lost, ill = False, set[int](), dict[int, str]()
     for number, worker_id in enumerate(workers):
         worker = view.workers.get(worker_id)
         if worker is None:
@@ -156,7 +156,13 @@ def use_of(
         is_needed |= worker_id in kept or bool(worker.cordon_reason and worker.cordoned_by)
         if not worker.connected and not is_present(worker_id):
             lost.add(number)
+        if worker.connected and worker.cordon_reason and not worker.cordoned_by:
+            ill[number] = worker.cordon_reason
     broken = ""
+    if ill and not busy and record.state is SliceState.JOINED:
+        # The controller cordoned a host that made attempts fail: the slice is replaced once it has no work.
+        lost.update(ill)
+        broken = "; ".join(f"host {number} is cordoned: {reason}" for number, reason in ill.items())
     if found is not None:
         lost.update(found.hosts_lost)
         if found.phase in (Phase.BROKEN, Phase.DELETING) and record.state in _THERE:
