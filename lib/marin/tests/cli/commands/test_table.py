@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rigging.filesystem import write_bytes_atomic
+from support.marin.buckets import bucket_root
 from support.marin.recorded_runs import Done, RecordedStorage, ended, started, step_ended
 
 
@@ -52,6 +54,7 @@ def test_the_values_that_differ_and_the_last_metrics_sorted(run: str, marin: Cal
         ("torn.csv", "step,loss\n5\n", {}),
         ("latin.csv", b"loss\n1\xff\n", {}),
         (".artifact", "0.25", {"returned": 0.25}),
+        (".artifact", f'{{"digits": 1{"0" * 400}, "nan": NaN, "loss": 1}}', {"loss": 1.0}),
     ],
 )
 def test_files_of_numbers_count_and_datasets_do_not(
@@ -63,6 +66,16 @@ def test_files_of_numbers_count_and_datasets_do_not(
     done = marin("table", "train", "--json")
     assert [row["metrics"] for row in done.json] == ([found] if found else [])
     assert ("has metrics" in done.err) is not bool(found)
+
+
+def test_outputs_in_another_region_are_not_read(marin: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> None:
+    with bucket_root("gs", "marin-table-tests") as bucket:  # in us-central1
+        for name in (".executor_metrics", ".executor_status"):
+            write_bytes_atomic(f"{bucket}/train-000001/{name}", b'{"loss": 1}')
+        for region, count in {"us-central1": 1, "us-east1": 0}.items():
+            monkeypatch.setenv("MARIN_PREFIX", f"gs://marin-{region}")
+            done = marin("table", f"{bucket}/train-000001", "--json")
+            assert (len(done.json), "in another region" in done.err) == (count, not count), done.err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import contextvars
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -76,7 +77,8 @@ def test_what_is_no_number_is_refused_and_nothing_else(tmp_path: Path, call: Any
         with pytest.raises(InvalidRequest, match=words):
             call()
         metrics.log(loss=Scalar())  # type: ignore[arg-type]
-    assert rows(tmp_path) == [{"step": 0, "loss": 2.5}]
+        metrics.log(loss=10**400)
+    assert rows(tmp_path) == [{"step": 0, "loss": 2.5}, {"step": 1, "loss": None}]
 
 
 def test_a_thread_of_no_step_is_told_when_several_run_and_outside_of_steps_nothing_happens(tmp_path: Path) -> None:
@@ -100,6 +102,14 @@ def test_an_object_store_has_all_at_the_end_and_a_lost_lease_publishes_nothing()
         metrics.log(loss=1.0)
     assert rows("memory://metrics/kept") == [{"step": 0, "loss": 1.0}]
     assert not fsspec.filesystem("memory").exists("/metrics/lost/.executor_metrics")
+
+
+def test_a_forked_worker_records_all_before_it_ends(tmp_path: Path) -> None:
+    with metrics_kept(str(tmp_path), None):
+        worker = multiprocessing.get_context("fork").Process(target=metrics.log, kwargs={"step": 5, "loss": 1.0})
+        worker.start()
+        worker.join()
+    assert (worker.exitcode, rows(tmp_path)) == (0, [{"step": 5, "loss": 1.0}])
 
 
 SCRIPT = """

@@ -67,9 +67,12 @@ class ConfinedFiles:
 def metrics(site: Site, request: Request) -> Response:
     """Return the steps and values of each metric, with few enough points to draw."""
     from marin.recorded.reading.metrics import read_metrics
+    from marin.recorded.reading.store import is_in_another_region
 
     name = asked_path(request)
     site.outputs.entry(name)  # raises for what is not there
+    if is_in_another_region(site.outputs.root):
+        return JSONResponse({})
     curves, finals = read_metrics(ConfinedFiles(site.outputs, name))
     shown = sorted(curves.items())[:_MOST_CURVES]
     drawn = {metric: thinned(sorted(curve.items()), MOST_POINTS) for metric, curve in shown}
@@ -80,13 +83,14 @@ def metrics(site: Site, request: Request) -> Response:
 def results(site: Site, request: Request) -> Response:
     """Show the metrics of a run's first steps: a table beside the values of the configs that differ, and curves."""
     from marin.recorded.reading.metrics import Curves, read_metrics
+    from marin.recorded.reading.store import is_in_another_region
 
     run = query_text(request, "run", 300)
     sort, descending = query_text(request, "sort", 300), query_text(request, "order", 10) == "down"
     _, view = site.run(run)
     rows: list[MetricRow] = []
     curves: dict[str, Curves] = {}
-    for step in view.steps[:_MOST_STEPS]:
+    for step in () if is_in_another_region(site.outputs.root) else view.steps[:_MOST_STEPS]:
         name = site.outputs.name_of(step.path)
         if name is None:
             continue

@@ -20,6 +20,8 @@ from marin.recorded.deciding.step_names import split_word
 from marin.recorded.reading.places import runs_directory, storage_root
 from marin.stored_files import names_in
 from rigging.errors import InvalidRequest
+from rigging.filesystem import MARIN_CROSS_REGION_OVERRIDE_ENV
+from rigging.text.printable import printable_line
 
 
 @click.command()
@@ -56,12 +58,13 @@ def table(
     root = storage_root(prefix)
     directory = runs_directory(root, runs_at)
     paths = list(dict.fromkeys(path for name in names for path in _outputs(root, directory, name)))
-    found = metric_table(_rows(paths, root), shown, sort or "", descending=descending)
+    found = metric_table(_rows(_near(paths, root), root), shown, sort or "", descending=descending)
     if not found.rows:
         say(f"none of {len(paths)} outputs has metrics; a step records them with marin.metrics.log(loss=...)")
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([found.columns, *map(found.cells, found.rows)])
+        for line in [found.columns, *map(found.cells, found.rows)]:
+            writer.writerow(map(printable_line, line))
         return
     Output(as_json).rows(found.columns, [*map(found.cells, found.rows)], [*map(found.record, found.rows)])
 
@@ -81,6 +84,19 @@ def _outputs(root: str, directory: str, name: str) -> list[str]:
     if isinstance(found, str):
         return [found]
     return [step.path for step in steps_of_run(read_info(directory, found), read_events(directory, found))]
+
+
+def _near(paths: Sequence[str], root: str) -> list[str]:
+    """Return the paths in this region, after a note about others."""
+    from marin.recorded.reading.store import each, is_in_another_region
+
+    far = [path for path, is_far in zip(paths, each(is_in_another_region, paths, root), strict=True) if is_far]
+    if far:
+        say(
+            f"{len(far)} outputs are in another region, such as {far[0]}, and are not read: run this command there, or "
+            f"set {MARIN_CROSS_REGION_OVERRIDE_ENV} to the name of who pays"
+        )
+    return [path for path in paths if path not in far]
 
 
 def _rows(paths: Sequence[str], root: str) -> list[MetricRow]:

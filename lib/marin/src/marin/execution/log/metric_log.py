@@ -10,8 +10,9 @@ import contextlib
 import contextvars
 import json
 import logging
-import math
+import multiprocessing.util
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -94,12 +95,11 @@ class Recorder:
         """Write what is buffered. After an error nothing more is written."""
         with self._guard:
             lines = []
-            while self._rows:
-                step, values = self._rows.popleft()
-                lines.append(_line(step, values))
-            if not lines or self._trouble is not None:
-                return
             try:
+                while self._rows:
+                    lines.append(_line(*self._rows.popleft()))
+                if not lines or self._trouble is not None:
+                    return
                 if self._file is None:
                     self._file = self._open_file()
                 self._file.write("".join(lines).encode())
@@ -162,6 +162,14 @@ class _Writer:
         for recorder in self.recorders:
             recorder.after_fork()
 
+    def end_with_process(self) -> None:
+        """Write the rest at the end of a worker of multiprocessing, which stops threads without a word."""
+        multiprocessing.util.Finalize(self, self._flush, exitpriority=0)
+
+    def _flush(self) -> None:
+        for recorder in [*self.recorders]:
+            recorder.flush()
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -176,6 +184,7 @@ class _Writer:
 
 _WRITER: Final = _Writer()
 os.register_at_fork(after_in_child=_WRITER.after_fork)
+multiprocessing.util.register_after_fork(_WRITER, _Writer.end_with_process)
 _current: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar("marin_metrics", default=None)
 
 
@@ -243,6 +252,6 @@ def _whole(step: Any) -> int:
 
 
 def _line(step: int, values: Mapping[str, float]) -> str:
-    # JSON has neither NaN nor infinity.
-    known = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    # JSON has neither NaN nor infinity, and no float holds larger whole numbers.
+    known = {name: value if abs(value) <= sys.float_info.max else None for name, value in values.items()}
     return json.dumps({_STEP: step, **known}) + "\n"

@@ -8,8 +8,8 @@ buffers: wandb/proto/wandb_internal.proto. Checksums are not checked: what a kil
 from __future__ import annotations
 
 import json
-import math
 import struct
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -23,6 +23,11 @@ _FLOAT, _DOUBLE = 1, 2
 _RUN_HEADER, _BLOCK, _RECORD_HEADER = 7, 32_768, 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 Field = tuple[int, int, int | bytes]
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number that a float can hold, so neither NaN nor infinity."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def event_values(content: bytes) -> Iterator[tuple[int, str, float]]:
@@ -47,7 +52,7 @@ def run_values(content: bytes) -> Iterator[tuple[int, str, float]]:
             histories = [value for number, _, value in _fields(record) if number == 2 and isinstance(value, bytes)]
             for history in histories:
                 yield from _of_history(history)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, RecursionError):
             return
 
 
@@ -88,7 +93,7 @@ def _of_history(content: bytes) -> Iterator[tuple[int, str, float]]:
         found: Any = json.loads(text) if text else None
         name = ".".join(filter(None, names))
         # Names that begin with an underscore are W&B's own.
-        if not name.startswith("_") and type(found) in (int, float) and math.isfinite(found):
+        if not name.startswith("_") and is_number(found):
             yield step, name, float(found)
 
 
@@ -103,7 +108,7 @@ def _of_event(record: bytes) -> Iterator[tuple[int, str, float]]:
         for number, _, value in _fields(summary):
             if number == 1 and isinstance(value, bytes):
                 tag, found = _of_value(value)
-                if found is not None and math.isfinite(found):
+                if found is not None and is_number(found):
                     yield step, tag, found
 
 

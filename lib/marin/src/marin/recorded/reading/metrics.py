@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from marin.output_files import ARTIFACT_FILE, METRICS_FILE
-from marin.recorded.reading.event_files import EVENT_FILE, RUN_FILE, event_values, run_values
+from marin.recorded.reading.event_files import EVENT_FILE, RUN_FILE, event_values, is_number, run_values
 from marin.recorded.reading.store import below, size_of
 from marin.stored_files import names_in
 from rigging.filesystem import read_bytes_or_none
@@ -126,10 +125,10 @@ def _of_file(files: OutputFiles, name: str, parse: Callable[[str], Iterator[Mapp
     content = files.read(name)
     try:
         rows = [*parse((content or b"").decode())]
-    except (ValueError, csv.Error):
+    except (ValueError, csv.Error, RecursionError):
         return {}
     # Anything else is a dataset.
-    if not all(value is None or _is_number(value) for row in rows for value in row.values()):
+    if not all(value is None or is_number(value) for row in rows for value in row.values()):
         return {}
     return _curves(iter(rows))
 
@@ -138,9 +137,9 @@ def _curves(rows: Iterator[Mapping[str, Any]]) -> Curves:
     found: Curves = {}
     for number, row in enumerate(rows):
         key = next((name for name in STEP_NAMES if name in row), None)
-        step = row[key] if key is not None and _is_number(row[key]) else number
+        step = row[key] if key is not None and is_number(row[key]) else number
         for name, value in row.items():
-            if name != key and _is_number(value):
+            if name != key and is_number(value):
                 found.setdefault(name, {})[int(step)] = float(value)
     return found
 
@@ -182,10 +181,6 @@ def _returned(content: bytes | None) -> dict[str, float]:
         value: Any = None if content is None else json.loads(content)
     except (ValueError, RecursionError):
         return {}
-    if _is_number(value):
+    if is_number(value):
         return {RETURNED: float(value)}
-    return {name: float(item) for name, item in value.items() if _is_number(item)} if isinstance(value, dict) else {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return {name: float(item) for name, item in value.items() if is_number(item)} if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from marin.stored_files import modified_of, reading
-from rigging.filesystem import local_path, url_to_fs
+from rigging.filesystem import CrossRegionGuardedFS, local_path, url_to_fs
 from rigging.filesystem.location import path_in
 from rigging.process.parallel import map_in_threads
 
@@ -39,6 +39,15 @@ def _entry(path: str) -> dict[str, Any] | None:
             return dict(fs.info(remote))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def is_in_another_region(path: str) -> bool:
+    """Return whether reading a path would be charged as a transfer between regions."""
+    if local_path(path) is not None:
+        return False
+    with reading(path):
+        fs, remote = url_to_fs(path)
+        return isinstance(fs, CrossRegionGuardedFS) and fs.is_cross_region(remote)
 
 
 def read_part(path: str, start: int, end: int) -> bytes:
