@@ -251,8 +251,12 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
     assert (lines[-4].split()[:3], client.asked[-1]) == (["s1", "-", "0/1"], {"all_workers": True})
     closed = ScaleGroupStatus("v5e", 8, 1, "", 4, 0, 9, {}, 3, 0, 2, 1, "stock-out: none left", NOW_MS)
     forever = replace(closed, name="v4", demand=0, booting=0, failed=0, outcome="config: no zone", next_try_ms=0)
-    client.cluster = replace(STATUS, scale_groups=(closed, replace(forever, name="cpu", outcome=""), forever))
+    part = replace(away, connected=True, trouble="", attributes={"slice": "s1", "scale-group": "v5e"})
+    groups = (closed, replace(forever, name="cpu", outcome=""), forever)
+    client.cluster = replace(STATUS, scale_groups=groups, workers=(part,))
     lines = iris("status")[1].splitlines()
+    joining = [line.split()[:3] for line in lines if line.startswith(("v5e ", "s1 "))]
+    assert joining == [["v5e", "0/9", "4"], ["s1", "v5e", "1/4"]], "a slice of 4 hosts boots, the first has joined"
     assert lines[8:10] == [
         "v5e: 3 wanted, 2 booting, 1 failed, closed until 22:13:20 UTC (stock-out: none left)",
         "v4: closed until the cluster file changes (config: no zone)",

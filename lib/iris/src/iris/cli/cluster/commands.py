@@ -216,7 +216,7 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
     ]
     columns = ("worker", "state", "cpu used", "promised", "memory used", "promised", "device", "tasks")
     workers = ["", *table((*columns, *(HOST_COLUMNS if are_elsewhere else ())), rows)]
-    return [*lines, *group_lines(found), *slice_lines(found.workers), *workers]
+    return [*lines, *group_lines(found), *slice_lines(found), *workers]
 
 
 @cluster.command()

@@ -271,7 +271,7 @@ class _Stop:
                 say(f"the controller does not answer ({error}); running tasks end with their machines")
         if reached is not None and self.for_good and not self.force:
             await asyncio.to_thread(self._check_jobs, reached)
-        confirmed(self.context, f"delete {len(found.machines)} of cluster {self.cluster.name}?", yes)
+        confirmed(self.context, f"delete all machines of cluster {self.cluster.name}, {len(found.machines)}?", yes)
         if reached is not None:
             await asyncio.to_thread(self._take_leave, reached)
 

@@ -1,7 +1,6 @@
 """Runs a cluster file on this machine, and shows scale groups and slices in `iris cluster status`."""
 
 import os
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,22 +86,18 @@ def config_of(context: CliContext, given: Path | None) -> Path | None:
     return given.absolute() if given is not None else context.config_path()
 
 
-def slice_lines(workers: "Sequence[WorkerStatus]") -> list[str]:
+def slice_lines(found: "ClusterStatus") -> list[str]:
     """Return a table of the slices that have workers; empty if there are none."""
-    slices: dict[str, list[WorkerStatus]] = {}
-    for worker in workers:
-        name = worker.attributes.get("slice")
-        if name:
-            slices.setdefault(name, []).append(worker)
+    each = {group.name: group.hosts_per_slice for group in found.scale_groups}
     rows = []
-    for name, hosts in sorted(slices.items()):
+    for name, hosts in sorted(_slices(found).items()):
         attributes = hosts[0].attributes
         connected = sum(host.connected for host in hosts)
         rows.append(
             [
                 name,
                 attributes.get("scale-group", "-"),
-                f"{connected}/{len(hosts)}",
+                f"{connected}/{max(len(hosts), each.get(attributes.get('scale-group', ''), 0))}",
                 hosts[0].device or "-",
                 attributes.get("zone") or attributes.get("region") or "-",
                 "yes" if attributes.get("preemptible") == "true" else "no",
@@ -115,13 +110,14 @@ def slice_lines(workers: "Sequence[WorkerStatus]") -> list[str]:
 
 def group_lines(found: "ClusterStatus") -> list[str]:
     """Return a table of the cluster's scale groups and their slices; empty if there are none."""
-    there: dict[str, set[str]] = {}
-    for worker in filter(lambda worker: worker.connected, found.workers):
-        there.setdefault(worker.attributes.get("scale-group", ""), set()).add(worker.attributes.get("slice", ""))
+    there: dict[str, list[int]] = {}
+    for hosts in _slices(found).values():
+        if any(host.connected for host in hosts):
+            there.setdefault(hosts[0].attributes.get("scale-group", ""), []).append(len(hosts))
     rows = [
         [
             group.name,
-            f"{len(there.get(group.name, ()))}/{group.max_slices}",
+            f"{sum(many >= group.hosts_per_slice for many in there.get(group.name, ()))}/{group.max_slices}",
             str(group.hosts_per_slice),
             group.device or "-",
             group.attributes.get("zone") or group.attributes.get("region") or "-",
@@ -131,6 +127,14 @@ def group_lines(found: "ClusterStatus") -> list[str]:
     ]
     header = ("scale group", "slices", "hosts each", "device", "zone", "preemptible")
     return ["", *table(header, rows), *filter(None, map(_changing, found.scale_groups))] if rows else []
+
+
+def _slices(found: "ClusterStatus") -> "dict[str, list[WorkerStatus]]":
+    slices: dict[str, list[WorkerStatus]] = {}
+    for worker in found.workers:
+        if name := worker.attributes.get("slice"):
+            slices.setdefault(name, []).append(worker)
+    return slices
 
 
 def _changing(group: "ScaleGroupStatus") -> str:
