@@ -73,6 +73,33 @@ def test_the_list_shows_roots_and_unfolds_and_finds(pages: Any, admin: User) -> 
     assert "is unknown; allowed are live" in text_of(client, "/jobs?state=odd", 400)
 
 
+def test_of_many_children_the_failed_ones_come_first_and_all_are_found(
+    pages: Any, admin: User, worker: ScriptedWorker
+) -> None:
+    admin.submit("/ann/p")
+    admin.submit("/ann/p/bad")
+    worker.wait_for_start("/ann/p/bad/0:0")
+    worker.observe("/ann/p/bad/0:0", FAILED, exit_code=3)
+    admin.wait("/ann/p/bad")
+    for number in range(119):
+        admin.submit(f"/ann/p/c{number}")
+    admin.submit("/ann/p/c0/below")
+    client = pages.browser("ann")
+    counts = 'href="/jobs?parent=/ann/p&state=failed">1 failed</a>'
+    for path in ("/jobs", "/job?id=/ann/p"):
+        assert counts in text_of(client, path), path
+    children = text_of(client, "/jobs/children?parent=/ann/p&depth=1")
+    assert "100 of 120 child jobs are shown" in children
+    jobs = [re.findall(r'data-job="/ann/(.+?)"', text_of(client, f"/jobs?parent=/ann/p&page={i}")) for i in (1, 2, 3)]
+    assert [(len(each), each[0]) for each in jobs] == [(50, "p/bad"), (50, "p/c69"), (20, "p/c19")]
+    for path, names in (
+        ("/jobs?parent=/ann/p&state=failed", ["p/bad"]),
+        ("/jobs?parent=/ann/p&q=below", ["p/c0/below"]),
+        ("/jobs?state=failed+child+jobs", ["p"]),
+    ):
+        assert re.findall(r'data-job="/ann/(.+?)"', text_of(client, path)) == names, path
+
+
 def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: User, worker: ScriptedWorker) -> None:
     admin.submit("/ann/a", max_retries_failure=1)
     for number, lasted in enumerate((2000, 4000)):

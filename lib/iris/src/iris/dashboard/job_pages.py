@@ -28,6 +28,7 @@ from rigging.web.writes import write_route
 
 TASKS_PER_PAGE = 100
 _JOBS_PER_PAGE = 50
+_UNFOLDED = 100
 MOST_MEASURED = 256
 _SAMPLE_S = 2.0
 _HISTORY_S = 5.0
@@ -64,6 +65,7 @@ class JobPages:
             text=query_text(request, "q", 300).strip(),
             state=query_text(request, "state", 40),
             user=query_text(request, "user", 100),
+            parent=query_text(request, "parent", 1000),
         )
         viewer = viewer_of(request)
         (counted,) = await self.client.rows(viewer, queries.count_jobs(chosen))
@@ -71,11 +73,10 @@ class JobPages:
         rows = await self.client.rows(
             viewer, queries.list_jobs(chosen, (number - 1) * _JOBS_PER_PAGE, _JOBS_PER_PAGE), _JOBS_PER_PAGE
         )
-        await self._count_children(request, rows)
+        await self._count_below(request, rows)
         page = Page(rows, number, counted["total"], _JOBS_PER_PAGE)
-        given = {
-            name: value for name, value in (("q", chosen.text), ("state", chosen.state), ("user", chosen.user)) if value
-        }
+        asked = {"q": chosen.text, "state": chosen.state, "user": chosen.user, "parent": chosen.parent}
+        given = {name: value for name, value in asked.items() if value}
         return render(
             request,
             "iris/jobs_table.html" if is_fragment(request) else "iris/jobs.html",
@@ -87,12 +88,14 @@ class JobPages:
         )
 
     async def children(self, request: Request) -> Response:
-        """The rows of a job's children, for the tree."""
-        parent = query_text(request, "parent")
+        """The rows of a job's first children, for the tree; failed ones first."""
+        parent, viewer = queries.JobFilter(parent=query_text(request, "parent", 1000)), viewer_of(request)
         depth = min(asked_page(request.query_params.get("depth")), 20)
-        rows = await self.client.rows(viewer_of(request), queries.list_jobs(queries.JobFilter(parent=parent), 0, 500))
-        await self._count_children(request, rows)
-        return render(request, "iris/jobs_rows.html", jobs=rows, depth=depth)
+        (counted,) = await self.client.rows(viewer, queries.count_jobs(parent))
+        rows = await self.client.rows(viewer, queries.list_jobs(parent, 0, _UNFOLDED))
+        await self._count_below(request, rows)
+        more = {"parent": parent.parent, "total": counted["total"]} if counted["total"] > len(rows) else None
+        return render(request, "iris/jobs_rows.html", jobs=rows, depth=depth, more=more)
 
     async def job(self, request: Request) -> Response:
         """A job: its state with the reason, its tasks, usage and child jobs."""
@@ -100,8 +103,7 @@ class JobPages:
         viewer = viewer_of(request)
         status = await self.client.job(viewer, job_id)
         states = await self.client.rows(viewer, queries.task_states(job_id))
-        below = await self.client.rows(viewer, queries.list_jobs(queries.JobFilter(parent=job_id), 0, 100))
-        await self._count_children(request, below)
+        below = await self.client.rows(viewer, queries.descendants_of([job_id]))
         members: list[pb.TaskStatus] = []
         if status.replicas <= _SIDE_BY_SIDE:
             members = await self.client.tasks(viewer, job_id)
@@ -197,13 +199,15 @@ class JobPages:
         await self.client.stop_job(viewer, job_id, f"stopped by {viewer.name} in the dashboard")
         return RedirectResponse(f"/job?id={quote(job_id)}", 303)
 
-    async def _count_children(self, request: Request, rows: list[Row]) -> None:
+    async def _count_below(self, request: Request, rows: list[Row]) -> None:
+        """Add the number of children, and of descendants in each state, to each row."""
         if not rows:
             return
-        sql = queries.parents_among([row["job_id"] for row in rows])
-        found = {row["parent_id"]: row["children"] for row in await self.client.rows(viewer_of(request), sql)}
+        sql = queries.descendants_of([row["job_id"] for row in rows])
+        found = await self.client.rows(viewer_of(request), sql, len(rows) * len(queries.STATES))
         for row in rows:
-            row["children"] = found.get(row["job_id"], 0)
+            row["below"] = [item for item in found if item["job_id"] == row["job_id"]]
+            row["children"] = sum(item["children"] for item in row["below"])
 
 
 def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:

@@ -14,8 +14,10 @@ _JOB_COLUMNS: Final = (
     "substr(description, 1, 200) AS description"
 )
 _LIVE: Final = "('pending', 'building', 'running')"
-STATES: Final = ("live", *(state.word for state in JobState))
-"""States for the job filter; `live` selects jobs that have not ended."""
+_FAILED: Final = "('failed', 'worker_failed', 'unschedulable')"
+_FAILED_BELOW: Final = "failed child jobs"
+STATES: Final = ("live", *(state.word for state in JobState), _FAILED_BELOW)
+"""States for the job filter; `live` selects jobs that have not ended, the last one jobs with failed descendants."""
 
 SAVED: Final = (
     ("Jobs by state", "SELECT state_word, count(*) AS jobs FROM jobs GROUP BY 1 ORDER BY 2 DESC"),
@@ -52,7 +54,7 @@ class JobFilter:
         text: Text in the job's id or description; "" for all root jobs.
         state: One of STATES; "" for all.
         user: The user; "" for all.
-        parent: Only children of this job; "" to use `text`.
+        parent: Only children of this job; its descendants, if text or state are given. "" for all.
     """
 
     text: str = ""
@@ -72,14 +74,26 @@ class JobFilter:
             text = f"lower({quoted(self.text)})"
             found.append(f"(instr(lower(job_id), {text}) OR instr(lower(description), {text}))")
         if self.state:
-            found.append(f"state_word IN {_LIVE}" if self.state == "live" else f"state_word = {quoted(self.state)}")
+            found.append(_in_state(self.state))
         if self.user:
             found.append(f"user = {quoted(self.user)}")
         if self.parent:
-            found.append(f"parent_id = {quoted(self.parent)}")
-        elif not (self.text or self.state):
-            found.append("parent_id IS NULL")
-        return " AND ".join(found) or "1"
+            found.append(_below(quoted(self.parent)))
+        if not (self.text or self.state):
+            found.append(f"parent_id = {quoted(self.parent)}" if self.parent else "parent_id IS NULL")
+        return " AND ".join(found)
+
+
+def _in_state(state: str) -> str:
+    if state == _FAILED_BELOW:
+        below = _below("jobs.job_id", "below.job_id")
+        return f"EXISTS (SELECT 1 FROM jobs AS below WHERE {below} AND below.state_word IN {_FAILED})"
+    return f"state_word IN {_LIVE}" if state == "live" else f"state_word = {quoted(state)}"
+
+
+def _below(job_id: str, column: str = "job_id") -> str:
+    """Return the condition for descendants of a job, a range of the primary key: '0' follows '/'."""
+    return f"{column} > {job_id} || '/' AND {column} < {job_id} || '0'"
 
 
 def quoted(text: str) -> str:
@@ -95,25 +109,31 @@ def count_jobs(chosen: JobFilter) -> str:
 
 
 def list_jobs(chosen: JobFilter, offset: int, limit: int) -> str:
-    """Return the query for a page of jobs, newest first.
+    """Return the query for a page of jobs, newest first; below a parent, failed ones first.
 
     Args:
         chosen: The selection.
         offset: Number of jobs to skip.
         limit: Maximum number of jobs.
     """
+    first = f"state_word IN {_FAILED} DESC, " if chosen.parent else ""
     return (
-        f"SELECT {_JOB_COLUMNS} FROM jobs WHERE {chosen.where} ORDER BY submitted_at_ms DESC, job_id "
+        f"SELECT {_JOB_COLUMNS} FROM jobs WHERE {chosen.where} ORDER BY {first}submitted_at_ms DESC, job_id "
         f"LIMIT {int(limit)} OFFSET {int(offset)}"
     )
 
 
-def parents_among(job_ids: list[str]) -> str:
-    """Return the query for the jobs with children among these, as `parent_id`, and their numbers of children, as
-    `children`.
+def descendants_of(job_ids: list[str]) -> str:
+    """Return the query for the number of these jobs' descendants in each state, as `jobs`, and of the children among
+    them, as `children`; failed ones first.
     """
-    names = ", ".join(map(quoted, job_ids))
-    return f"SELECT parent_id, count(*) AS children FROM jobs WHERE parent_id IN ({names}) GROUP BY 1"
+    names = ", ".join(f"({quoted(name)})" for name in job_ids)
+    return (
+        f"WITH asked(job_id) AS (VALUES {names}) "
+        "SELECT asked.job_id, state_word, count(*) AS jobs, sum(parent_id = asked.job_id) AS children "
+        f"FROM asked JOIN jobs AS below ON {_below('asked.job_id', 'below.job_id')} "
+        f"GROUP BY 1, 2 ORDER BY state_word IN {_FAILED} DESC, state_word"
+    )
 
 
 def count_tasks(job_id: str, state: str) -> str:
