@@ -161,6 +161,31 @@ def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: 
     expect(page.locator("#log .text")).to_have_text(["third", "meanwhile"])
 
 
+def test_a_log_has_colours_and_lines_written_again_and_says_that_its_reader_is_signed_out(
+    served: Served, page: Page, admin: User, worker: ScriptedWorker
+) -> None:
+    admin.submit("/ann/a")
+    worker.wait_for_start("/ann/a/0:0")
+    bar = [encode(False, T, f"\r<b>{i}</b> %".encode(), partial=i < 9) for i in (1, 5, 9)]
+    data = encode(False, T, b"\x1b[31mred\x1b[0m plain\x1b[K") + bar[0]
+    worker.append_log("/ann/a/0:0", 0, data)
+    worker.wait_for_log_ack("/ann/a/0:0", len(data))
+    served.sign_in(page)
+    served.goto(page, "logs?id=/ann/a")
+    expect(page.locator("#log .text")).to_have_text(["red plain", "<b>1</b> %"])
+    expect(page.locator("#log .ansi-1")).to_have_text("red")
+    expect(page.locator("#log")).to_have_attribute("data-connected", "true")
+    worker.append_log("/ann/a/0:0", len(data), bar[1] + bar[2])
+    worker.wait_for_log_ack("/ann/a/0:0", len(data + bar[1] + bar[2]))
+    expect(page.locator("#log .text")).to_have_text(["red plain", "<b>9</b> %"])
+    page.context.clear_cookies()
+    served.stop()
+    served.start(served.port)
+    expect(page.locator("#connection")).to_contain_text("Signed out")
+    page.locator("#connection").get_by_role("link", name="Sign in").click()
+    expect(page.locator("h1")).to_have_text("Sign in")
+
+
 def test_pages_say_that_the_controller_is_away_and_go_on_when_it_is_back(tmp_path: Path, page: Page) -> None:
     with running_controller(tmp_path / "state") as first:
         served = Served(first)

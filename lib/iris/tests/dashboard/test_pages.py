@@ -232,6 +232,10 @@ def test_sql_is_answered_and_its_mistakes_are_told(pages: Any, admin: User) -> N
     assert "SELECT" in text_of(client, "/sql?q=" + quote("DROP TABLE jobs"))
     csv = client.get("/sql.csv?q=" + quote("SELECT job_id, 1 AS n FROM jobs"))
     assert csv.text.splitlines() == ["job_id,n", "/ann/a,1"]
+    csv = client.get("/sql.csv?q=" + quote("SELECT '=1+1' AS \"@n\", -1 AS n"))
+    assert csv.text.splitlines() == ["'@n,n", "'=1+1,-1"], "no cell is a formula"
+    csv = client.get("/sql.csv?q=" + quote("SELECT 1 FROM states a, states b, states c, states d, states e"))
+    assert "INCOMPLETE: only the first 100000 rows" in csv.text.splitlines()[-1]
 
 
 def test_monitors_need_no_login(pages: Any, admin: User, worker: ScriptedWorker) -> None:

@@ -140,12 +140,15 @@ def test_a_log_is_followed_and_a_new_run_appears(served: Served, page: Page) -> 
     served.goto(page, "step?path=train/live-111111")
     expect(page.locator("#log-text")).to_have_text("begun\n")
     with (path / ".log").open("a") as file:
-        file.write("<b>half</b> way\n")
+        file.write("<b>half</b> way\n5 %\r")
     expect(page.locator("#log-text")).to_contain_text("<b>half</b> way")
     with (path / ".log").open("a") as file:
-        file.write("done\n")
+        file.write("\x1b[32m9 %\rdone\x1b[0m\n")
     (path / ".executor_status").write_text("SUCCESS")
     expect(page.locator("#step-status")).to_have_text("SUCCESS")
+    expect(page.locator("#log-text")).to_have_text("begun\n<b>half</b> way\ndone\n")
+    served.goto(page, "log?path=train/live-111111")
+    expect(page.locator("#log-text .ansi-2")).to_have_text("done")
     expect(page.locator("#log-text")).to_have_text("begun\n<b>half</b> way\ndone\n")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -156,12 +157,15 @@ class ClusterPages:
         )
 
     async def sql_csv(self, request: Request) -> Response:
-        """The result as CSV."""
+        """The result as CSV, whose last row says if rows are missing."""
         answer = await self.client.query(viewer_of(request), query_text(request, "q", 20_000), 100_000)
         text = io.StringIO()
         writer = csv.writer(text)
-        writer.writerow(answer.columns)
-        writer.writerows([value_of(value) for value in row.values] for row in answer.rows)
+        writer.writerow(map(csv_cell, answer.columns))
+        writer.writerows([csv_cell(value_of(value)) for value in row.values] for row in answer.rows)
+        if answer.truncated:
+            cut = f"INCOMPLETE: only the first {len(answer.rows)} rows; select fewer, e.g. by LIMIT and OFFSET"
+            writer.writerow([cut])
         headers = {"content-disposition": 'attachment; filename="query.csv"'}
         return PlainTextResponse(text.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
 
@@ -188,6 +192,11 @@ class ClusterPages:
         except MarinError:
             return PlainTextResponse("the controller is away\n", 503)
         return PlainTextResponse(f"{figures.stalled}\n" if figures.stalled else "ok\n", 503 if figures.stalled else 200)
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a value as a cell of a CSV file, with "'" before text that spreadsheets would run as a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def used_share(worker: pb.WorkerInfo) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ SHOWN: Final = 1000
 _MOST_DOWNLOADED: Final = 10_000_000
 _LONGEST_SHOWN: Final = 4000
 _TOGETHER_S: Final = 0.1
+# Carriage returns, colours and their like; pages show them (rigging/web/static/terminal.js).
+_TERMINAL: Final = re.compile(r"\r|\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(slots=True)
@@ -194,12 +197,14 @@ def line_of(entry: LogLine, asked: str) -> dict[str, object]:
         asked: The requested job or task; lines of others show their origin.
     """
     who = entry.task_id.removeprefix(asked).strip("/") if entry.task_id != asked else ""
-    text = printable_line(entry.data[:_LONGEST_SHOWN].decode(errors="replace"))
+    text = entry.data[:_LONGEST_SHOWN].decode(errors="replace")
+    text = printable_line(_TERMINAL.sub(lambda match: "\u240d" if match[0] == "\r" else "\u241b" + match[0][1:], text))
     if len(entry.data) > _LONGEST_SHOWN:
         text += f" … ({len(entry.data)} bytes)"
     kind = "note" if entry.note else "err" if entry.is_stderr else "out"
     at = datetime.fromtimestamp(entry.at_ms / 1000).strftime("%H:%M:%S.%f")[:-3] if 0 <= entry.at_ms < 2**42 else ""
-    return {"at": at, "who": who + (f" attempt {entry.attempt}" if entry.attempt else ""), "kind": kind, "text": text}
+    who += f" attempt {entry.attempt}" if entry.attempt else ""
+    return {"at": at, "who": who, "kind": kind, "text": text, "partial": entry.partial}
 
 
 def _wanted(request: Request) -> pb.FetchLogsRequest:

@@ -3,7 +3,7 @@
 (() => {
   const body = document.body;
   const bar = document.getElementById("connection");
-  const say = (text, kind) => { bar.textContent = text; bar.className = "connection " + kind; bar.hidden = text === ""; };
+  const { say, isSignedOut, sessionStatus } = window.livePage;
 
   // Times of what still runs.
   const words = (seconds) => seconds < 60 ? seconds.toFixed(0) + " s" : seconds < 3600
@@ -43,6 +43,20 @@
     const follow = document.getElementById("follow");
     const state = document.getElementById("log-state");
     const atEnd = () => log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
+    // A record may end in the middle of a line, as of a progress bar: the next one of its stream goes on with it.
+    const unfinished = new Map();
+    const written = (row, who, isPartial) => {
+      const stream = row.className + " " + who;
+      const text = row.querySelector(".text");
+      const begun = unfinished.get(stream)?.box.isConnected ? unfinished.get(stream) : null;
+      if (begun) {
+        begun.write(text.textContent);
+        row.remove();
+      }
+      if (!isPartial) unfinished.delete(stream);
+      else if (!begun) unfinished.set(stream, TerminalText.of(text));
+      if (!isPartial && !begun && /[\u240d\u241b]/.test(text.textContent)) TerminalText.of(text);
+    };
     const add = (line) => {
       const row = document.createElement("div");
       row.className = line.kind;
@@ -54,7 +68,9 @@
         row.append(part);
       }
       log.append(row);
+      written(row, line.who, line.partial);
     };
+    for (const row of [...log.children]) written(row, row.querySelector(".who")?.textContent || "", row.hasAttribute("data-partial"));
     log.scrollTop = log.scrollHeight;
     let source = null;
     let tries = 0;
@@ -87,8 +103,9 @@
       source = null;
       tries += 1;
       say("Connection lost. Trying again …", "broken");
-      setTimeout(open, Math.min(5000, 250 * 2 ** Math.min(tries, 5)));
+      setTimeout(probe, Math.min(5000, 250 * 2 ** Math.min(tries, 5)));
     };
+    const probe = () => sessionStatus().then((status) => { if (!isSignedOut(status)) open(); }, lost);
     open();
     setInterval(() => { if (source && Date.now() - lastSign > 2.5 * heartbeat) lost(); }, 1000);
     window.addEventListener("pagehide", () => { if (source) source.close(); });

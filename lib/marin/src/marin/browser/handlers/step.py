@@ -235,7 +235,9 @@ def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES)
         if cut < len(content):
             content = content[cut:]
             start += cut
-    return LogPart(content.decode("utf-8", "replace"), start, start + len(content), size)
+    # HTML has no carriage return: it reads one as a line break. The page's scripts know the sign for it.
+    text = content.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\u240d")
+    return LogPart(text, start, start + len(content), size)
 
 
 def log_page(site: Site, request: Request) -> Response:

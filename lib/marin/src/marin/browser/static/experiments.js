@@ -190,14 +190,16 @@
     const box = document.getElementById("log-box");
     const follow = document.getElementById("follow");
     const toEnd = () => { box.scrollTop = box.scrollHeight; };
+    const terminal = TerminalText.of(log);
+    document.addEventListener("htmx:load", (event) => { if (event.target.matches("#log-box pre")) TerminalText.of(event.target); });
     toEnd();
     on("log", (data) => {
-      log.append(JSON.parse(data));
+      terminal.write(JSON.parse(data));
       // A page must not hold a log of gigabytes; what goes is in the file.
       let size = 0;
-      for (const piece of log.childNodes) size += piece.length;
+      for (const piece of log.childNodes) size += piece.textContent.length;
       while (size > MOST_LOG && log.childNodes.length > 1) {
-        size -= log.firstChild.length;
+        size -= log.firstChild.textContent.length;
         log.firstChild.remove();
       }
       if (!follow || follow.checked) toEnd();

@@ -22,6 +22,19 @@
   };
   const tell = (name, data) => body.dispatchEvent(new CustomEvent("live:" + name, { detail: data, bubbles: true }));
 
+  // Whether the session is over, which the page then says: no stream tells why it ended.
+  const isSignedOut = (status) => {
+    if (status !== 401) return false;
+    say("Signed out. Open a new link to sign in. ", "broken");
+    const link = document.createElement("a");
+    link.href = location.href;
+    link.textContent = "Sign in";
+    bar.append(link);
+    return true;
+  };
+  const sessionStatus = async () => (await fetch("/session", { cache: "no-store" })).status;
+  window.livePage = { say, isSignedOut, sessionStatus };
+
   const lost = () => {
     if (source) source.close();
     source = null;
@@ -37,11 +50,7 @@
   const probe = async () => {
     if (document.hidden) return;
     try {
-      const answer = await fetch("/session", { cache: "no-store" });
-      if (answer.status === 401) {
-        say("Signed out. Open a new link to sign in.", "broken");
-        return;
-      }
+      if (isSignedOut(await sessionStatus())) return;
     } catch {
       lost();
       return;
@@ -101,7 +110,7 @@
   });
   document.addEventListener("htmx:responseError", (event) => {
     const status = event.detail.xhr.status;
-    say(status === 401 ? "Signed out. Open a new link to sign in." : "The server answered with an error (" + status + ").", "broken");
+    if (!isSignedOut(status)) say("The server answered with an error (" + status + ").", "broken");
   });
   document.addEventListener("htmx:sendError", () => say("The server cannot be reached.", "broken"));
   document.addEventListener("htmx:afterRequest", (event) => {
