@@ -149,6 +149,7 @@ RULES: dict[str, list[Rule]] = {
         by(f"{README}::test_the_dashboard", begins="uv run iris cluster dashboard"),
         none("needs another host", begins="ssh -L"),
     ],
+    "docs/gcp.md": [by(SYNOPSIS, language="bash")],
     "docs/iris-cli.md": [
         by(SYNOPSIS, language="bash"),
     ],
