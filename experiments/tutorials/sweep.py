@@ -13,6 +13,7 @@ import os
 from dataclasses import asdict, dataclass
 
 from fray import Entrypoint, JobRequest, ResourceConfig, current_client, wait_all
+from marin import metrics
 from marin.execution.sweep import SweepTarget, run_sweep
 from rigging.filesystem import marin_prefix, open_url
 
@@ -30,11 +31,12 @@ class Point:
 
 
 def descend(point: Point) -> None:
-    """Write the result of twenty steps."""
+    """Record the loss of twenty steps, and write the result."""
     x, speed = 10.0, 0.0
-    for _ in range(20):
+    for step in range(20):
         speed = point.momentum * speed - point.learning_rate * 2 * x
         x += speed
+        metrics.log(step=step, loss=x * x)
     with open_url(os.path.join(point.output_path, "result.json"), "w") as file:
         json.dump({**asdict(point), "loss": x * x}, file)
 

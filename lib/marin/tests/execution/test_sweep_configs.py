@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marin import metrics
+from marin.cli.main import run
 from marin.execution.sweep import SweepTarget, claim_and_run, run_sweep
 from rigging.errors import Conflict, InvalidRequest, StepFailed
 
@@ -24,6 +26,16 @@ class Sgd:
 
 def sweep(tmp_path: Path, *configs: Any) -> list[str]:
     return run_sweep(str(tmp_path), [SweepTarget(f"t{n}", config) for n, config in enumerate(configs)], lambda _: None)
+
+
+@pytest.mark.parametrize("run_targets", [run_sweep, claim_and_run])
+def test_a_table_shows_what_targets_record_beside_their_configs(
+    tmp_path: Path, run_targets: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = [SweepTarget(f"lr={lr}", Adam(lr)) for lr in (0.1, 0.2)]
+    run_targets(str(tmp_path / "s"), targets, lambda given: metrics.log(loss=getattr(given, "config", given).lr * 2))
+    assert run(["table", "s/*", "--csv", "--prefix", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "step,lr,loss\ns/lr=0.1,0.1,0.2\ns/lr=0.2,0.2,0.4\n"
 
 
 @pytest.mark.parametrize("run", [run_sweep, claim_and_run])

@@ -20,6 +20,7 @@ from marin.execution.config.copying import copy_config
 from marin.execution.config.step import check_relative_name
 from marin.execution.lease.status_file import StatusFile, StepAlreadyDone, making_output
 from marin.execution.lease.status_words import STATUS_SUCCESS
+from marin.execution.log.metric_log import metrics_kept
 from marin.execution.record.target_config import TargetConfig, check_targets
 from marin.execution.report.explain_mode import explain_request
 from marin.execution.version.paths import check_path_length
@@ -80,7 +81,8 @@ def run_sweep(sweep_root: str, targets: Iterable[SweepTarget[ConfigT]], run_fn: 
 
     The lease in `{sweep_root}/{target_id}` claims a target, so one worker at a time runs it. If that worker dies, the
     target is free again after the lease times out. Targets that failed before are tried again. Return when no target is
-    left for this worker; other workers may still be running.
+    left for this worker; other workers may still be running. `marin table 'ROOT/*'` shows what `marin.metrics.log`
+    recorded beside the configs.
 
     Args:
         sweep_root: The directory of statuses and leases. Every worker uses the same one.
@@ -147,12 +149,13 @@ def _claim(
         return _Claim.DONE
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(making_output(path, target.target_id, wait_seconds=wait_seconds))
+            token = stack.enter_context(making_output(path, target.target_id, wait_seconds=wait_seconds))
         except StepAlreadyDone:  # made by the last holder of the lease
             return _Claim.DONE
         except Conflict as error:
             logger.info("sweep target %s: another worker is running it (%s)", target.target_id, error)
             return _Claim.BUSY
         TargetConfig.of(target.config).write(path)
+        stack.enter_context(metrics_kept(path, token))
         call_to_end(run, replace(target, config=copy_config(target.config)))
     return _Claim.RAN

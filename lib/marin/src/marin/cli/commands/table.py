@@ -13,7 +13,7 @@ from marin.cli.commands.show import run_or_step
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, RUN_OR_STEP, json_option, prefix_option, runs_option
 from marin.cli.output import Output, say
-from marin.output_files import INFO_FILE
+from marin.output_files import INFO_FILE, TARGET_CONFIG_FILE
 from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
 from marin.recorded.deciding.run_steps import steps_of_run
 from marin.recorded.deciding.step_names import split_word
@@ -107,7 +107,8 @@ def _rows(paths: Sequence[str], root: str) -> list[MetricRow]:
     def row(path: str) -> MetricRow:
         info = read_json(below(path, INFO_FILE))[0] or {}
         name = info.get("name")
-        config = dict(flat(info.get("config") or {}))
-        return MetricRow(name if isinstance(name, str) else path, path, config, read_metrics(StoredFiles(path))[1])
+        config = info.get("config") if info else (read_json(below(path, TARGET_CONFIG_FILE))[0] or {}).get("values")
+        shown = name if isinstance(name, str) else path.removeprefix(f"{root}/")
+        return MetricRow(shown, path, dict(flat(config or {})), read_metrics(StoredFiles(path))[1])
 
     return each(row, paths, root)

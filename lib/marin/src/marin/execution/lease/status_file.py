@@ -172,15 +172,17 @@ def step_lock(
 @contextlib.contextmanager
 def making_output(
     output_path: str, step_label: str = "", *, force_run_failed: bool = True, wait_seconds: float = math.inf
-) -> Iterator[None]:
+) -> Iterator[LeaseToken]:
     """Hold the lock for a block that makes an output. Write RUNNING before it, and SUCCESS or FAILED after it.
+
+    The block gets the lock's token.
 
     Arguments and errors are those of `step_lock`.
     """
     with step_lock(output_path, step_label, force_run_failed=force_run_failed, wait_seconds=wait_seconds) as status:
         status.write_status(STATUS_RUNNING)
         try:
-            yield
+            yield status.token()
         except BaseException:
             status.write_status(STATUS_FAILED)
             raise
