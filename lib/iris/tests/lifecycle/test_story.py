@@ -17,6 +17,8 @@ from rigging.timing import ExponentialBackoff
 from support.google.cloud import Machine
 from support.google.machines import RunningMachines, startup_script
 from support.google.server import GoogleServer
+from support.iris.controller_process import fixed_port
+from support.iris.ssh_hosts import ssh_hosts, why_not
 from support.rigging.gcs_server import GcsServer
 
 pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(420)]
@@ -35,6 +37,16 @@ tpu_pools:
     slice_template: {{gcp: {{runtime_version: v2-alpha-tpuv5-lite}}}}
     sizes: {{16: {{max_slices: 2}}}}
 """
+BY_SSH: Final = """
+platform: {{manual: {{}}}}
+controller: {{manual: {{host: "{first}", port: {port}}}, worker_lost_after: 10}}
+storage: {{remote_state_dir: {remote}, disk_reserve: 0}}
+defaults:
+  ssh: {{user: {user}, key_file: {key}, known_hosts_file: {known}}}
+  autoscaler: {{evaluation_interval: 1s, scale_down_delay: 2s}}
+scale_groups:
+  - {{name: one, cpu: 1, memory: 256MB, disk: 1GB, slice_template: {{manual: {{hosts: ["{second}"]}}}}}}
+"""
 # The first attempt runs until its host is lost.
 COMMAND: Final = 'case "$IRIS_ATTEMPT_ID" in *:0) sleep 600;; esac; echo "trained by $IRIS_ATTEMPT_ID"'
 
@@ -45,6 +57,13 @@ def alone(machine: Machine, home: Path) -> Sequence[str]:
     return ["env", f"IRIS_BOOT_DIR={home}/iris", *own, *startup_script(machine, home)]
 
 
+def iris(environment: dict[str, str], *words: str) -> str:
+    command = [sys.executable, "-m", "iris.cli.main", *words]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 class Story:
     """An operator at the test server, whose clusters' machines run on this machine."""
 
@@ -52,12 +71,7 @@ class Story:
         self.google, self.running, self.file, self.environment = google, running, file, environment
 
     def iris(self, *words: str) -> str:
-        command = [sys.executable, "-m", "iris.cli.main", *words]
-        done = subprocess.run(
-            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return iris(self.environment, *words)
 
     def slices(self) -> list[str]:
         return sorted({name.rpartition("/")[2] for name in self.google.cloud.nodes})
@@ -116,3 +130,24 @@ def test_a_gang_from_nothing_through_a_stock_out_and_a_spot_loss_to_nothing(
     cloud = story.google.cloud
     assert (cloud.nodes, cloud.queued, cloud.instances) == ({}, {}, {})
     until(lambda: not story.running.processes)
+
+
+def test_a_controller_on_a_host_by_ssh_comes_restarts_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path / "operator"))
+    kept = {key: value for key, value in os.environ.items() if key.startswith(("UV_", "SSL_", "PATH", "HTTP"))}
+    kept |= {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", os.path.expanduser("~/.cache/uv"))}
+    with ssh_hosts(tmp_path, 2, kept | {"UV_PYTHON": sys.executable}) as hosts:
+        (first, second), settings, file = hosts.addresses, hosts.settings, tmp_path / "attic.yaml"
+        names = {"user": settings.user, "key": settings.key_file, "known": settings.known_hosts_file}
+        places = {"first": first, "second": second, "port": fixed_port(), "remote": tmp_path / "remote"}
+        file.write_text(BY_SSH.format(**names, **places))
+        assert "cluster attic is ready at 127.0.0.1:" in iris({}, "cluster", "start", str(file))
+        iris({}, "--cluster=attic", "cluster", "create-slice", "one")
+        until(lambda: (hosts.hosts[1].files / "claim").exists())
+        assert "serving on 0.0.0.0" in iris({}, "--cluster=attic", "cluster", "vm", "logs", "controller")
+        assert "is ready again at" in iris({}, "--cluster=attic", "cluster", "controller", "restart")
+        assert "cluster attic has no machines" in iris({}, "--cluster=attic", "cluster", "stop", "--yes", "--force")
+        assert [host.files.with_name("iris-host-controller").exists() for host in hosts.hosts] == [False, False]
+        assert [(host.files / "claim").exists() for host in hosts.hosts] == [False, False]

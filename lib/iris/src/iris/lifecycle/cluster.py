@@ -55,17 +55,20 @@ class CloudCluster:
         Raises:
             InvalidRequest: The file lacks what the platform needs, or packages are missing.
         """
-        if self.host.host:
-            raise InvalidRequest(
-                f"{self.file}: controller.manual.host is {self.host.host!r}; start that controller by hand with "
-                "`iris cluster controller serve` (docs/clusters.md)"
-            )
-        from iris.autoscale.gcp.api import google_api
         from iris.autoscale.gcp.ownership import Owner, cluster_id
-        from iris.lifecycle.google import GoogleMachines
 
         owner = Owner(label_of(self.config), cluster_id(self.state_url))
         groups = self.config.scale_groups
+        if self.host.host:
+            from iris.autoscale.boot.release import own_release
+            from iris.autoscale.manual.ssh import Ssh
+            from iris.lifecycle.by_ssh import SshMachines
+
+            ssh = Ssh(self.config.platform.ssh)
+            return SshMachines(ssh, owner.label, self.host.host, self.port, groups, own_release())
+        from iris.autoscale.gcp.api import google_api
+        from iris.lifecycle.google import GoogleMachines
+
         return GoogleMachines(google_api(), owner, self.config.platform.project_id, self.host, groups)
 
     def token(self) -> str:

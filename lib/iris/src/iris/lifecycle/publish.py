@@ -18,11 +18,14 @@ _FOLDER: Final = "cluster"
 
 
 def publish(cluster: CloudCluster) -> str:
-    """Write what the controller's machine needs into the remote state; return its startup script. Blocks.
+    """Write what the controller's machine needs into the remote state; return its startup script. Of a host by ssh,
+    which gets all by ssh, return only the cluster file. Blocks.
 
     Raises:
         InvalidRequest: Machines cannot read the remote state.
     """
+    if cluster.host.host:
+        return file_without_variables(cluster)
     check_reachable(cluster.state_url)
     release = publish_release(own_release(), cluster.state_url)
     url = f"{cluster.state_url}/{_FOLDER}"
