@@ -72,8 +72,8 @@ def start(
 ) -> None:
     """Start a cluster. Has no effect on a running cluster.
 
-    FILE (a path or a cluster's name) with controller.gcp: create the controller's machine, or find it, and wait for
-    the controller. An interrupted start is finished by the next one. Needs no other option.
+    FILE (a path or a cluster's name) with controller.gcp or .manual: create the controller's machine, or find it, and
+    wait for the controller. An interrupted start is finished by the next one. Needs no other option.
 
     With --local, a FILE with scale_groups runs as a separate cluster with FILE's name. Its slices are simulated on this
     machine and start on demand. Any other FILE sets the storage of your local cluster. Options about the state are
@@ -88,7 +88,7 @@ def start(
         return
     if not local or context.controller_url:
         raise click.UsageError(
-            "give a FILE with controller.gcp, or start your own cluster: iris cluster start --local [FILE]"
+            "give a FILE with controller.gcp or .manual, or start your own cluster: iris cluster start --local [FILE]"
         )
     idle = DEFAULT_IDLE_EXIT_SECONDS if idle_timeout is None else idle_timeout
     if path is not None and has_slices(path):
@@ -228,8 +228,8 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
 def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run: bool) -> None:
     """Stop a cluster. If it has live jobs, this needs --force.
 
-    Of a cluster with a controller.gcp, this deletes every machine with the cluster's label, also while the controller
-    does not answer, and verifies that none is left. An interrupted stop is finished by the next one.
+    Of a cluster with controller.gcp or .manual, this deletes every machine with the cluster's label, also while the
+    controller does not answer, and verifies that none is left. An interrupted stop is finished by the next one.
     """
     from iris.client.connection.discovery import running_cluster
     from rigging.errors import Conflict
@@ -240,7 +240,7 @@ def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run:
         stop_elsewhere(context, elsewhere, force=force, yes=yes, dry_run=dry_run)
         return
     if dry_run:
-        raise click.UsageError("--dry-run is for clusters with a controller.gcp: no machine is deleted here")
+        raise click.UsageError("--dry-run is for clusters with controller.gcp or .manual: no machine is deleted here")
     target = context.target()
     local = context.local_of(target)
     processes = context.processes(local.paths)
@@ -277,8 +277,8 @@ def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before deleting machines.")
 @pass_context
 def restart(context: CliContext, file: str | None, yes: bool) -> None:
-    """Replace all machines of a cluster with controller.gcp, with this release and file. Jobs stay, and running tasks
-    are retried.
+    """Replace all machines of a cluster with controller.gcp or .manual, with this release and file. Jobs stay, and
+    running tasks are retried.
 
     `iris cluster controller restart` restarts the controller alone, and no task.
     """

@@ -152,7 +152,7 @@ def storage_lines(found: "ClusterStatus", now_ms: int) -> list[str]:
 @controller.command()
 @pass_context
 def restart(context: CliContext) -> None:
-    """Restart the controller of a cluster with controller.gcp, with this release and file. Tasks continue."""
+    """Restart the controller of controller.gcp or .manual with this release and file. Tasks continue."""
     from iris.cli.cluster.elsewhere import needed_elsewhere, restart_controller
 
     restart_controller(context, needed_elsewhere(context))

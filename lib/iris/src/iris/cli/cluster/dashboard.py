@@ -29,8 +29,8 @@ def dashboard(context: CliContext, port: int, allow_changes: bool, no_open: bool
     """Open the cluster's pages in a browser.
 
     The link works once, within ten minutes. The pages listen only on the controller's machine. For a cluster with
-    controller.gcp, the command forwards their port by ssh until Ctrl-C. For others elsewhere, forward the port first
-    (ssh -L PORT:127.0.0.1:PORT HOST).
+    controller.gcp or .manual, the command forwards their port by ssh until Ctrl-C. For others elsewhere, forward the
+    port first (ssh -L PORT:127.0.0.1:PORT HOST).
     """
     target = context.target()
     elsewhere = cluster_elsewhere(context)

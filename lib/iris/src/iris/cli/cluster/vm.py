@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from iris.lifecycle.machines import Machine, Machines
 
 _LOOK_S: Final = 2.0
+_MANUAL: Final = "/var/lib/iris-host 2>/dev/null"
 _JOURNAL: Final = ("sudo", "journalctl", "--no-pager", "-u", "iris-worker", "-u", "google-startup-scripts")
 
 
@@ -87,7 +88,8 @@ def logs(
         host = next(iter((*machine.external[number:], *machine.addresses[number:])), "")
         if not host:
             raise NotFound(f"{machine} has no address yet: it is {machine.state}")
-        commands.append(ssh_command(settings, host, [*_JOURNAL, "-n", str(last), *(["-f"] if follow else [])]))
+        log = [f"cd {_MANUAL} || cd .iris-host; tail worker.log"] if machine.kind == "host" else list(_JOURNAL)
+        commands.append(ssh_command(settings, host, [*log, "-n", str(last), *(["-f"] if follow else [])]))
 
     _run(context, show)
     for command in commands:

@@ -116,7 +116,7 @@ def not_running(name: str, file: Path | None) -> str:
     return (
         f"cluster {name} cannot be reached: {file or 'its file'} has no controller.address, and it has no local run; "
         f"`iris cluster start --local --config {file or 'FILE'}` starts one with simulated slices; without --local, it "
-        "starts the cluster itself if the file has controller.gcp"
+        "starts the cluster itself if the file has controller.gcp or .manual"
     )
 
 
