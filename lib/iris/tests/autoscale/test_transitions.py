@@ -116,8 +116,8 @@ def test_a_listed_slice_without_a_row_is_adopted_or_must_leave():
 
 def test_the_last_host_joins_it_and_work_uses_it():
     assert after_use(of(BOOTING), 2, SliceUse(joined=1), 20).state is BOOTING
-    joined = after_use(of(BOOTING), 2, SliceUse(joined=2), 20)
-    assert (joined.state, joined.joined_ms, joined.used_ms) == (JOINED, 20, 20)
+    joined = after_use(of(BOOTING, words="Server disconnected"), 2, SliceUse(joined=2), 20)
+    assert (joined.state, joined.joined_ms, joined.used_ms, joined.words) == (JOINED, 20, 20, "")
     assert after_use(joined, 2, SliceUse(joined=2), 30) == joined
     for use in (SliceUse(busy=1), SliceUse(is_needed=True)):
         assert after_use(joined, 2, use, 30).used_ms == 30

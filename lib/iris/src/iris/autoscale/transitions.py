@@ -118,7 +118,7 @@ def after_use(record: SliceRecord, hosts: int, use: SliceUse, now_ms: int) -> Sl
         now_ms: Unix ms.
     """
     if record.state in (SliceState.REQUESTED, SliceState.BOOTING) and use.joined >= hosts:
-        return replace(_to(record, SliceState.JOINED, now_ms), joined_ms=now_ms, used_ms=now_ms)
+        return replace(_to(record, SliceState.JOINED, now_ms), joined_ms=now_ms, used_ms=now_ms, words="")
     is_used = record.state is SliceState.JOINED and (use.busy or use.is_needed)
     return replace(record, used_ms=now_ms) if is_used else record
 
