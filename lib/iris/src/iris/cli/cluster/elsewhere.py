@@ -57,7 +57,7 @@ def needed_elsewhere(context: CliContext) -> "CloudCluster":
     found = cluster_elsewhere(context)
     if found is None:
         raise click.UsageError(
-            "name a cluster with controller.gcp or .manual in its file: `iris --cluster=NAME ...` or `iris --config FILE ...`"
+            "name a cluster with controller.gcp or .manual in its file: `iris --cluster=NAME ...` or `--config FILE`"
         )
     return found
 
