@@ -22,6 +22,7 @@ from rigging.errors import MarinError
 
 _START_S: Final = 60.0
 _KIND: Final = "host"
+_EXTRAS: Final[Mapping[str, str]] = {"gs": ",gcs", "s3": ",s3"}
 
 
 class SshMachines:
@@ -34,12 +35,21 @@ class SshMachines:
         port: The controller's port.
         groups: The scale groups.
         release: What the host installs.
+        state_url: The remote state, whose storage may need an extra.
     """
 
     def __init__(
-        self, ssh: Ssh, owner: str, host: str, port: int, groups: Sequence[ScaleGroup], release: Release
+        self,
+        ssh: Ssh,
+        owner: str,
+        host: str,
+        port: int,
+        groups: Sequence[ScaleGroup],
+        release: Release,
+        state_url: str = "",
     ) -> None:
         self._ssh, self._owner, self._release, self._port = ssh, owner, release, port
+        self._storage = _EXTRAS.get(state_url.partition("://")[0], "")
         self._target = Target(host)
         self._groups = {group.name: group for group in groups}
         self._slices = ManualProvider(ssh, owner, groups, release, lambda: HostSettings(""))
@@ -83,7 +93,7 @@ class SshMachines:
             await self._ssh.upload(self._target, missing)
             await self._run(
                 "start", version=release.name, content=script, boot=_shell("host_boot.sh"), file="cluster.yaml",
-                python=release.python, port=str(self._port), uv=uv,
+                python=release.python, port=str(self._port), uv=uv, storage=self._storage,
             )  # fmt: skip
         except HostFailure as failure:
             return failure.answer

@@ -65,7 +65,7 @@ class CloudCluster:
             from iris.lifecycle.by_ssh import SshMachines
 
             ssh = Ssh(self.config.platform.ssh)
-            return SshMachines(ssh, owner.label, self.host.host, self.port, groups, own_release())
+            return SshMachines(ssh, owner.label, self.host.host, self.port, groups, own_release(), self.state_url)
         from iris.autoscale.gcp.api import google_api
         from iris.lifecycle.google import GoogleMachines
 

@@ -39,7 +39,7 @@ case $verb in
         end
         printf '%s' "$content" >"$top/$file"
         printf '%s' "$boot" >"$top/boot.sh"
-        export top version python file port uv
+        export top version python file port uv storage
         setsid sh "$top/boot.sh" </dev/null >"$top/log" 2>&1 &
         ;;
     stop)

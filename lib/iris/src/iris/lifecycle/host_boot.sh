@@ -15,7 +15,7 @@ while true; do
         for wheel in "$release"/*.whl; do
             case ${wheel##*/} in
                 marin_iris-*) set -- "$@" "marin-iris[ssh,gcp,dashboard] @ file://$wheel" ;;
-                *) set -- "$@" "marin-rigging[gcs,web] @ file://$wheel" ;;
+                *) set -- "$@" "marin-rigging[web$storage] @ file://$wheel" ;;
             esac
         done
         "$uv" venv --quiet --clear --python "$python" "$release/venv" 9>&- &&
