@@ -205,7 +205,7 @@ class ManualProvider:
 
     async def _claim(self, host: str, claim: Claim) -> Mapping[str, str] | Answer:
         """Make a host serve a slice; return what it has, or why it does not."""
-        before = self._looks.pop(host, None)
+        self._looks.pop(host, None)
         self._turns[host] += 1
         try:
             fields = await self._run(host, claim_script(claim, self._release.name))
@@ -213,11 +213,8 @@ class ManualProvider:
             return failure.answer
         self._turns[host] += 1
         found = read_claim(fields.get("claim", ""))
-        is_ours = found == claim
-        self._looks[host] = (
-            before if is_ours and before is not None and before.claim == claim else Look(found, "claimed")
-        )
-        if is_ours:
+        self._looks[host] = Look(found, "claimed")
+        if found == claim:
             return fields
         return Answer(Outcome.STOCK_OUT, f"{host} serves another slice: {fields.get('claim', 'unreadable')}")
 
