@@ -140,6 +140,36 @@ def test_changes_are_shown_at_once_and_the_end(served: Served, page: Page, admin
     expect(page.locator("#connection")).to_contain_text("Signed out")
 
 
+def test_live_changes_leave_alone_what_a_reader_does(
+    served: Served, page: Page, admin: User, worker: ScriptedWorker
+) -> None:
+    for name in ("/ann/a", "/ann/a/b", "/ann/a/b/c"):
+        admin.submit(name)
+    served.sign_in(page)
+    connected(page)
+    for name in ("/ann/a", "/ann/a/b"):
+        page.get_by_role("button", name=f"child jobs of {name}", exact=False).first.press("Enter")
+        expect(page.locator(f'[id="job-{name}"] .unfold')).to_have_attribute("aria-expanded", "true")
+    page.get_by_role("link", name="/ann/a/b/c", exact=True).focus()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('thead'))")
+    selected = page.evaluate("String(getSelection())")
+    admin.submit("/ann/a/new")
+    admin.submit("/ann/other")
+    rows = [f"/ann/{name}" for name in ("other", "a", "a/new", "a/b", "a/b/c")]
+    expect(page.locator("#jobs tr[data-job] td:first-child > a")).to_have_text(rows)
+    assert page.evaluate("document.activeElement.textContent") == "/ann/a/b/c"
+    assert page.evaluate("String(getSelection())") == selected != ""
+    served.goto(page, "job?id=/ann/a")
+    connected(page)
+    page.locator("#job summary").click()
+    page.locator("#job summary").focus()
+    worker.wait_for_start("/ann/a/0:0")
+    worker.observe("/ann/a/0:0", pb.TASK_STATE_RUNNING)
+    expect(page.locator("#job .status").first).to_have_text("running")
+    expect(page.locator("#job details")).to_have_attribute("open", "")
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
 def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: User, worker: ScriptedWorker) -> None:
     admin.submit("/ann/a")
     worker.wait_for_start("/ann/a/0:0")

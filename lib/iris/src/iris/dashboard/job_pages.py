@@ -29,11 +29,21 @@ from rigging.web.writes import write_route
 TASKS_PER_PAGE = 100
 _JOBS_PER_PAGE = 50
 _UNFOLDED = 100
+_MOST_UNFOLDED = 20
 MOST_MEASURED = 256
 _SAMPLE_S = 2.0
 _HISTORY_S = 5.0
 _SIDE_BY_SIDE = 32
 """Maximum number of gang members to show side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Children:
+    """The first children of a job, and the number of all."""
+
+    parent: str
+    rows: list[Row]
+    total: int
 
 
 @dataclass(slots=True)
@@ -73,7 +83,7 @@ class JobPages:
         rows = await self.client.rows(
             viewer, queries.list_jobs(chosen, (number - 1) * _JOBS_PER_PAGE, _JOBS_PER_PAGE), _JOBS_PER_PAGE
         )
-        await self._count_below(request, rows)
+        await self._count_below(request, rows, set(request.query_params.getlist("open")[:_MOST_UNFOLDED]))
         page = Page(rows, number, counted["total"], _JOBS_PER_PAGE)
         asked = {"q": chosen.text, "state": chosen.state, "user": chosen.user, "parent": chosen.parent}
         given = {name: value for name, value in asked.items() if value}
@@ -89,13 +99,9 @@ class JobPages:
 
     async def children(self, request: Request) -> Response:
         """The rows of a job's first children, for the tree; failed ones first."""
-        parent, viewer = queries.JobFilter(parent=query_text(request, "parent", 1000)), viewer_of(request)
         depth = min(asked_page(request.query_params.get("depth")), 20)
-        (counted,) = await self.client.rows(viewer, queries.count_jobs(parent))
-        rows = await self.client.rows(viewer, queries.list_jobs(parent, 0, _UNFOLDED))
-        await self._count_below(request, rows)
-        more = {"parent": parent.parent, "total": counted["total"]} if counted["total"] > len(rows) else None
-        return render(request, "iris/jobs_rows.html", jobs=rows, depth=depth, more=more)
+        found = await self._children(request, query_text(request, "parent", 1000), set())
+        return render(request, "iris/jobs_rows.html", jobs=found.rows, depth=depth, more=found)
 
     async def job(self, request: Request) -> Response:
         """A job: its state with the reason, its tasks, usage and child jobs."""
@@ -199,8 +205,15 @@ class JobPages:
         await self.client.stop_job(viewer, job_id, f"stopped by {viewer.name} in the dashboard")
         return RedirectResponse(f"/job?id={quote(job_id)}", 303)
 
-    async def _count_below(self, request: Request, rows: list[Row]) -> None:
-        """Add the number of children, and of descendants in each state, to each row."""
+    async def _children(self, request: Request, parent: str, unfolded: set[str]) -> _Children:
+        viewer, chosen = viewer_of(request), queries.JobFilter(parent=parent)
+        (counted,) = await self.client.rows(viewer, queries.count_jobs(chosen))
+        rows = await self.client.rows(viewer, queries.list_jobs(chosen, 0, _UNFOLDED))
+        await self._count_below(request, rows, unfolded)
+        return _Children(parent, rows, counted["total"])
+
+    async def _count_below(self, request: Request, rows: list[Row], unfolded: set[str]) -> None:
+        """Add to each row its numbers of children and of descendants by state, and its children if it is unfolded."""
         if not rows:
             return
         sql = queries.descendants_of([row["job_id"] for row in rows])
@@ -208,6 +221,8 @@ class JobPages:
         for row in rows:
             row["below"] = [item for item in found if item["job_id"] == row["job_id"]]
             row["children"] = sum(item["children"] for item in row["below"])
+            is_unfolded = row["children"] and row["job_id"] in unfolded
+            row["unfolded"] = await self._children(request, row["job_id"], unfolded) if is_unfolded else None
 
 
 def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:

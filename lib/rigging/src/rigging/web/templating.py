@@ -6,6 +6,7 @@ import datetime
 import functools
 import hashlib
 import logging
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Final
@@ -46,7 +47,7 @@ class StaticFiles:
         """
         owner, _, file = name.partition("/")
         kind = _TYPES.get(file.rpartition(".")[2])
-        if owner in self._packages and kind is not None and file.replace(".", "").replace("_", "").isalnum():
+        if owner in self._packages and kind is not None and re.fullmatch(r"[\w.-]+", file, re.ASCII):
             found = resources.files(self._packages[owner]).joinpath("static", file)
             if found.is_file():
                 return found.read_bytes(), kind

@@ -31,6 +31,10 @@
     while (row.nextElementSibling && Number(row.nextElementSibling.dataset.depth) > depth) row.nextElementSibling.remove();
     button.setAttribute("aria-expanded", "false");
   }, true);
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (event.target.id !== "jobs") return;
+    event.detail.parameters.open = [...event.target.querySelectorAll(".unfold[aria-expanded=true]")].map((button) => button.closest("tr").dataset.job);
+  });
   document.addEventListener("htmx:afterRequest", (event) => {
     const button = event.target.closest && event.target.closest(".unfold");
     if (button && event.detail.successful) button.setAttribute("aria-expanded", "true");

@@ -105,6 +105,11 @@
     window.addEventListener("pagehide", close);
   }
 
+  // What loads again is changed in place, so that focus, selection and what a reader has opened or typed stay.
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) =>
+    !old.matches?.("input:not([type=hidden]), textarea, select") && !(old.dataset?.since && old.dataset.since === fresh.dataset?.since);
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, element) => !(name === "open" && element.tagName === "DETAILS");
+
   document.addEventListener("htmx:configRequest", (event) => {
     event.detail.headers["X-Form-Token"] = body.dataset.formToken;
   });
