@@ -21,6 +21,7 @@ PUBLIC_MODULES: dict[str, tuple[str, ...]] = {
         "marin.execution.sweep",
         "marin.execution.explain",
         "marin.execution.run_events",
+        "marin.metrics",
         "marin.run",
         "marin.utils",
     ),

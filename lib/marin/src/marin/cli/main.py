@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "show": ("marin.cli.commands.show", "show", "Show a run, or a step's output: config, version, status, files."),
     "usage": ("marin.cli.commands.usage", "usage", "Show what a run's jobs used cores and chips for."),
     "table": ("marin.cli.commands.table", "table", "Show steps' metrics beside the values that differ."),
+    "plot": ("marin.cli.commands.plot", "plot", "Draw the curves of a metric, here or as SVG."),
     "logs": ("marin.cli.commands.logs", "logs", "Print a step's log and its error; -f follows it."),
     "graph": ("marin.cli.commands.graph", "graph", "Show the steps of a run as a tree, or draw them."),
     "doctor": ("marin.cli.commands.doctor", "doctor", "Check this machine and its storage, with remedies."),

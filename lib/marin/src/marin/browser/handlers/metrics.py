@@ -106,8 +106,7 @@ def results(site: Site, request: Request) -> Response:
     drawn: dict[str, list[Any]] = {}
     for row in table.rows:
         for metric, curve in curves[row.path].items():
-            label = ", ".join([row.name, *(f"{name}={row.config.get(name)}" for name in table.fields)])
-            drawn.setdefault(metric, []).append([label, *thinned(sorted(curve.items()), _POINTS_OF_MANY)])
+            drawn.setdefault(metric, []).append([table.label(row), *thinned(sorted(curve.items()), _POINTS_OF_MANY)])
     return render(
         request,
         "marin/results.html",

@@ -56,17 +56,31 @@ def table(
     if as_csv and as_json:
         raise InvalidRequest("--csv and --json: choose one")
     root = storage_root(prefix)
-    directory = runs_directory(root, runs_at)
-    paths = list(dict.fromkeys(path for name in names for path in _outputs(root, directory, name)))
-    found = metric_table(_rows(_near(paths, root), root), shown, sort or "", descending=descending)
+    rows = [row for row, _ in read_rows(names, root, runs_directory(root, runs_at))]
+    found = metric_table(rows, shown, sort or "", descending=descending)
     if not found.rows:
-        say(f"none of {len(paths)} outputs has metrics; a step records them with marin.metrics.log(loss=...)")
+        say(f"none of {len(rows)} outputs has metrics; a step records them with marin.metrics.log(loss=...)")
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         for line in [found.columns, *map(found.cells, found.rows)]:
             writer.writerow(map(printable_line, line))
         return
     Output(as_json).rows(found.columns, [*map(found.cells, found.rows)], [*map(found.record, found.rows)])
+
+
+def read_rows(
+    names: Sequence[str], root: str, directory: str, metric: str = ""
+) -> list[tuple[MetricRow, dict[int, float]]]:
+    """Return the outputs that names stand for, with their final metrics and the curve of one metric.
+
+    Args:
+        names: Runs, steps and patterns.
+        root: The storage root.
+        directory: The directory of runs.
+        metric: The metric.
+    """
+    paths = list(dict.fromkeys(path for name in names for path in _outputs(root, directory, name)))
+    return _rows(_near(paths, root), root, metric)
 
 
 def _outputs(root: str, directory: str, name: str) -> list[str]:
@@ -99,16 +113,18 @@ def _near(paths: Sequence[str], root: str) -> list[str]:
     return [path for path in paths if path not in far]
 
 
-def _rows(paths: Sequence[str], root: str) -> list[MetricRow]:
+def _rows(paths: Sequence[str], root: str, metric: str) -> list[tuple[MetricRow, dict[int, float]]]:
     from marin.recorded.reading.metrics import StoredFiles, read_metrics
     from marin.recorded.reading.runs import read_json
     from marin.recorded.reading.store import below, each
 
-    def row(path: str) -> MetricRow:
+    def row(path: str) -> tuple[MetricRow, dict[int, float]]:
         info = read_json(below(path, INFO_FILE))[0] or {}
         name = info.get("name")
         config = info.get("config") if info else (read_json(below(path, TARGET_CONFIG_FILE))[0] or {}).get("values")
         shown = name if isinstance(name, str) else path.removeprefix(f"{root}/")
-        return MetricRow(shown, path, dict(flat(config or {})), read_metrics(StoredFiles(path))[1])
+        curves, finals = read_metrics(StoredFiles(path))
+        single = {0: finals[metric]} if metric in finals else {}
+        return MetricRow(shown, path, dict(flat(config or {})), finals), curves.get(metric, single)
 
     return each(row, paths, root)

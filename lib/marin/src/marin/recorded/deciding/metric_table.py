@@ -52,6 +52,10 @@ class MetricTable:
         numbers = ("" if value is None else f"{value:.6g}" for value in values)
         return [row.name, *("" if value is None else str(value) for value in fields), *numbers]
 
+    def label(self, row: MetricRow) -> str:
+        """Return a row's name with the values that differ."""
+        return ", ".join([row.name, *(f"{name}={row.config.get(name)}" for name in self.fields)])
+
     def record(self, row: MetricRow) -> dict[str, Any]:
         """Return a row as plain values."""
         config = {name: row.config.get(name) for name in self.fields}
