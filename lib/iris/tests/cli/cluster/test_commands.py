@@ -11,7 +11,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from iris.cli.main import run
-from iris.client import ClusterStatus, JobStatus, ScaleGroupStatus, WorkerStatus
+from iris.client import ClusterStatus, JobStatus, ScaleGroupStatus, SliceStatus, WorkerStatus
 from iris.cluster.types import JobState
 from iris.local import start
 from iris.local.settings import LocalSettings, read_settings
@@ -251,6 +251,8 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
     assert (lines[-4].split()[:3], client.asked[-1]) == (["s1", "-", "0/1"], {"all_workers": True})
     closed = ScaleGroupStatus("v5e", 8, 1, "", 4, 0, 9, {}, 3, 0, 2, 1, "stock-out: none left", NOW_MS)
     forever = replace(closed, name="v4", demand=0, booting=0, failed=0, outcome="config: no zone", next_try_ms=0)
+    broken = SliceStatus("v5e-0", "v5e", "booting", 0, NOW_MS - 43_000, words="h1: installing iris failed")
+    client.operator.slices.return_value = [broken, replace(broken, name="v5e-1", state="gone")]
     part = replace(away, connected=True, trouble="", attributes={"slice": "s1", "scale-group": "v5e"})
     groups = (closed, replace(forever, name="cpu", outcome=""), forever)
     client.cluster = replace(STATUS, scale_groups=groups, workers=(part,))
@@ -261,6 +263,8 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
         "v5e: 3 wanted, 2 booting, 1 failed, closed until 22:13:20 UTC (stock-out: none left)",
         "v4: closed until the cluster file changes (config: no zone)",
     ]
+    assert lines[10:12] == ["v5e-0: booting for 43.0 s (h1: installing iris failed)", ""]
+    assert json.loads(iris("status", "--json")[1])["slices"][0]["name"] == "v5e-0"
 
 
 def test_the_status_of_nothing_starts_nothing_and_one_that_hangs_is_told(iris: Iris, local: Local) -> None:

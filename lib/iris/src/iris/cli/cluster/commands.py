@@ -15,7 +15,7 @@ from iris.cli.cluster.events import audit, events
 from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines, shared_identity_lines
 from iris.cli.cluster.import_file import import_command
 from iris.cli.cluster.listing import list_command
-from iris.cli.cluster.local_run import config_of, group_lines, slice_lines, start_run
+from iris.cli.cluster.local_run import coming_lines, config_of, group_lines, slice_lines, start_run
 from iris.cli.cluster.slices import create_slice, delete_slice
 from iris.cli.cluster.token import token
 from iris.cli.cluster.validate import validate
@@ -29,7 +29,9 @@ from rigging.errors import MarinError, Unavailable
 from rigging.text.quantities import format_size
 
 if TYPE_CHECKING:
-    from iris.client import ClusterStatus, IrisClient
+    from collections.abc import Sequence
+
+    from iris.client import ClusterStatus, IrisClient, SliceStatus
     from iris.local.start import LocalCluster
     from iris.local.state import ClusterRecord
     from iris.local.stop import ClusterProcesses
@@ -171,14 +173,16 @@ def status(context: CliContext, as_json: bool) -> int:
         target = running_cluster(record, target.name)
     with context.connect(target) as client:
         found = client.cluster_status(all_workers=True)
+        slices = client.operator.slices() if found.scale_groups else []
         address = client.address
     output(as_json).record(
-        _status_lines(found, address, context.now_ms()), {"running": True, "address": address, **found.to_json()}
+        _status_lines(found, slices, address, context.now_ms()),
+        {"running": True, "address": address, **found.to_json(), "slices": [each.to_json() for each in slices]},
     )
     return exit_codes.OK
 
 
-def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str]:
+def _status_lines(found: "ClusterStatus", slices: "Sequence[SliceStatus]", address: str, now_ms: int) -> list[str]:
     idle = (
         f"exits after {duration(found.idle_exit_seconds)} idle" if found.idle_exit_seconds else "never exits when idle"
     )
@@ -216,7 +220,7 @@ def _status_lines(found: "ClusterStatus", address: str, now_ms: int) -> list[str
     ]
     columns = ("worker", "state", "cpu used", "promised", "memory used", "promised", "device", "tasks")
     workers = ["", *table((*columns, *(HOST_COLUMNS if are_elsewhere else ())), rows)]
-    return [*lines, *group_lines(found), *slice_lines(found), *workers]
+    return [*lines, *group_lines(found), *coming_lines(slices, now_ms), *slice_lines(found), *workers]
 
 
 @cluster.command()

@@ -1,6 +1,7 @@
 """Runs a cluster file on this machine, and shows scale groups and slices in `iris cluster status`."""
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.context import CliContext
-from iris.cli.output import say, table
+from iris.cli.output import duration, say, table
 from rigging.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
-    from iris.client import ClusterStatus, ScaleGroupStatus, WorkerStatus
+    from iris.client import ClusterStatus, ScaleGroupStatus, SliceStatus, WorkerStatus
     from iris.local.start import LocalCluster
 
 
@@ -127,6 +128,17 @@ def group_lines(found: "ClusterStatus") -> list[str]:
     ]
     header = ("scale group", "slices", "hosts each", "device", "zone", "preemptible")
     return ["", *table(header, rows), *filter(None, map(_changing, found.scale_groups))] if rows else []
+
+
+def coming_lines(slices: "Sequence[SliceStatus]", now_ms: int) -> list[str]:
+    """Return a line for each slice that comes or leaves: since when, and what the provider says of it."""
+    lines = []
+    for each in slices:
+        if each.state not in ("joined", "gone", "failed"):
+            why = each.reason or each.words
+            since = duration((now_ms - each.changed_at_ms) / 1000)
+            lines.append(f"{each.name}: {each.state} for {since}{f' ({why})' if why else ''}")
+    return lines
 
 
 def _slices(found: "ClusterStatus") -> "dict[str, list[WorkerStatus]]":
