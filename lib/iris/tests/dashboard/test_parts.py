@@ -80,6 +80,7 @@ def test_a_timeline_reaches_from_the_first_start_to_now() -> None:
 
 def test_earlier_attempts_are_on_the_timeline_of_their_task_as_far_as_it_is_known_when_they_ran() -> None:
     retried = task(0, pb.TASK_STATE_PENDING, attempt=2)
+    retried.failures = 2
     retried.causes.extend(["attempt 0 on w1: exit code 3", "attempt 1 on w1: lost", "attempt 2 on w2: exit code 4"])
     for number, (begin, end) in enumerate(((T, T + 200), (0, T + 400), (T + 500, T + 700))):
         retried.usage.add(attempt_id=f"/ann/a/0:{number}", began_at_ms=begin, at_ms=end)
@@ -93,6 +94,9 @@ def test_earlier_attempts_are_on_the_timeline_of_their_task_as_far_as_it_is_know
     found = [(each.attempt, each.state, each.left, each.width) for each in bar.spans]
     assert found == [(0, "earlier", 0, 20), (2, "failed", 50, 50)]
     assert (bar.seconds, bar.earlier) == (0.5, 2)
+    retried.failures = retried.preemptions = 1
+    retried.causes[0] = "attempt 0 on w1: the platform preempted the host"
+    assert [each.state for each in timeline_of([retried], T)[0].spans] == ["preempted", "failed"]
 
 
 @given(st.lists(st.tuples(st.integers(T - 10**9, T + 10**9), st.integers(-(10**6), 10**9)), min_size=1))

@@ -145,7 +145,7 @@ def test_a_log_is_followed_and_a_new_run_appears(served: Served, page: Page) -> 
     with (path / ".log").open("a") as file:
         file.write("\x1b[32m9 %\rdone\x1b[0m\n")
     (path / ".executor_status").write_text("SUCCESS")
-    expect(page.locator("#step-status")).to_have_text("SUCCESS")
+    expect(page.locator("#step-status")).to_have_text("succeeded")
     expect(page.locator("#log-text")).to_have_text("begun\n<b>half</b> way\ndone\n")
     served.goto(page, "log?path=train/live-111111")
     expect(page.locator("#log-text .ansi-2")).to_have_text("done")

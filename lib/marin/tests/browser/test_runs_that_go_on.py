@@ -46,6 +46,20 @@ def test_a_step_that_died_is_what_its_family_of_the_graph_is_like(empty: Pages) 
     assert [word for word in STATUSES if f'"{word}"' not in script] == []
 
 
+@pytest.mark.parametrize(("head", "words"), [(started(4), ["failed", "dep_failed", "dep_failed", "queued"]),
+                                            (_here(4), ["failed", "none", "none", "none"])])  # fmt: skip
+def test_no_step_waits_whose_input_failed_or_whose_run_is_over(
+    empty: Pages, head: dict[str, Any], words: list[str]
+) -> None:
+    steps: list[dict[str, Any]] = []
+    for name in ("a-111111", "b-222222", "c-333333"):
+        steps.append(empty.storage.step(name, status=None, dependencies=[each["output_path"] for each in steps[-1:]]))
+    steps.append(empty.storage.step("d-444444", status=None))
+    queued = [{**_began(step), "event": "step_queued"} for step in steps]
+    run = empty.storage.run("run-222222", steps, [head, *queued, step_ended(steps[0], "failed")], pid=_GONE)
+    assert re.findall(r'step-status"><span class="status s-(\w+)', empty.get("run", run=run)) == words
+
+
 def test_what_runs_says_for_how_long_so_far(empty: Pages) -> None:
     step = empty.storage.step("slow-111111", status="RUNNING")
     empty.storage.run("run-222222", [step])

@@ -14,7 +14,7 @@ class Span:
 
     Attributes:
         attempt: Its number.
-        state: The name of its state; "earlier" if another attempt followed it.
+        state: The name of its state; "earlier" if another attempt followed it, "preempted" if it was no failure.
         left: Its start, in percent of the whole width.
         width: Its width, in percent.
         words: Its description: number, duration, cause of the end.
@@ -105,7 +105,8 @@ def _bar(task: pb.TaskStatus, times: Sequence[AttemptTimes], first_ms: int, whol
         left = 100 * (each.begin_ms - first_ms) / whole_ms
         width = max(100 * (each.end_ms - each.begin_ms) / whole_ms, 0.5)
         words = f"attempt {each.number}, {seconds:.1f} s: {cause.split(': ', 1)[-1]}"
-        spans.append(Span(each.number, state if is_last else "earlier", left, width, words))
+        earlier = "preempted" if not task.failures or (task.preemptions and "preempt" in cause) else "earlier"
+        spans.append(Span(each.number, state if is_last else earlier, left, width, words))
     last = times[-1]
     seconds = (last.end_ms - last.begin_ms) / 1000
     return Bar(task.task_id.rpartition("/")[2], state, seconds, max(task.attempt, 0), tuple(spans))

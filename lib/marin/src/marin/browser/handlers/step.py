@@ -29,6 +29,8 @@ _MOST_INFO_BYTES = 64 << 20
 _MOST_ERROR_BYTES = 256 << 10
 _MOST_CONFIG = 200_000
 _RUNNING = "RUNNING"
+# The words of status files, as the pages of runs have them.
+_RUNS_WORDS = {"SUCCESS": "succeeded", "FAILED": "failed", "RUNNING": "running", "DEP_FAILED": "dep_failed"}
 # How a step that ran stands when its run is over; another run may be at it since.
 _ENDED_WITH_RUN = ("died", "stopped")
 # A lease is renewed every 30 s, and lost after 90.
@@ -79,7 +81,7 @@ def step_page(site: Site, request: Request) -> Response:
         path=path,
         run=view.files if view else None,
         step=step,
-        status=shown,
+        status=_RUNS_WORDS.get(shown or "", shown),
         now=time.time(),
         info=recorded,
         damage=damage,

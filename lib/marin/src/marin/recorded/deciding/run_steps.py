@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from marin.recorded.deciding.run_summary import RunState
@@ -99,6 +99,7 @@ _STATUS_OF_EVENT = {
 
 
 _OPEN = ("queued", "running", "retrying")
+_FAILED = ("failed", "dep_failed", "lost")
 # What becomes of a step that has not ended when its run has; one that was not begun has no status.
 _ENDED_WITH = {RunState.DIED: "died", RunState.STOPPED: "stopped"}
 
@@ -122,7 +123,9 @@ def steps_of_run(
             if event.get("event") == "step_progressed" and path in last:
                 last[path]["progress"] = progress_note(event)
             if status is not None:
-                last[path] = {**event, "status": after if after is not None and status in _OPEN else status}
+                is_begun = event.get("event") != "step_queued"
+                ended = after if is_begun else None
+                last[path] = {**event, "status": ended if after is not None and status in _OPEN else status}
     found: dict[str, RunStep] = {}
     for step in info.get("steps") or ():
         path = step.get("output_path") if isinstance(step, dict) else None
@@ -132,7 +135,22 @@ def steps_of_run(
             found[path] = _step(str(step.get("name", "")), path, dependencies, last.pop(path, {}))
     for path, event in last.items():
         found[path] = _step(str(event.get("name", "")), path, (), event)
+    _skip_after_failures(found)
     return list(found.values())
+
+
+def _skip_after_failures(steps: dict[str, RunStep]) -> None:
+    """Set the status of queued steps below failed ones, which the run reports only when all their inputs have ended."""
+    users: dict[str, list[str]] = {}
+    for step in steps.values():
+        for need in step.dependencies if step.status == "queued" else ():
+            users.setdefault(need, []).append(step.path)
+    failed = [path for path in users if path in steps and steps[path].status in _FAILED]
+    while failed:
+        for path in users.pop(failed.pop(), ()):
+            if steps[path].status == "queued":
+                steps[path] = replace(steps[path], status="dep_failed")
+                failed.append(path)
 
 
 def _step(name: str, path: str, dependencies: tuple[str, ...], event: Mapping[str, Any]) -> RunStep:
