@@ -80,7 +80,7 @@ class JobFilter:
         if self.parent:
             found.append(_below(quoted(self.parent)))
         if not (self.text or self.state):
-            found.append(f"parent_id = {quoted(self.parent)}" if self.parent else "parent_id IS NULL")
+            found.append(_is_child(quoted(self.parent)) if self.parent else "parent_id IS NULL")
         return " AND ".join(found)
 
 
@@ -94,6 +94,11 @@ def _in_state(state: str) -> str:
 def _below(job_id: str, column: str = "job_id") -> str:
     """Return the condition for descendants of a job, a range of the primary key: '0' follows '/'."""
     return f"{column} > {job_id} || '/' AND {column} < {job_id} || '0'"
+
+
+def _is_child(job_id: str, column: str = "job_id") -> str:
+    """Return the condition for children among a job's descendants; `parent_id` costs more."""
+    return f"instr(substr({column}, length({job_id}) + 2), '/') = 0"
 
 
 def quoted(text: str) -> str:
@@ -130,7 +135,8 @@ def descendants_of(job_ids: list[str]) -> str:
     names = ", ".join(f"({quoted(name)})" for name in job_ids)
     return (
         f"WITH asked(job_id) AS (VALUES {names}) "
-        "SELECT asked.job_id, state_word, count(*) AS jobs, sum(parent_id = asked.job_id) AS children "
+        "SELECT asked.job_id, state_word, count(*) AS jobs, "
+        f"sum({_is_child('asked.job_id', 'below.job_id')}) AS children "
         f"FROM asked JOIN jobs AS below ON {_below('asked.job_id', 'below.job_id')} "
         f"GROUP BY 1, 2 ORDER BY state_word IN {_FAILED} DESC, state_word"
     )
