@@ -257,7 +257,10 @@ def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run:
             _stop_remains(processes, force)
             return
         target = running_cluster(record, target.name)
+    left: list[str] = []
     with context.connect(target) as client:
+        if not target.is_local:
+            left = [each.name for each in client.operator.slices() if each.state not in ("gone", "failed")]
         try:
             with told_if_slow("waiting for the controller to stop running tasks"):
                 stopped = client.stop_cluster(stop_jobs=force)
@@ -274,6 +277,11 @@ def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run:
                 _await_end(processes, force)
     jobs = f" and {len(stopped)} job{'s' if len(stopped) > 1 else ''}" if stopped else ""
     say(f"cluster {target.name}{jobs} stopped")
+    if left:
+        say(
+            f"its slices still run: {', '.join(left)}; `iris cluster stop FILE` deletes them, if FILE has "
+            "controller.gcp or controller.manual"
+        )
 
 
 @cluster.command()
