@@ -28,7 +28,7 @@ def main():
     work = pathlib.Path(words[words.index("--work-dir") + 1])
     note = work / "worker.lock"
     if words[:2] == ["worker", "stop"]:
-        if work.exists():
+        if note.exists():
             pid = int(note.read_text())
             try:
                 while True:
@@ -124,19 +124,24 @@ class SshHost:
         (self._place / "log").unlink()
 
     def processes(self) -> list[psutil.Process]:
-        """Return what runs of what was started there."""
+        """Return what runs of what was started there. Workers hide their environment."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("HOME") == str(self.home) and "sshd" not in process.name():
+                is_here = process.environ().get("HOME") == str(self.home) or str(self.files) in " ".join(
+                    process.cmdline()
+                )
+                if is_here and "sshd" not in process.name():
                     found.append(process)
         return found
 
     def reboot(self) -> None:
         """Kill all that runs there."""
-        for process in self.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        while found := self.processes():
+            for process in found:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(found, 0.1)
 
     def close(self) -> None:
         if self._process is not None:
