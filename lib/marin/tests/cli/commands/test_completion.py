@@ -60,7 +60,7 @@ def test_a_shell_gets_its_setup_and_every_command_has_help_and_json(marin: Marin
         for words in [["locks", "list"], ["locks", "clear"]] if name == "locks" else [[name]]:
             done = marin(*words, "--help")
             assert done.code == 0
-            assert ("--json" in done.out) == (name not in ("attest", "completion", "browser", "init")), words
+            assert ("--json" in done.out) == (name not in ("attest", "completion", "browser", "init", "plot")), words
 
 
 @pytest.mark.process
