@@ -1,4 +1,4 @@
-"""What the autoscaler may create, and what it needs of its controller."""
+"""The scale groups and rules of the autoscaler, and its view of the controller."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from iris.domain.scale_groups import ScaleGroup
 
 
 class Cluster(Protocol):
-    """What the autoscaler needs of its controller."""
+    """The controller, as the autoscaler uses it."""
 
     @property
     def view(self) -> ClusterView: ...
@@ -78,7 +78,7 @@ def _no_token(name: str, group: ScaleGroup) -> str:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What may be created, and how.
+    """The scale groups, and the rules by which their slices are created.
 
     Args:
         groups: The scale groups of the cluster file.

@@ -22,7 +22,7 @@ _DONE: Final = Answer(Outcome.DONE)
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What `delete_all` could not delete.
+    """The machines that `delete_all` could not delete.
 
     Args:
         machines: Machines that are still listed, each with the reason.

@@ -19,6 +19,7 @@ from support.iris.host_cluster import until
 from support.iris.packages import make_wheel
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_QUIET_LOOKS = 3
 
 _WORKER = """
 import os, pathlib, shutil, signal, sys, time
@@ -137,11 +138,15 @@ class SshHost:
 
     def reboot(self) -> None:
         """Kill all that runs there."""
-        while found := self.processes():
+        # A process that begins a program shows neither its environment nor its command: one look may miss it.
+        quiet = 0
+        while quiet < _QUIET_LOOKS:
+            found = self.processes()
             for process in found:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(found, 0.1)
+            quiet = 0 if found else quiet + 1
 
     def close(self) -> None:
         if self._process is not None:

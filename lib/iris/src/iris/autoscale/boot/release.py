@@ -32,7 +32,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Release:
-    """What a machine needs to run this release.
+    """The files with which a machine runs this release.
 
     Args:
         name: The version and a digest of the content.

@@ -34,7 +34,7 @@ _NONE: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a request.
+    """The answer to a request.
 
     Args:
         status: The status of HTTP; 0 if there was no answer.

@@ -16,7 +16,7 @@ _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<po
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a host serves, as stored on it.
+    """The cluster and slice that a host serves, as stored on it.
 
     Args:
         owner: The label of the cluster, which has its name and its id.
@@ -44,7 +44,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a host said when it was last reached.
+    """The last answer of a host.
 
     Args:
         claim: What it serves; None if it is free.

@@ -295,7 +295,7 @@ class ManualProvider:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What a host needs to start, and what it has."""
+    """A host with the files that it needs to start, and those that it has."""
 
     boot: Boot
     has_uv: bool

@@ -126,7 +126,7 @@ _END: Final = 'tell end ""\n'
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What the workers of all hosts are started with.
+    """The settings with which the workers of all hosts start.
 
     Args:
         controller: "host:port" of the controller, as hosts reach it.
@@ -143,7 +143,7 @@ class HostSettings:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What a host needs to start its worker.
+    """The settings with which one host starts its worker.
 
     Args:
         claim: What the host serves.

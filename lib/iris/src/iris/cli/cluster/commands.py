@@ -9,8 +9,6 @@ import click
 from iris.cli import exit_codes
 from iris.cli.cluster.certs import certs
 from iris.cli.cluster.controller import controller, storage_lines
-from iris.cli.cluster.dashboard import dashboard
-from iris.cli.cluster.elsewhere import cluster_elsewhere, name_file, needed_elsewhere, start_elsewhere, stop_elsewhere
 from iris.cli.cluster.events import audit, events
 from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines, shared_identity_lines
 from iris.cli.cluster.import_file import import_command
@@ -19,12 +17,11 @@ from iris.cli.cluster.local_run import coming_lines, config_of, group_lines, sli
 from iris.cli.cluster.slices import create_slice, delete_slice
 from iris.cli.cluster.token import token
 from iris.cli.cluster.validate import validate
-from iris.cli.cluster.vm import vm
 from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, output, say, table, told_if_slow
 from iris.cli.params import COUNT, SECONDS_OR_ZERO
-from rigging.cli.groups import SuggestingGroup
+from rigging.cli.groups import LazyGroup
 from rigging.errors import MarinError, Unavailable
 from rigging.text.quantities import format_size
 
@@ -42,7 +39,14 @@ _CONFIG_HELP: Final = "Cluster file to run, or storage settings for your local c
 _IDLE_HELP: Final = "Exit after this time without work; 0 for never.  [default: 900]"
 
 
-@click.group(cls=SuggestingGroup)
+# They need asyncio, which the help of the others does without.
+_LAZY: Final = {
+    "dashboard": ("iris.cli.cluster.dashboard", "dashboard", "Open the cluster's pages in a browser."),
+    "vm": ("iris.cli.cluster.vm", "vm", "Inspect the cluster's machines, also while its controller does not answer."),
+}
+
+
+@click.group(cls=LazyGroup, places=_LAZY)
 def cluster() -> None:
     """Start, inspect and stop clusters."""
 
@@ -81,6 +85,7 @@ def start(
     machine and start on demand. Any other FILE sets the storage of your local cluster. Options about the state are
     saved, and also apply when the cluster starts by itself; --remote-state-dir '' removes that setting.
     """
+    from iris.cli.cluster.elsewhere import name_file, start_elsewhere
     from iris.local.fleet.file import has_slices
     from iris.local.start import DEFAULT_IDLE_EXIT_SECONDS, controller_environment, foreground_command
 
@@ -235,6 +240,7 @@ def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run:
     Of a cluster with controller.gcp or .manual, this deletes every machine with the cluster's label, also while the
     controller does not answer, and verifies that none is left. An interrupted stop is finished by the next one.
     """
+    from iris.cli.cluster.elsewhere import cluster_elsewhere, name_file, stop_elsewhere
     from iris.client.connection.discovery import running_cluster
     from rigging.errors import Conflict
 
@@ -294,13 +300,14 @@ def restart(context: CliContext, file: str | None, yes: bool) -> None:
 
     `iris cluster controller restart` restarts the controller alone, and no task.
     """
+    from iris.cli.cluster.elsewhere import name_file, needed_elsewhere, start_elsewhere, stop_elsewhere
+
     name_file(context, file)
     elsewhere = needed_elsewhere(context)
     stop_elsewhere(context, elsewhere, force=False, yes=yes, dry_run=False, for_good=False)
     start_elsewhere(context, elsewhere.file)
 
 
-cluster.add_command(vm)
 cluster.add_command(create_slice)
 cluster.add_command(delete_slice)
 cluster.add_command(list_command)
@@ -310,7 +317,6 @@ cluster.add_command(import_command)
 cluster.add_command(validate)
 cluster.add_command(token)
 cluster.add_command(certs)
-cluster.add_command(dashboard)
 cluster.add_command(events)
 cluster.add_command(audit)
 

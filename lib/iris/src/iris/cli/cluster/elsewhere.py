@@ -1,5 +1,6 @@
 """Starts, stops and restarts clusters whose controller has a machine of its own."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, dataclass
@@ -75,8 +76,6 @@ def start_elsewhere(context: CliContext, file: Path) -> bool:
     """Start a cluster, or finish a start that was interrupted, and save it for later commands. Return False if the
     file's controller has no machine of its own.
     """
-    import asyncio
-
     from iris.lifecycle.cluster import cloud_cluster
     from iris.local.start import LocalCluster
     from iris.local.state import named_paths
@@ -96,8 +95,6 @@ def start_elsewhere(context: CliContext, file: Path) -> bool:
 
 def restart_controller(context: CliContext, cluster: "CloudCluster") -> None:
     """Restart the controller with this release and file. Tasks continue."""
-    import asyncio
-
     machines = cluster.machines()
     asyncio.run(_closing(machines, _restart(context, cluster, machines)))
 
@@ -115,8 +112,6 @@ def stop_elsewhere(
         dry_run: Only list.
         for_good: Whether jobs end; they stay for the next controller otherwise.
     """
-    import asyncio
-
     machines = cluster.machines()
     stop = _Stop(context, cluster, machines, force, for_good)
     asyncio.run(_closing(machines, stop.run(yes, dry_run)))
@@ -130,8 +125,6 @@ async def _closing(machines: "Machines", work: Coroutine[Any, Any, None]) -> Non
 
 
 async def _start(context: CliContext, cluster: "CloudCluster", machines: "Machines") -> None:
-    import asyncio
-
     from iris.lifecycle.start import start_controller
 
     reached, waiting = _waiting(context, cluster)
@@ -142,8 +135,6 @@ async def _start(context: CliContext, cluster: "CloudCluster", machines: "Machin
 
 
 async def _restart(context: CliContext, cluster: "CloudCluster", machines: "Machines") -> None:
-    import asyncio
-
     from iris.lifecycle.start import await_controller, restart_controller
 
     machine = (await machines.find()).controller
@@ -174,8 +165,6 @@ def _published(cluster: "CloudCluster") -> str:
 
 
 def _sleep_of(context: CliContext) -> Callable[[float], Awaitable[object]]:
-    import asyncio
-
     return lambda seconds: asyncio.to_thread(context.sleep, seconds)
 
 
@@ -186,8 +175,6 @@ def _waiting(context: CliContext, cluster: "CloudCluster") -> "tuple[list[Reache
     found: list[Reached] = []
 
     async def trouble(machine: "Machine") -> str:
-        import asyncio
-
         try:
             found.append(await asyncio.to_thread(reach, cluster, machine))
         except MarinError as error:
@@ -258,8 +245,6 @@ class _Stop:
 
     async def _prepare(self, found: "Found", yes: bool) -> None:
         """Ask, and let the controller end or save its state, if it answers."""
-        import asyncio
-
         from iris.lifecycle.access import reach
 
         controller = found.controller

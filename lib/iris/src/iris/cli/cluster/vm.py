@@ -1,5 +1,6 @@
 """`iris cluster vm list|status|logs`: the machines of a cluster, also while its controller does not answer."""
 
+import asyncio
 import os
 import shlex
 from collections.abc import Callable, Coroutine
@@ -100,8 +101,6 @@ def logs(
 
 
 async def _follow(machines: "Machines", machine: "Machine", last: int, follow: bool) -> None:
-    import asyncio
-
     text, end = await machines.console(machine)
     echo_data("".join(text.splitlines(keepends=True)[-last:]))
     while follow:
@@ -123,8 +122,6 @@ async def _find(machines: "Machines", name: str) -> "Machine":
 
 
 def _run(context: CliContext, work: "Callable[[Machines], Coroutine[Any, Any, None]]") -> None:
-    import asyncio
-
     machines = needed_elsewhere(context).machines()
 
     async def closing() -> None:
