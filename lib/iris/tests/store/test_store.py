@@ -61,7 +61,7 @@ def test_a_job_that_takes_an_ended_jobs_name_replaces_its_spec_and_all_its_tasks
     store.close()
     store = Store.open(tmp_path)
     new = replace(PLAIN_SPEC, entrypoint=CommandEntrypoint(("false",)), replicas=2)
-    store.commit(Changes.of([make_job(new, sequence=2)], make_tasks(new)))
+    store.commit(replace(Changes.of([make_job(new, sequence=2)], make_tasks(new)), replaced={new.job_id}))
     store.close()
     stored = loaded(tmp_path)
     assert [job.spec for job in stored.jobs] == [new]

@@ -14,6 +14,7 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -179,7 +180,14 @@ _KINDS: Final = frozenset(kind.value for kind in PrincipalKind if kind is not Pr
 
 
 def _mac(secret: bytes, claim: str) -> str:
-    return hmac.digest(secret, claim.encode(), hashlib.sha256).hex()
+    signer = _signer(secret).copy()
+    signer.update(claim.encode())
+    return signer.hexdigest()
+
+
+@lru_cache(maxsize=4)  # starting one takes OpenSSL longer than signing
+def _signer(secret: bytes) -> hmac.HMAC:
+    return hmac.new(secret, digestmod=hashlib.sha256)
 
 
 def load_or_create_secret(path: Path) -> bytes:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from iris.domain.entities import UserBudget
@@ -54,6 +55,7 @@ EVENT_COLUMNS: Final = (
     "sequence", "turn", "decided", "at_ms", "kind", "subject", "worker_id", "caller", "address", "detail",
 )  # fmt: skip
 
+SUBMITTED: Final = 1
 BUDGET_SET: Final = 21
 REQUESTED: Final = 23
 UPDATED: Final = 27
@@ -61,7 +63,7 @@ _OBSERVED: Final = 100
 """Added to a task state to give the kind of an observed attempt."""
 
 _KINDS: Final[Mapping[int, tuple[type[Recorded], str]]] = {
-    1: (JobSubmitted, "submitted"),
+    SUBMITTED: (JobSubmitted, "submitted"),
     2: (StopRequested, "stopped"),
     3: (Assigned, "placed"),
     4: (Begun, "begun"),
@@ -124,24 +126,32 @@ negative.
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The row format of one kind of event: the field of its subject, whether it names a worker, and (name, default) of
-    the other fields.
+    """The row format of one kind of event: its stored number, the field of its subject, whether it names a worker, and
+    the names, defaults and values of the other fields.
     """
 
+    number: int
     subject: str
     has_worker: bool
-    rest: tuple[tuple[str, object], ...]
+    names: tuple[str, ...]
+    defaults: tuple[object, ...]
+    values: Callable[[Any], tuple[object, ...]]
 
 
 @lru_cache(maxsize=64)
 def _plan_of(kind: Any) -> _Plan:
-    names = [field.name for field in fields(kind)]
-    rest = tuple(
-        (field.name, field.default if field.default is not MISSING else None)
-        for field in fields(kind)
-        if field.name not in _LEFT_OUT
+    known = [field.name for field in fields(kind)]
+    rest = [field for field in fields(kind) if field.name not in _LEFT_OUT]
+    names = tuple(field.name for field in rest)
+    get: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
+    return _Plan(
+        _OBSERVED if kind is AttemptObserved else _NUMBERS[kind],
+        next((name for name in _SUBJECTS if name in known), ""),
+        "worker_id" in known,
+        names,
+        tuple(field.default if field.default is not MISSING else None for field in rest),
+        (lambda what: (get(what),)) if len(names) == 1 else get,
     )
-    return _Plan(next((name for name in _SUBJECTS if name in names), ""), "worker_id" in names, rest)
 
 
 def event_row(sequence: int, record: Record) -> Row:
@@ -153,35 +163,36 @@ def event_row(sequence: int, record: Record) -> Row:
     """
     what: Any = record.what
     plan = _plan_of(what.__class__)
-    kind = _OBSERVED + what.state if isinstance(what, AttemptObserved) else _NUMBERS[type(what)]
-    detail: dict[str, object] = {}
+    number, caller = plan.number, record.caller
     subject: object = getattr(what, plan.subject) if plan.subject else None
-    if isinstance(what, JobSubmitted):
+    detail: dict[str, object] = {}
+    if number == _OBSERVED:
+        number += what.state
+    elif number == SUBMITTED:
         subject = what.spec.job_id
-    elif isinstance(what, BudgetSet):
+    elif number == BUDGET_SET:
         budget = what.budget
         subject = f"/{budget.user}"
         detail = {"max_weight": budget.max_weight, "max_band": int(budget.max_band)}
-    for name, default in plan.rest:
-        value = getattr(what, name)
-        if value == default:
-            continue
-        if name in _TIMES:
-            detail[_TIMES[name]] = value - record.at_ms
-            continue
-        if name in _TO_JSON:
-            value = _TO_JSON[name](value)
-        detail[name] = value
+    values = plan.values(what)
+    if values != plan.defaults:
+        for name, value, default in zip(plan.names, values, plan.defaults, strict=True):
+            if value == default:
+                continue
+            if name in _TIMES:
+                detail[_TIMES[name]] = value - record.at_ms  # type: ignore[operator]  # an int
+            else:
+                detail[name] = _TO_JSON[name](value) if name in _TO_JSON else value
     return (
         sequence,
         record.turn,
         int(record.is_decision),
         record.at_ms,
-        kind,
+        number,
         subject or None,
-        getattr(what, "worker_id", None) if plan.has_worker else None,
-        record.caller.name or None,
-        record.caller.address or None,
+        what.worker_id if plan.has_worker else None,
+        caller.name or None,
+        caller.address or None,
         _ENCODER.encode(detail) if detail else None,
     )
 

@@ -11,7 +11,6 @@ from iris.autoscale.closures import Closure
 from iris.autoscale.model import SliceRecord
 from iris.core.state.changes import Changes
 from iris.domain.access import JoinToken, UserToken, WorkerCredential
-from iris.domain.entities import Job
 from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import JobId
 from iris.domain.usage import LedgerRow
@@ -59,10 +58,10 @@ from rigging.errors import Unavailable
 _OF_TASKS: Final = ("attempt_usage", "usage_series")
 
 
-def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[Op]:
+def _writes(changes: Changes, specs: SpecWriter) -> list[Op]:
     rows: dict[str, list[Row]] = {}
-    if fresh:
-        texts = [(job.job_id, *specs.write(job.spec)) for job in fresh]
+    if changes.updated:
+        texts = [(job_id, *specs.write(changes.jobs[job_id].spec)) for job_id in sorted(changes.updated)]
         rows["job_specs"] = [(job_id, spec) for job_id, spec, _ in texts]
         rows["job_env_vars"] = [(job_id, env_vars) for job_id, _, env_vars in texts if env_vars]
     rows["jobs"] = [job_row(job) for job in changes.jobs.values()]
@@ -76,8 +75,8 @@ def _writes(changes: Changes, fresh: Sequence[Job], specs: SpecWriter) -> list[O
     return [upsert(table, found) for table, found in rows.items() if found]
 
 
-def _removals(changes: Changes, replaced: Sequence[JobId]) -> list[Op]:
-    forgotten = sorted(changes.forgotten_jobs)
+def _removals(changes: Changes) -> list[Op]:
+    forgotten, replaced = sorted(changes.forgotten_jobs), sorted(changes.replaced)
     names: list[tuple[str, Sequence[str]]] = [
         *((table, forgotten) for table in ("tasks", *_OF_TASKS, "job_env_vars", "job_specs", "jobs")),
         ("workers", sorted(changes.forgotten_workers)),
@@ -107,8 +106,6 @@ class Store(StoredRecords):
         super().__init__(connection, path)
         self._journal = journal
         self._lock = lock_descriptor
-        # The written number of each job that has not ended: its spec need not be written again.
-        self._written: dict[JobId, int] = {}
         self._specs = SpecWriter()
         self._last_event = 0
 
@@ -139,43 +136,17 @@ class Store(StoredRecords):
     def commit(self, changes: Changes) -> None:
         """Write these changes in one transaction. On return they survive a power failure.
 
-        A job with a new sequence replaces the stored job with the same name, its spec and its tasks. If nothing was
-        written, raise StorageUnavailable if a retry may succeed, otherwise sqlite3.Error.
+        If nothing was written, raise StorageUnavailable if a retry may succeed, otherwise sqlite3.Error.
         """
         if not changes.is_durable:
             return
-        try:
-            fresh, replaced = self._fresh(changes)
-        except sqlite3.Error as error:
-            raise self._meant(error) from None
         events = [event_row(self._last_event + number, record) for number, record in enumerate(changes.records, 1)]
         self._run([
-            *_removals(changes, replaced),
-            *_writes(changes, fresh, self._specs),
+            *_removals(changes),
+            *_writes(changes, self._specs),
             *([upsert("events", events)] if events else []),
         ])  # fmt: skip
         self._last_event += len(events)
-        for job_id in changes.forgotten_jobs:
-            self._written.pop(job_id, None)
-        for job in changes.jobs.values():
-            if job.state.is_terminal:
-                self._written.pop(job.job_id, None)
-            else:
-                self._written[job.job_id] = job.sequence
-
-    def _fresh(self, changes: Changes) -> tuple[list[Job], list[JobId]]:
-        """Return the jobs whose specs must be written, and those of them that replace another job of their name."""
-        fresh, replaced = [], []
-        for job in changes.jobs.values():
-            number = self._written.get(job.job_id)
-            if number is None:
-                row = self._connection.execute("SELECT sequence FROM jobs WHERE job_id = ?", (job.job_id,)).fetchone()
-                number = None if row is None else row[0]
-            if number != job.sequence or job.job_id in changes.updated:
-                fresh.append(job)
-            if number not in (None, job.sequence):
-                replaced.append(job.job_id)
-        return fresh, replaced
 
     def save_usage(self, accounts: Sequence[UserUse]) -> None:
         """Write these users' accounts in a separate transaction.

@@ -67,7 +67,8 @@ async def test_what_was_awaited_comes_back_equal_after_the_loss_of_the_disk(url:
     life.store.commit(Changes.of([job(1)], [task(1)], [worker]))
     life.store.commit(Changes.of([job(2)], [task(2)]))
     life.store.commit(Changes.of(tasks=[task(1, state=TaskState.ASSIGNED, attempt=0, worker_id=WorkerId("w1"))]))
-    life.store.commit(Changes.of([job(1, sequence=3, hold="held")], [task(1)]))  # the name is used again
+    again = job(1, sequence=3, hold="held")
+    life.store.commit(replace(Changes.of([again], [task(1)]), replaced={again.job_id}))
     life.store.commit(Changes(forgotten_jobs={JobId("/ann/job-2")}))
     await life.replicator.wait()
     expected = life.store.load()

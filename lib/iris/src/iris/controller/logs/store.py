@@ -311,8 +311,10 @@ class LogStore:
     def settling(self, job_id: str) -> Iterator[None]:
         """Pack the last pieces of an ended job's logs if they are large enough, and drop cached data.
 
-        Each step handles one log. Cached data is dropped after the last log.
+        Each step handles one log. Cached data is dropped after the last log. Logs on the shelf stay there.
         """
+        if job_id not in self._listed:
+            self._listed[job_id] = self._names(job_id)
         for key in self.keys(job_id) if self.on_ripe is not None else ():
             log = self.log(key)
             if not log.closed and log.files and log.files[-1][1] >= SMALLEST_FILE:

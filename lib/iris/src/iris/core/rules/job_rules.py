@@ -45,6 +45,7 @@ def submit(draft: Draft, event: JobSubmitted) -> None:
     spec = _with_place_of_parent(draft, spec)
     counts = list(NO_TASKS)
     counts[TaskState.PENDING] = spec.replicas
+    draft.changes.updated.add(spec.job_id)
     draft.put_job(
         Job(
             spec,

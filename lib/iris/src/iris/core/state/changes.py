@@ -18,7 +18,7 @@ class Changes:
     memory.
 
     Args:
-        updated: Jobs whose spec has changed, so that it must be stored again.
+        updated: Jobs whose spec is new or has changed, so that it must be stored. `jobs` has all of them.
         replaced: Jobs with a reused name, whose stored tasks must be deleted before `tasks` is written.
         stopping: Attempts that start stopping (a record) or have stopped (None).
         lost: Lost attempts that may still run (a record), or no longer run (None).
@@ -65,7 +65,7 @@ class Changes:
         stopping: Iterable[tuple[AttemptId, Stopping]] = (),
         lost: Iterable[tuple[AttemptId, LostAttempt]] = (),
     ) -> Self:
-        """Return changes of these records, each under its id.
+        """Return changes of these records, each under its id, with the specs of the jobs.
 
         Args:
             jobs: New or changed jobs.
@@ -76,8 +76,10 @@ class Changes:
             stopping: Stopping attempts, by id.
             lost: Lost attempts, by id.
         """
+        by_id = {job.spec.job_id: job for job in jobs}
         return cls(
-            jobs={job.spec.job_id: job for job in jobs},
+            jobs=by_id,
+            updated=set(by_id),
             tasks={task.task_id: task for task in tasks},
             workers={worker.worker_id: worker for worker in workers},
             budgets={budget.user: budget for budget in budgets},
