@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,6 @@ from iris.store.ledger_rows import ledger_row, older_day, read_ledger
 from iris.store.ops import Delete, Op, execute, upsert
 from iris.store.records import MAY_PASS, StoredRecords
 from iris.store.rows import (
-    Row,
     SpecWriter,
     attempt_usage_row,
     budget_row,
@@ -58,34 +57,44 @@ from rigging.errors import Unavailable
 _OF_TASKS: Final = ("attempt_usage", "usage_series")
 
 
-def _writes(changes: Changes, specs: SpecWriter) -> list[Op]:
-    rows: dict[str, list[Row]] = {}
+def _writes(changes: Changes, specs: SpecWriter) -> Iterator[Op]:
     if changes.updated:
         texts = [(job_id, *specs.write(changes.jobs[job_id].spec)) for job_id in sorted(changes.updated)]
-        rows["job_specs"] = [(job_id, spec) for job_id, spec, _ in texts]
-        rows["job_env_vars"] = [(job_id, env_vars) for job_id, _, env_vars in texts if env_vars]
-    rows["jobs"] = [job_row(job) for job in changes.jobs.values()]
-    rows["tasks"] = [task_row(task) for task in changes.tasks.values()]
-    rows["workers"] = [worker_row(worker) for worker in changes.workers.values()]
-    rows["budgets"] = [budget_row(budget) for budget in changes.budgets.values()]
-    rows["endpoints"] = [endpoint_row(endpoint) for endpoint in changes.endpoints.values() if endpoint is not None]
-    rows["stopping"] = [stopping_row(name, found) for name, found in changes.stopping.items() if found is not None]
-    rows["attempt_usage"] = [attempt_usage_row(name, use) for name, use in changes.usage.items()]
-    rows["lost_attempts"] = [lost_row(name, found) for name, found in changes.lost.items() if found is not None]
-    return [upsert(table, found) for table, found in rows.items() if found]
+        yield upsert("job_specs", [(job_id, spec) for job_id, spec, _ in texts])
+        if secret := [(job_id, env_vars) for job_id, _, env_vars in texts if env_vars]:
+            yield upsert("job_env_vars", secret)
+    if changes.jobs:
+        yield upsert("jobs", list(map(job_row, changes.jobs.values())))
+    if changes.tasks:
+        yield upsert("tasks", list(map(task_row, changes.tasks.values())))
+    if changes.workers:
+        yield upsert("workers", list(map(worker_row, changes.workers.values())))
+    if changes.budgets:
+        yield upsert("budgets", list(map(budget_row, changes.budgets.values())))
+    if changes.usage:
+        yield upsert("attempt_usage", [attempt_usage_row(name, use) for name, use in changes.usage.items()])
+    if endpoints := [endpoint_row(endpoint) for endpoint in changes.endpoints.values() if endpoint is not None]:
+        yield upsert("endpoints", endpoints)
+    if stopping := [stopping_row(name, found) for name, found in changes.stopping.items() if found is not None]:
+        yield upsert("stopping", stopping)
+    if lost := [lost_row(name, found) for name, found in changes.lost.items() if found is not None]:
+        yield upsert("lost_attempts", lost)
 
 
-def _removals(changes: Changes) -> list[Op]:
-    forgotten, replaced = sorted(changes.forgotten_jobs), sorted(changes.replaced)
-    names: list[tuple[str, Sequence[str]]] = [
-        *((table, forgotten) for table in ("tasks", *_OF_TASKS, "job_env_vars", "job_specs", "jobs")),
-        ("workers", sorted(changes.forgotten_workers)),
-        *((table, replaced) for table in ("tasks", *_OF_TASKS, "job_env_vars")),
-        ("endpoints", [name for name, endpoint in changes.endpoints.items() if endpoint is None]),
-        ("stopping", [name for name, attempt in changes.stopping.items() if attempt is None]),
-        ("lost_attempts", [name for name, attempt in changes.lost.items() if attempt is None]),
-    ]
-    return [Delete(table, gone) for table, gone in names if gone]
+def _removals(changes: Changes) -> Iterator[Op]:
+    if forgotten := sorted(changes.forgotten_jobs):
+        yield from (Delete(table, forgotten) for table in ("tasks", *_OF_TASKS, "job_env_vars", "job_specs", "jobs"))
+    if changes.forgotten_workers:
+        yield Delete("workers", sorted(changes.forgotten_workers))
+    if replaced := sorted(changes.replaced):
+        yield from (Delete(table, replaced) for table in ("tasks", *_OF_TASKS, "job_env_vars"))
+    for table, entries in (
+        ("endpoints", changes.endpoints),
+        ("stopping", changes.stopping),
+        ("lost_attempts", changes.lost),
+    ):
+        if gone := [name for name, entry in entries.items() if entry is None]:
+            yield Delete(table, gone)
 
 
 @dataclass(frozen=True, slots=True)
