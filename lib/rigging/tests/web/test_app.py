@@ -322,7 +322,7 @@ def test_forms_that_are_huge_or_no_text_or_break_off_are_refused(caplog: pytest.
 
 def test_static_files_are_only_those_that_pages_load() -> None:
     client = Site(viewer=Viewer("ann")).client
-    for path in ("web/../app.py", "web/%2e%2e/app.py", "web/VENDORED.md", "web/licenses/pico.txt", "none/page.css"):
+    for path in ("web/../app.py", "web/%2e%2e/app.py", "web/VENDORED.md", "web/licenses/htmx.txt", "none/page.css"):
         assert client.get(f"/static/{path}").status_code == 404, path
     for path in ("web/", "", f"web/{'x' * 300}.css"):
         assert client.get(f"/static/{path}").status_code == 404, path

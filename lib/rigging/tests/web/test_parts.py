@@ -1,4 +1,4 @@
-"""Pages of lists, places of graph nodes, vendored files, page sets of packages, listening sockets."""
+"""Components, pages of lists, places of graph nodes, vendored files, page sets of packages, listening sockets."""
 
 import hashlib
 import itertools
@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from rigging.errors import AlreadyExists, DeadlineExceeded, InvalidRequest, MarinError, Unavailable
+from rigging.web.design import design_app
 from rigging.web.errors import status_of
 from rigging.web.layout import layers_of, place_nodes
 from rigging.web.paging import asked_page, page_of
 from rigging.web.serving import bind
+from rigging.web.templating import ago
 
 
 @given(st.integers(0, 500), st.integers(-5, 100), st.integers(1, 60))
@@ -35,6 +38,22 @@ def test_the_pages_of_a_list_are_the_list(total: int, number: int, size: int) ->
 @pytest.mark.parametrize(("text", "page"), [("3", 3), (None, 1), ("", 1), ("x", 1), ("-1", 1), ("٣", 1), ("9" * 30, 1)])
 def test_a_page_is_asked_for_by_a_plain_number(text: str | None, page: int) -> None:
     assert asked_page(text) == page
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-5, "just now"), (59, "just now"), (7199, "1 h ago"), (3e6, "1 mo ago")]
+)
+def test_a_time_is_told_as_its_age(seconds: float, words: str) -> None:
+    assert ago(1e9, 1e9 + seconds) == words
+
+
+def test_all_components_are_on_one_page_in_two_groups() -> None:
+    text = TestClient(design_app(), "http://127.0.0.1").get("/design").text
+    shown = resources.files("rigging.web").joinpath("templates", "parts.html").read_text()
+    assert all(
+        re.search(rf'class="{word}\b', text) for word in re.findall(r'class="([a-z]+)[" ]', shown) if word != "close"
+    )
+    assert text.index('aria-label="Cluster"') < text.index('aria-label="Experiments"')
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=80))
@@ -60,7 +79,7 @@ def test_nodes_in_a_circle_come_after_all_others() -> None:
 
 def test_vendored_files_are_as_their_makers_published_them() -> None:
     tests = Path(__file__).parents[4] / "tests" / "vendored"
-    for folder, least in ((resources.files("rigging.web").joinpath("static"), 5), (tests, 1)):
+    for folder, least in ((resources.files("rigging.web").joinpath("static"), 4), (tests, 1)):
         listed = folder.joinpath("VENDORED.md").read_text()
         rows = re.findall(r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", listed, re.MULTILINE)
         assert len(rows) >= least

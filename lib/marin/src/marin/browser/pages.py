@@ -77,9 +77,9 @@ def pages_of(site: Site) -> PageSet:
         ],
         package="marin.browser",
         nav=(
-            NavItem("Runs", f"{BASE}/runs"),
-            NavItem("Compare", f"{BASE}/compare"),
-            NavItem("Files", f"{BASE}/files"),
+            NavItem("Runs", f"{BASE}/runs", group="Experiments"),
+            NavItem("Compare", f"{BASE}/compare", group="Experiments"),
+            NavItem("Files", f"{BASE}/files", group="Experiments"),
         ),
         lifespan=lifespan,
     )

@@ -33,11 +33,13 @@ class NavItem:
         title: The link's text.
         path: The link's target, from the server's root.
         viewers: Decides who sees the set. An application uses that of the page set.
+        group: The group of links that it belongs to, such as `Cluster`.
     """
 
     title: str
     path: str
     viewers: Callable[[Viewer], bool] = everybody
+    group: str = ""
 
 
 @asynccontextmanager

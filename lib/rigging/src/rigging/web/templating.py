@@ -7,6 +7,7 @@ import functools
 import hashlib
 import logging
 import re
+import time
 from collections.abc import Sequence
 from importlib import resources
 from typing import Final
@@ -72,7 +73,9 @@ def make_environment(sets: Sequence[PageSet], static: StaticFiles) -> jinja2.Env
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(size=_size, duration=duration, moment=moment, count=count, line=printable_line)
+    environment.filters.update(
+        size=_size, duration=duration, moment=moment, count=count, line=printable_line, ago=ago, iso=_iso, zone=_zone
+    )
     environment.globals["static"] = static.path
     for pages in sets:
         environment.globals.update(pages.globals)
@@ -114,3 +117,34 @@ def moment(value: float | None) -> str:
         return datetime.datetime.fromtimestamp(value).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
         return "–"
+
+
+_AGO: Final = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60, "min"))
+
+
+def ago(value: float | None, now: float | None = None) -> str:
+    """Return how long ago a time was: `3 min ago`; "just now" for the last minute and the future, "–" for None.
+
+    Args:
+        value: Seconds since the epoch.
+        now: The current time; None for the clock's.
+    """
+    if value is None:
+        return "–"
+    seconds = (time.time() if now is None else now) - value
+    found = next(((size, word) for size, word in _AGO if seconds >= size), None)
+    return "just now" if found is None else f"{int(seconds // found[0])} {found[1]} ago"
+
+
+def _iso(value: float) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(value, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _zone(value: float) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(value).astimezone().tzname() or ""
+    except (OverflowError, ValueError, OSError):
+        return ""
