@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from iris.autoscale.closures import after_answer, after_gone, closure_of, still_true
-from iris.autoscale.lives import after_loss, create_pauses, quarantined
+from iris.autoscale.lives import after_loss, avoided_hosts, create_pauses, host_failures
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.domain.resources import Resources
 from iris.domain.scale_groups import GcpTemplate, ScaleGroup
@@ -126,8 +126,17 @@ def test_a_group_whose_slices_mostly_live_shortly_is_slowed(minutes, old_slices,
     assert create_pauses(lives(*minutes), slices, 1800, NOW + 7_200_001) == {}
 
 
-def test_a_host_that_fails_three_slices_is_quarantined_until_two_hours_after_the_first():
-    assert quarantined(lives(5, 5, hosts=("h1", "h2")), NOW) == {}
-    bad = lives(5, 5, 5, hosts=("h1",))
-    assert quarantined(bad, NOW) == {"h1": NOW + 7_200_000}
-    assert quarantined(bad, NOW + 7_200_000) == {}
+@pytest.mark.parametrize(
+    ("minutes", "pause_s"),
+    [
+        ([5, 5], None),  # it joined: the host is tried again at once
+        ([0], 30),
+        ([5, 0], 300),
+        ([5, 5, 5], 7200),  # quarantine
+    ],
+)
+def test_a_host_whose_slices_fail_backs_off_and_is_quarantined(minutes, pause_s):
+    bad = lives(*minutes, hosts=("h1",))
+    assert host_failures(bad, NOW) == {"h1": len(minutes)}
+    assert avoided_hosts(bad, NOW) == ({"h1": NOW + pause_s * 1000} if pause_s else {})
+    assert avoided_hosts(bad, NOW + 7_200_000) == {}

@@ -397,7 +397,9 @@ def test_manual_groups_have_no_slices_on_quarantined_hosts():
     assert cluster.look(tasks(99)).create == ("cpu", "cpu")
     cluster.lives = (Life("cpu", NOW, 0, ("h3",)),) * 3
     cluster.now += 60_000
-    assert cluster.look(tasks(99)).create == ("cpu",)
+    look = cluster.look(tasks(99))
+    assert look.create == ("cpu",)
+    assert "cpu has 1 of at most 1 slices (h3 failed before; next try at " in look.reasons[JobId("/u/j")]
 
 
 @pytest.mark.parametrize(

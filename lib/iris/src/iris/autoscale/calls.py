@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from iris.autoscale.book import SliceBook
 from iris.autoscale.fleet import Cluster, Fleet
-from iris.autoscale.lives import quarantined
+from iris.autoscale.lives import avoided_hosts, host_failures
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.autoscale.port import Listing, SliceOrder, SliceProvider
 from iris.autoscale.transitions import after_create, after_delete, leaving, requested
@@ -154,13 +154,16 @@ class SliceCalls:
         if group is None:
             self._book.put(leaving(record, f"the cluster file has no scale group {record.group!r}", self._clock_ms()))
             return
-        avoid = frozenset(quarantined(self._book.lives, self._clock_ms()))
-        order = SliceOrder(name, group, self._fleet.join_token(name, group), avoid)
+        lives, now_ms = self._book.lives, self._clock_ms()
+        avoid, failures = frozenset(avoided_hosts(lives, now_ms)), host_failures(lives, now_ms)
+        order = SliceOrder(name, group, self._fleet.join_token(name, group), avoid, failures)
         answer = await self._ask(self._provider.create(order))
         now_ms = self._answered_ms[name] = self._clock_ms()
         self._book.put(after_create(self._book.slices[name], answer, now_ms))
         if answer.outcome is not Outcome.DONE:
             self._book.answer(group, answer, now_ms, self._fleet.seed)
+        if answer.hosts:
+            self._book.lose(record, answer.hosts, now_ms)
 
     async def _delete_all(self, names: Sequence[str]) -> None:
         await self._cluster.confirm()

@@ -1,5 +1,6 @@
 """Judges groups by how long their slices lived, and hosts by how often they failed. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,8 @@ _FEWEST_SHORT: Final = 3
 _FIRST_PAUSE_MS: Final = 60_000
 _LONGEST_PAUSE_MS: Final = 15 * 60_000
 _FAILURES_OF_HOST: Final = 3
+_HOST_PAUSES_MS: Final = (30_000, 300_000)
+"""How long a host is not used after its first and second failure to join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,26 @@ def create_pauses(lives: Lives, slices: Iterable[SliceRecord], short_life_s: flo
     }
 
 
-def quarantined(lives: Lives, now_ms: int) -> Mapping[str, int]:
-    """Return the hosts that made three slices fail in the last two hours, and when each may be used again (Unix ms)."""
-    ends: dict[str, list[int]] = {}
-    for life in lives:
+def host_failures(lives: Lives, now_ms: int) -> Mapping[str, int]:
+    """Return how many slices each host made fail in the last two hours."""
+    return Counter(host for life in recent(lives, now_ms) for host in life.hosts)
+
+
+def avoided_hosts(lives: Lives, now_ms: int) -> Mapping[str, int]:
+    """Return the hosts that are not used now, and when each may be used again (Unix ms).
+
+    A host whose slice did not join backs off. A host that made three slices fail in two hours is quarantined.
+    """
+    of_host: dict[str, list[Life]] = {}
+    for life in recent(lives, now_ms):
         for host in life.hosts:
-            ends.setdefault(host, []).append(life.ended_ms)
-    until = {
-        host: times[-_FAILURES_OF_HOST] + _WINDOW_MS for host, times in ends.items() if times[_FAILURES_OF_HOST - 1 :]
-    }
+            of_host.setdefault(host, []).append(life)
+    until = {host: _avoided_until(own) for host, own in of_host.items()}
     return {host: ms for host, ms in until.items() if ms > now_ms}
+
+
+def _avoided_until(lives: list[Life]) -> int:
+    if len(lives) >= _FAILURES_OF_HOST:
+        return lives[-_FAILURES_OF_HOST].ended_ms + _WINDOW_MS
+    last = lives[-1]
+    return 0 if last.lived_ms else last.ended_ms + _HOST_PAUSES_MS[len(lives) - 1]

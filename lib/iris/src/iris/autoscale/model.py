@@ -51,10 +51,12 @@ class Answer:
     Args:
         outcome: The outcome.
         words: The provider's own words; empty for DONE. Never contains a secret.
+        hosts: The hosts that failed, where hosts have names that come back (manual hosts).
     """
 
     outcome: Outcome
     words: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,15 @@ class SliceOrder:
         name: The slice's name: at most 60 characters, a-z, 0-9 and hyphens.
         group: Its scale group.
         join_token: The token with which its hosts join, for their names only; empty where hosts need none.
-        avoid: Addresses of quarantined hosts, for providers of hosts that exist.
+        avoid: Addresses of hosts not to use, for providers of hosts that exist.
+        failures: How often such hosts failed lately: those that failed least come first.
     """
 
     name: str
     group: ScaleGroup
     join_token: str = field(default="", repr=False)
     avoid: frozenset[str] = frozenset()
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

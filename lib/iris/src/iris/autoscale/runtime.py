@@ -242,7 +242,11 @@ class Autoscaler:
     def _lose(self, record: SliceRecord, use: SliceUse, now_ms: int) -> None:
         found = self._found.get(record.name)
         addresses = found.addresses if found is not None else ()
-        hosts = tuple(addresses[number] for number in use.lost if number < len(addresses))
+        view, lost = self._cluster.view, use.lost
+        if not (lost or record.joined_ms):
+            workers = self._fleet.workers_of(record, view)
+            lost = tuple(number for number, worker_id in enumerate(workers) if worker_id not in view.workers)
+        hosts = tuple(addresses[number] for number in lost if number < len(addresses))
         self._book.lose(record, hosts, now_ms)
 
     def _want(self, group: str, by: str = "") -> str:

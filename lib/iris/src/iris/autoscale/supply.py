@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from iris.autoscale.closures import Closure, closure_of
-from iris.autoscale.lives import Lives, create_pauses, quarantined, recent
+from iris.autoscale.lives import Lives, avoided_hosts, create_pauses, recent
 from iris.autoscale.model import SLICE_ATTRIBUTE, Outcome, SliceRecord, SliceState, SliceUse
 from iris.autoscale.room import Room, Rooms
 from iris.autoscale.rules import AutoscaleRules
@@ -19,7 +19,7 @@ class GroupState:
 
     Attributes:
         attributes: Those of its hosts.
-        most: The maximum number of slices, without quarantined hosts.
+        most: The maximum number of slices, without hosts that back off.
         present: The slices that the provider may have. kept: Those that do not leave.
         ready, booting, failed: Numbers of slices; planned ones boot.
         losses: Slices that were lost lately.
@@ -86,12 +86,12 @@ class Supply:
         in_hour = sum(now_ms - at_ms < 3_600_000 for at_ms in recent_creates)
         self._budget = max(0, min(rules.creates_per_minute - in_minute, rules.creates_per_hour - in_hour))
         pauses = create_pauses(lives, slices.values(), rules.short_life_s, now_ms)
-        bad = quarantined(lives, now_ms)
+        self._avoided = avoided_hosts(lives, now_ms)
         self.states: dict[str, GroupState] = {}
         for group in groups:
             closure = closure_of(closures, group, now_ms) if closures else None
             is_closed = closure is not None and closure.is_closed(now_ms)
-            most = _most(group, bad)
+            most = _most(group, self._avoided)
             self.states[group.name] = GroupState(group, closure, is_closed, pauses.get(group.name, 0), most)
         for life in recent(lives, now_ms):
             if life.group in self.states:
@@ -170,7 +170,7 @@ class Supply:
             until = f"until {_clock(closure.until_ms)}" if closure.until_ms else "until the cluster file changes"
             return f"{name} is closed {until} ({closure_text(closure)})"
         if state.left < at_once:
-            return f"{name} has {state.present} of at most {state.most} slices"
+            return f"{name} has {state.present} of at most {state.most} slices{self._why_fewer(state)}"
         if self._hosts_left() < at_once * state.group.hosts_per_slice:
             return f"{self._hosts} of at most {rules.max_hosts} hosts run here (--max-hosts)"
         if closure is not None and state.is_doubtful:
@@ -179,6 +179,16 @@ class Supply:
             return f"slices of {name} live shortly, the next one is created at {_clock(state.last_ms + state.pause_ms)}"
         limits = f"{rules.creates_per_minute} slices a minute and {rules.creates_per_hour} an hour"
         return f"no more than {limits} are created"
+
+    def _why_fewer(self, state: GroupState) -> str:
+        template = state.group.template
+        hosts = template.hosts if isinstance(template, ManualTemplate) else ()
+        bad = {host: self._avoided[host] for host in hosts if host in self._avoided}
+        if state.most == state.group.max_slices or not bad:
+            return ""
+        host = min(bad, key=bad.__getitem__)
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        return f" ({host}{more} failed before; next try at {_clock(bad[host])})"
 
     def note_shortage(self, states: Iterable[GroupState], at_once: int) -> None:
         """Record that a demand waits for these groups: where slices share a limit, idle ones go sooner."""
@@ -207,7 +217,7 @@ def _clock(at_ms: int) -> str:
 
 
 def _most(group: ScaleGroup, bad: Mapping[str, int]) -> int:
-    """Return the maximum number of slices: manual ones need hosts that are not quarantined."""
+    """Return the maximum number of slices: manual ones need hosts that do not back off."""
     template = group.template
     if not isinstance(template, ManualTemplate):
         return group.max_slices

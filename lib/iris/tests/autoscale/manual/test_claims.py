@@ -33,16 +33,19 @@ def test_an_address_may_have_a_port(address: str, expected: tuple[str, int]) -> 
 
 
 @pytest.mark.parametrize(
-    ("changes", "away", "taken", "avoid", "expected"),
+    ("changes", "away", "taken", "avoid", "failures", "expected"),
     [
-        ({}, {}, (), (), ("a", "b")),
-        ({"b": look()}, {}, (), (), ("c", "d")),
-        ({}, {"a": AWAY}, (), (), ("c", "d")),
-        ({}, {}, ("b",), (), ("c", "d")),
-        ({}, {}, (), ("a",), ("c", "d")),
-        ({"b": look()}, {}, ("c",), (), "no hosts are free: others serve slices of this cluster"),
-        ({"c": look(owner="x-2")}, {"a": AWAY}, (), (), f"{AWAY.words}; c serves another cluster, x-2 (slice s-0)"),
-        ({"b": look()}, {}, (), ("d",), "d is quarantined, because slices on it failed"),
+        ({}, {}, (), (), {}, ("a", "b")),
+        ({"b": look()}, {}, (), (), {}, ("c", "d")),
+        ({}, {"a": AWAY}, (), (), {}, ("c", "d")),
+        ({}, {}, ("b",), (), {}, ("c", "d")),
+        ({}, {}, (), ("a",), {}, ("c", "d")),
+        ({}, {}, (), (), {"b": 1}, ("c", "d")),
+        ({}, {}, (), (), {"b": 1, "c": 2}, ("a", "b")),
+        ({}, {}, (), ("c",), {"b": 1}, ("a", "b")),
+        ({"b": look()}, {}, ("c",), (), {}, "no hosts are free: others serve slices of this cluster"),
+        ({"c": look(owner="x-2")}, {"a": AWAY}, (), (), {}, f"{AWAY.words}; c serves another cluster, x-2 (slice s-0)"),
+        ({"b": look()}, {}, (), ("d",), {}, "d is not tried yet, because slices on it failed"),
     ],
 )
 def test_hosts_in_turn_that_are_all_free_are_chosen(
@@ -50,10 +53,11 @@ def test_hosts_in_turn_that_are_all_free_are_chosen(
     away: dict[str, Answer],
     taken: tuple[str, ...],
     avoid: tuple[str, ...],
+    failures: dict[str, int],
     expected: str | tuple[str, ...],
 ) -> None:
     looks = dict.fromkeys("abcd", FREE) | changes
-    found = choose(GROUP, OURS, looks, away, taken, avoid)
+    found = choose(GROUP, OURS, looks, away, taken, avoid, failures)
     if isinstance(found, Answer):
         assert found.outcome is Outcome.STOCK_OUT
         assert isinstance(expected, str)

@@ -205,8 +205,7 @@ def test_a_failed_start_is_told_in_the_hosts_words_and_another_host_is_tried(fle
     first, second = fleet.hosts.hosts[0], fleet.hosts.hosts[2]
     first.files.write_text("in the way")
     answer = fleet.create("s-0")
-    assert answer.outcome is Outcome.CONFIG
-    assert first.address in answer.words
+    assert (answer.outcome, answer.hosts) == (Outcome.UNKNOWN, (first.address,)), "other hosts may do"
     assert "mkdir: cannot create directory" in answer.words
     assert fleet.list().found == {}, "the other host of the slice is free again"
     first.files.unlink()

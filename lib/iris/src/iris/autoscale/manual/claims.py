@@ -125,8 +125,9 @@ def choose(
     away: Mapping[str, Answer],
     taken: Collection[str],
     avoid: Collection[str],
+    failures: Mapping[str, int],
 ) -> tuple[str, ...] | Answer:
-    """Return the first hosts that are free for a new slice; else why there are none.
+    """Return the hosts that are free for a new slice and failed least, else why there are none.
 
     Args:
         group: The scale group.
@@ -134,10 +135,11 @@ def choose(
         looks: What its hosts said, by address.
         away: Why hosts are out of reach.
         taken: Hosts that another call claims now.
-        avoid: Quarantined hosts.
+        avoid: Hosts not to use yet.
+        failures: How often hosts failed lately.
     """
     reasons: dict[str, str] = {}
-    for hosts in ranges_of(group):
+    for hosts in sorted(ranges_of(group), key=lambda hosts: max(failures.get(host, 0) for host in hosts)):
         whys = [why for host in hosts if (why := _why_not(host, owner, looks, away, taken, avoid))]
         if not whys:
             return hosts
@@ -163,7 +165,7 @@ def _why_not(
         return f"{host} serves another cluster, {claim.owner} (slice {claim.slice})"
     if claim is not None or host in taken:
         return "others serve slices of this cluster"
-    return f"{host} is quarantined, because slices on it failed" if host in avoid else ""
+    return f"{host} is not tried yet, because slices on it failed" if host in avoid else ""
 
 
 def unlisted(
@@ -235,12 +237,16 @@ def _slice(
         phase = Phase.READY
     else:
         phase = Phase.CREATING
-    outcome = next((answer.outcome for answer in failed.values()), Outcome.UNKNOWN)
-    if outcome is Outcome.CONFIG and group is not None and len(ranges_of(group)) > 1:
-        outcome = Outcome.UNKNOWN  # other hosts may do; this one is quarantined if it goes on
+    outcome = outcome_of_failure(next((answer.outcome for answer in failed.values()), Outcome.UNKNOWN), group)
     return SliceFound(
         claim.slice, claim.group, phase, "; ".join(words)[:600], addresses, tuple(sorted(failed)), outcome=outcome
     )
+
+
+def outcome_of_failure(outcome: Outcome, group: ScaleGroup | None) -> Outcome:
+    """Return what a failure on some hosts says of their group: where other hosts may do, it is not closed for long."""
+    is_only = group is None or len(ranges_of(group)) < 2
+    return Outcome.UNKNOWN if outcome is Outcome.CONFIG and not is_only else outcome
 
 
 def _failure(host: str, words: str) -> Answer:

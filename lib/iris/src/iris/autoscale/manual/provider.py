@@ -5,7 +5,7 @@ import logging
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from iris.autoscale.manual.claims import (
     Works,
     choose,
     hosts_of,
+    outcome_of_failure,
     read_claim,
     read_look,
     slices_in,
@@ -99,7 +100,10 @@ class ManualProvider:
             if refused is not None:
                 if is_new:
                     await asyncio.gather(*(self._stop(host, claims[0]) for host in chosen))
-                return refused
+                bad = tuple(host for each in answers if isinstance(each, Answer) for host in each.hosts)
+                return replace(
+                    refused, outcome=outcome_of_failure(refused.outcome, self._groups[group.name]), hosts=bad
+                )
             if name not in self._starts:
                 found = [each for each in answers if not isinstance(each, Answer)]
                 starts = [self._boot(order, claim, each) for claim, each in zip(claims, found, strict=True)]
@@ -167,7 +171,7 @@ class ManualProvider:
         if unseen:  # the slice may be there
             answer = self._away.get(unseen[0])
             return Answer(Outcome.UNKNOWN, answer.words if answer else f"{unseen[0]} was not reached yet")
-        return choose(order.group, self._owner, self._looks, self._away, self._taken, order.avoid)
+        return choose(order.group, self._owner, self._looks, self._away, self._taken, order.avoid, order.failures)
 
     # ---- hosts ----
 
@@ -210,7 +214,7 @@ class ManualProvider:
         try:
             fields = await self._run(host, claim_script(claim, self._release.name))
         except HostFailure as failure:
-            return failure.answer
+            return failure.answer if failure.is_away else replace(failure.answer, hosts=(host,))
         self._turns[host] += 1
         found = read_claim(fields.get("claim", ""))
         self._looks[host] = Look(found, "claimed")
