@@ -213,7 +213,8 @@ def released(cluster, *demands):
         (TWO, SliceState.JOINED, SliceUse(2, 1, lost=(1,)), {}, "host 1 of 2 lost"),
         (TWO, SliceState.BOOTING, SliceUse(1, lost=(0, 1)), {}, "hosts 0, 1 of 2 lost"),
         (TWO, SliceState.JOINED, SliceUse(2, 2, broken="PREEMPTED"), {}, "PREEMPTED"),
-        (TWO, SliceState.JOINED, SliceUse(2, broken="PREEMPTED"), {"asked_by": "ann"}, None),
+        (TWO, SliceState.JOINED, SliceUse(2, broken="PREEMPTED"), {"asked_by": "ann"}, "PREEMPTED"),
+        (FAR, SliceState.JOINED, SliceUse(1), {"asked_by": "ann"}, None),
         (TWO, SliceState.BOOTING, None, {}, None),  # unused, but it boots
         (TWO, SliceState.BOOTING, None, {"created_ms": NOW - 900_001}, "has not joined in 900 s (boot deadline)"),
         (RESERVED, SliceState.BOOTING, None, {"created_ms": 1}, None),  # it queues
@@ -262,6 +263,13 @@ def test_slices_are_created_for_the_minimum_and_the_buffer_beyond_demand():
     cluster.carry_out(cluster.look())
     assert cluster.look(tasks(1)).create == ("cpu",)
     cluster.use["cpu-0"] = SliceUse(is_needed=True)
+    assert cluster.look().create == ("cpu",)
+
+
+def test_the_minimum_is_kept_beside_the_slices_of_users():
+    cluster = Cluster((replace(CPU, min_slices=1),)).add(CPU, asked_by="ann", age_s=900).add(CPU, age_s=400)
+    assert (cluster.look().create, cluster.look().release) == ((), {})
+    del cluster.slices["cpu-1"]
     assert cluster.look().create == ("cpu",)
 
 

@@ -274,6 +274,18 @@ def test_users_create_slices_that_stay_and_delete_any():
     assert simulation.autoscaler.slices["one-0"].reason == "deleted by bob"
 
 
+def test_a_slice_of_a_user_that_breaks_is_deleted_and_has_failed():
+    simulation = simulated(replace(ONE, max_slices=1))
+    ask(simulation, simulation.autoscaler.create_slice("one", "ann"))
+    simulation.run(15)
+    simulation.cloud.machines["one-0"].hosts_lost = (0,)
+    simulation.run(60)
+    assert states(simulation) == {"one-0": "failed"}
+    assert simulation.autoscaler.slices["one-0"].reason == "host 0 of 1 lost"
+    assert not simulation.cloud.present()
+    assert ask(simulation, simulation.autoscaler.create_slice("one", "ann")) == "one-1", "it counts no more"
+
+
 def test_a_delete_that_fails_is_tried_again_and_the_closing_provider_is_told():
     simulation = simulated(ONE)
     simulation.want(1)

@@ -19,7 +19,7 @@ class SliceState(IntEnum):
     JOINED = 4  # all of its hosts have joined
     LEAVING = 5  # to be deleted; the provider may still have it
     GONE = 6  # deleted or lost, and confirmed
-    FAILED = 7  # never made; the outcome says why
+    FAILED = 7  # never made, or lost although a user asked for it; the outcome or the reason says why
 
     @property
     def is_over(self) -> bool:

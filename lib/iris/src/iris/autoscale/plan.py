@@ -91,7 +91,7 @@ def plan(
         for job_id in demand.jobs if text else ():
             reasons.setdefault(job_id, text)
     for state in supply.states.values():
-        supply.add(state, min(max(0, state.group.min_slices - state.kept), supply.may_create(state)))
+        supply.add(state, min(max(0, state.group.min_slices + state.asked - state.kept), supply.may_create(state)))
         if state.group.buffer_slices:
             rooms = supply.rooms.of_group.get(state.group.name, ())
             unused = sum(room.is_whole and not room.is_taken and not room.is_for_gangs for room in rooms)

@@ -22,14 +22,14 @@ def failed_slices(
     closures: Mapping[str, Closure],
     rules: AutoscaleRules,
 ) -> dict[str, str]:
-    """Return the slices that serve no more or never will, with the reason. Those of users are left alone."""
+    """Return the slices that serve no more or never will, with the reason."""
     found = {}
     for name, record in slices.items():
-        if record.state >= SliceState.LEAVING or record.asked_by:
+        if record.state >= SliceState.LEAVING:
             continue
         group, used = groups.get(record.group), use.get(name, _UNUSED)
         if group is None:
-            if not used.busy and not used.is_needed:
+            if not (used.busy or used.is_needed or record.asked_by):
                 found[name] = f"scale group {record.group} is no longer in the cluster file"
         elif used.broken:
             found[name] = used.broken
@@ -79,7 +79,8 @@ def idle_slices(
             patience_s = min(patience_s, rules.crowded_s)
         elif group.quota_pool and group.quota_pool in short:
             patience_s = min(patience_s, _SHORT_OF_QUOTA_S)
-        spare = min(state.kept - group.min_slices, len(entries) - group.buffer_slices)
-        for used_ms, _, name in sorted(entries)[: max(0, spare)]:
-            if now_ms - used_ms >= patience_s * 1000 and not slices[name].asked_by:
+        spare = min(state.kept - state.asked - group.min_slices, len(entries) - group.buffer_slices)
+        own = sorted(entry for entry in entries if not slices[entry[2]].asked_by)
+        for used_ms, _, name in own[: max(0, spare)]:
+            if now_ms - used_ms >= patience_s * 1000:
                 yield name, f"unused for {(now_ms - used_ms) / 1000:.0f} s"

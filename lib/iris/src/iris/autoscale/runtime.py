@@ -19,7 +19,17 @@ from iris.autoscale.missing import Missing, missing_capacity, to_tell
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.autoscale.plan import Plan, SliceUse
 from iris.autoscale.port import Listing, Phase, SliceFound, SliceProvider
-from iris.autoscale.transitions import adopted, after_list, after_use, is_loss, leaving, next_name, use_of, wanted
+from iris.autoscale.transitions import (
+    adopted,
+    after_list,
+    after_use,
+    deleted_by,
+    is_loss,
+    leaving,
+    next_name,
+    use_of,
+    wanted,
+)
 from iris.domain.effects import Effect
 from iris.domain.ids import JobId, WorkerId
 from iris.domain.scale_groups import ScaleGroup
@@ -138,7 +148,7 @@ class Autoscaler:
         if record is None or record.state.is_over:
             known = ", ".join(item.name for item in islice(self._book.live(), 5)) or "none"
             raise NotFound(f"slice {name!r} does not exist; there are {known}")
-        self._book.put(leaving(record, f"deleted by {by}", self._clock_ms()))
+        self._book.put(leaving(record, deleted_by(by), self._clock_ms()))
         await self._stored(name)
 
     async def _stored(self, name: str) -> None:
@@ -309,7 +319,7 @@ class Autoscaler:
             self._answer(group, _DONE, now_ms)
         if after.state.is_over and not before.state.is_over:
             self._calls.forget(after)
-            if group is not None and after.state is SliceState.GONE:
+            if group is not None and before.state is not SliceState.REQUESTED:
                 self._book.free(group, now_ms)
             if before.state in (SliceState.BOOTING, SliceState.JOINED):
                 self._lose(before, SliceUse(), now_ms)

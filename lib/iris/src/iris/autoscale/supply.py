@@ -20,7 +20,7 @@ class GroupState:
     Attributes:
         attributes: Those of its hosts.
         most: The maximum number of slices, without hosts that back off.
-        present: The slices that the provider may have. kept: Those that do not leave.
+        present: The slices that the provider may have. kept: Those that do not leave. asked: Those of users among them.
         ready, booting, failed: Numbers of slices; planned ones boot.
         losses: Slices that were lost lately.
         missing: Slices that pending jobs need beyond those that exist.
@@ -30,15 +30,15 @@ class GroupState:
     """
 
     __slots__ = (
-        "attributes", "booting", "closure", "failed", "group", "is_closed", "kept", "last_ms", "losses", "missing",
-        "most", "pause_ms", "present", "ready",
+        "asked", "attributes", "booting", "closure", "failed", "group", "is_closed", "kept", "last_ms", "losses",
+        "missing", "most", "pause_ms", "present", "ready",
     )  # fmt: skip
 
     def __init__(self, group: ScaleGroup, closure: Closure | None, is_closed: bool, pause_ms: int, most: int) -> None:
         self.group, self.closure, self.is_closed, self.pause_ms, self.most = group, closure, is_closed, pause_ms, most
         named = {GROUP_ATTRIBUTE: group.name, SLICE_ATTRIBUTE: group.name}
         self.attributes: Mapping[str, str] = named | dict(group.host_attributes)
-        self.present = self.kept = self.ready = self.booting = self.failed = self.losses = 0
+        self.present = self.kept = self.asked = self.ready = self.booting = self.failed = self.losses = 0
         self.missing = self.last_ms = 0
 
     @property
@@ -119,6 +119,7 @@ class Supply:
         if leaves or record.state is SliceState.LEAVING:
             return
         state.kept += 1
+        state.asked += bool(record.asked_by)
         is_joined = record.state is SliceState.JOINED
         state.ready += is_joined
         state.booting += not is_joined

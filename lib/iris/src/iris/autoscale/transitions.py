@@ -15,6 +15,7 @@ LISTS_UNTIL_GONE: Final = 2
 _BEFORE_ANSWER: Final = (SliceState.WANTED, SliceState.REQUESTED)
 _THERE: Final = (SliceState.REQUESTED, SliceState.BOOTING, SliceState.JOINED)
 _MOST_NAME: Final = 60
+_DELETED_BY: Final = "deleted by "
 
 
 def next_name(group: str, known: Iterable[str], prefix: str = "") -> str:
@@ -44,11 +45,23 @@ def requested(record: SliceRecord, now_ms: int) -> SliceRecord:
 
 
 def leaving(record: SliceRecord, reason: str, now_ms: int) -> SliceRecord:
-    """Return the record of a slice to delete; of one that the provider was never asked for, that it is gone."""
+    """Return the record of a slice to delete; of one that the provider was never asked for, that it is over."""
     if record.state.is_over or record.state is SliceState.LEAVING:
         return record
-    state = SliceState.GONE if record.state is SliceState.WANTED else SliceState.LEAVING
-    return _to(record, state, now_ms, reason=reason)
+    if record.state is SliceState.WANTED:
+        return _over(record, reason, now_ms)
+    return _to(record, SliceState.LEAVING, now_ms, reason=reason)
+
+
+def deleted_by(user: str) -> str:
+    """Return the reason of a slice that a user deletes."""
+    return f"{_DELETED_BY}{user}"
+
+
+def _over(record: SliceRecord, reason: str, now_ms: int) -> SliceRecord:
+    """Return the record of a slice that is gone. What a user asked for and nobody deleted has failed."""
+    has_failed = record.asked_by and not reason.startswith(_DELETED_BY)
+    return _to(record, SliceState.FAILED if has_failed else SliceState.GONE, now_ms, reason=reason)
 
 
 def after_create(record: SliceRecord, answer: Answer, now_ms: int) -> SliceRecord:
@@ -85,12 +98,13 @@ def after_list(record: SliceRecord, found: SliceFound | None, now_ms: int) -> Sl
         return record
     if record.state is SliceState.REQUESTED:
         return _to(record, SliceState.FAILED, now_ms, reason=record.reason or "the provider does not list it")
-    return _to(record, SliceState.GONE, now_ms, reason=record.reason or "lost: the provider lists it no more")
+    return _over(record, record.reason or "lost: the provider lists it no more", now_ms)
 
 
 def _listed(record: SliceRecord, found: SliceFound, now_ms: int) -> SliceRecord:
     is_live = found.phase in (Phase.CREATING, Phase.READY)
-    if record.state in _BEFORE_ANSWER or (record.state is SliceState.FAILED and is_live):
+    was_never_made = record.state is SliceState.FAILED and record.outcome is not Outcome.DONE
+    if record.state in _BEFORE_ANSWER or (was_never_made and is_live):
         record = _to(record, SliceState.BOOTING, now_ms)
     elif record.state.is_over:
         record = _to(record, SliceState.LEAVING, now_ms, reason=record.reason or "it is listed although it had failed")

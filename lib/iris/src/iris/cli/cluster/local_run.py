@@ -131,10 +131,10 @@ def group_lines(found: "ClusterStatus") -> list[str]:
 
 
 def coming_lines(slices: "Sequence[SliceStatus]", now_ms: int) -> list[str]:
-    """Return a line for each slice that comes or leaves: since when, and what the provider says of it."""
+    """Return a line for each slice that comes, leaves, or has failed a user: since when, and why."""
     lines = []
     for each in slices:
-        if each.state not in ("joined", "gone", "failed"):
+        if each.state not in ("joined", "gone", "failed") or (each.state == "failed" and each.asked_by):
             why = each.reason or each.words
             since = duration((now_ms - each.changed_at_ms) / 1000)
             lines.append(f"{each.name}: {each.state} for {since}{f' ({why})' if why else ''}")

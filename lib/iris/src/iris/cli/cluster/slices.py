@@ -10,7 +10,7 @@ from iris.cli.output import echo, say
 @click.argument("group")
 @pass_context
 def create_slice(context: CliContext, group: str) -> None:
-    """Create a slice of scale group GROUP and print its name. It stays until you delete it, also when idle."""
+    """Create a slice of scale group GROUP and print its name. It stays until you delete it or it is lost."""
     with context.client() as client:
         name = client.operator.create_slice(group)
     say(f"slice {name} of {group} is requested; `iris cluster status` shows its state")
