@@ -179,9 +179,10 @@ def test_where_nothing_can_be_listed_nothing_is_created():
     assert calls(simulation) == []
     assert "one is closed" in simulation.autoscaler.reason(JobId("/u/job"))
     assert "zone is away" in simulation.autoscaler.reason(JobId("/u/job"))
-    simulation.cloud.weather = Weather()
+    simulation.cloud.weather, simulation.cloud.troubles = Weather(), {"one": "h7 is out of reach"}
     simulation.run(15)
     assert calls(simulation) == ["create one-0"]
+    assert simulation.autoscaler.plan.groups["one"].trouble == "h7 is out of reach"
 
 
 def test_a_slice_whose_place_cannot_be_listed_is_not_lost():

@@ -67,10 +67,12 @@ class Listing:
     Args:
         found: By name.
         unlisted_groups: Scale groups whose place could not be listed, with the answer: absence says nothing of them.
+        troubles: What else is wrong with places of groups, by group, e.g. hosts that are out of reach.
     """
 
     found: Mapping[str, SliceFound]
     unlisted_groups: Mapping[str, Answer] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
 
 class SliceProvider(Protocol):

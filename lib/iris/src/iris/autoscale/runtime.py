@@ -68,6 +68,7 @@ class Autoscaler:
         self._book = SliceBook(rows)
         self._found: Mapping[str, SliceFound] = {}
         self._unlisted: Mapping[str, Closure] = {}
+        self._troubles: Mapping[str, str] = {}
         self._missing: dict[str, Missing] = {}
         self._due: asyncio.TimerHandle | None = None
         self._next_look_s = 0.0
@@ -203,6 +204,9 @@ class Autoscaler:
         closures = {**book.closures, **self._unlisted}
         needs = fleet.find_demands(self._cluster.view, now_ms)
         self.plan = fleet.decide(now_ms, needs, fleet.groups, slices, uses, closures, book.lives, fleet.rules, recent)
+        if self._troubles:
+            groups = {name: replace(it, trouble=self._troubles.get(name, "")) for name, it in self.plan.groups.items()}
+            self.plan = replace(self.plan, groups=groups)
         self._tell_missing(now_ms)
         for name, reason in self.plan.release.items():
             record, use = book.slices[name], uses.get(name, SliceUse())
@@ -291,7 +295,7 @@ class Autoscaler:
             f"group {name}": Closure(f"group {name}", answer.outcome, answer.words, now_ms, until_ms)
             for name, answer in unlisted.items()
         }
-        known = self._found
+        self._troubles, known = listing.troubles, self._found
         self._found = {**{name: item for name, item in known.items() if item.group in unlisted}, **listing.found}
         for record in list(self._book.slices.values()):
             found = listing.found.get(record.name)

@@ -33,11 +33,13 @@ class SeveralProviders:
         listings = await asyncio.gather(*(provider.list() for provider in self._all))
         found: dict[str, SliceFound] = {}
         unlisted: dict[str, Answer] = {}
+        troubles: dict[str, str] = {}
         for provider, listing in zip(self._all, listings, strict=True):
             found |= listing.found
             unlisted |= listing.unlisted_groups
+            troubles |= listing.troubles
             self._of_slice |= dict.fromkeys(listing.found, provider)
-        return Listing(found, unlisted)
+        return Listing(found, unlisted, troubles)
 
     async def close(self) -> None:
         await asyncio.gather(*(provider.close() for provider in self._all))

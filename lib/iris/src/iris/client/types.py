@@ -373,6 +373,7 @@ class ScaleGroupStatus(Record):
         ready, booting, failed: Numbers of slices.
         outcome: Why none is created now, e.g. "stock-out: ..."; empty while the group is open.
         next_try_ms: When one is tried again (Unix ms); 0 for not before the cluster file changes.
+        trouble: What is wrong with its place, e.g. hosts that are out of reach.
     """
 
     name: str
@@ -389,6 +390,7 @@ class ScaleGroupStatus(Record):
     failed: int = 0
     outcome: str = ""
     next_try_ms: int = 0
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

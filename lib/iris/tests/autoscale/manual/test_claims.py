@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from iris.autoscale.manual.claims import FREE, Claim, Look, Works, choose, slices_in, split_address, unlisted
+from iris.autoscale.manual.claims import FREE, Claim, Look, Works, choose, slices_in, split_address, troubles, unlisted
 from iris.autoscale.manual.scripts import Boot, HostSettings, fields_of, worker_words
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Phase, SliceOrder
@@ -98,6 +98,8 @@ def test_a_host_that_nobody_has_seen_says_nothing_of_its_slice() -> None:
     assert slices_in(OURS, looks, away, {"pair": GROUP}, Works())["s-0"].phase is Phase.CREATING
     assert unlisted([GROUP], looks, away)["pair"].words == "waiting for hosts: b is away"
     assert unlisted([GROUP], BOTH, away) == {}
+    assert troubles([GROUP], away) == {"pair": "b is away"}
+    assert troubles([GROUP], dict.fromkeys("abcd", AWAY) | {"odd": AWAY})["pair"].endswith("(and 1 more hosts)")
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def test_a_host_out_of_reach_is_waited_for(fleet: Fleet) -> None:
     assert not listing.unlisted_groups, "what it said last counts, and other hosts go on"
     assert replace(listing.found["s-0"], words="") == found
     assert f"{first.address} is out of reach" in listing.found["s-0"].words
+    assert f"{first.address} is out of reach" in listing.troubles["pair"]
     assert fleet.create("s-1").outcome is Outcome.DONE
     answer = fleet.delete("s-0")
     assert (answer.outcome, "is out of reach" in answer.words) == (Outcome.UNKNOWN, True)

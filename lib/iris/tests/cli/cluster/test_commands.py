@@ -252,18 +252,28 @@ def test_the_status_of_a_cluster(iris: Iris, local: Local, client: Stoppable) ->
     closed = ScaleGroupStatus("v5e", 8, 1, "", 4, 0, 9, {}, 3, 0, 2, 1, "stock-out: none left", NOW_MS)
     forever = replace(closed, name="v4", demand=0, booting=0, failed=0, outcome="config: no zone", next_try_ms=0)
     broken = SliceStatus("v5e-0", "v5e", "booting", 0, NOW_MS - 43_000, words="h1: installing iris failed")
-    client.operator.slices.return_value = [broken, replace(broken, name="v5e-1", state="gone")]
+    lost = replace(broken, name="v5e-2", state="failed", reason="PREEMPTED", asked_by="ann")
+    client.operator.slices.return_value = [
+        broken,
+        *(replace(broken, name="x", state=it) for it in ("gone", "failed")),
+        lost,
+    ]
     part = replace(away, connected=True, trouble="", attributes={"slice": "s1", "scale-group": "v5e"})
-    groups = (closed, replace(forever, name="cpu", outcome=""), forever)
+    groups = (closed, replace(forever, name="cpu", outcome="", trouble="h7 is out of reach"), forever)
     client.cluster = replace(STATUS, scale_groups=groups, workers=(part,))
     lines = iris("status")[1].splitlines()
     joining = [line.split()[:3] for line in lines if line.startswith(("v5e ", "s1 "))]
     assert joining == [["v5e", "0/9", "4"], ["s1", "v5e", "1/4"]], "a slice of 4 hosts boots, the first has joined"
-    assert lines[8:10] == [
+    assert lines[8:11] == [
         "v5e: 3 wanted, 2 booting, 1 failed, closed until 22:13:20 UTC (stock-out: none left)",
+        "cpu: h7 is out of reach",
         "v4: closed until the cluster file changes (config: no zone)",
     ]
-    assert lines[10:12] == ["v5e-0: booting for 43.0 s (h1: installing iris failed)", ""]
+    assert lines[11:14] == [
+        "v5e-0: booting for 43.0 s (h1: installing iris failed)",
+        "v5e-2: failed for 43.0 s (PREEMPTED)",
+        "",
+    ]
     assert json.loads(iris("status", "--json")[1])["slices"][0]["name"] == "v5e-0"
 
 

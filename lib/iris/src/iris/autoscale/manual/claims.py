@@ -11,6 +11,7 @@ from iris.autoscale.port import Phase, SliceFound
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
 from iris.python_tools.uv import is_network_failure
 
+_MOST_AWAY: Final = 4
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -179,6 +180,17 @@ def unlisted(
             answer = away[unseen[0]]
             more = f" (and {len(unseen) - 1} more hosts)" if unseen[1:] else ""
             found[group.name] = Answer(answer.outcome, f"waiting for hosts: {answer.words}{more}")
+    return found
+
+
+def troubles(groups: Iterable[ScaleGroup], away: Mapping[str, Answer]) -> Mapping[str, str]:
+    """Return why hosts of groups are out of reach, by group."""
+    found: dict[str, str] = {}
+    for group in groups:
+        words = [away[host].words for host in _hosts(group) if host in away]
+        if words:
+            more = f" (and {len(words) - _MOST_AWAY} more hosts)" if words[_MOST_AWAY:] else ""
+            found[group.name] = "; ".join(words[:_MOST_AWAY]) + more
     return found
 
 

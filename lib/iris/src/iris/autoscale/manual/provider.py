@@ -21,6 +21,7 @@ from iris.autoscale.manual.claims import (
     read_claim,
     read_look,
     slices_in,
+    troubles,
     unlisted,
 )
 from iris.autoscale.manual.scripts import (
@@ -140,7 +141,10 @@ class ManualProvider:
         await asyncio.gather(*(self._start_again(host, look) for host, look in list(self._looks.items())))
         works = Works(self._starting, self._deleting, self._failed)
         found = slices_in(self._owner, self._looks, self._away, self._groups, works)
-        return Listing(found, unlisted(self._groups.values(), self._looks, self._away))
+        groups = self._groups.values()
+        lacking = unlisted(groups, self._looks, self._away)
+        listed = [group for group in groups if group.name not in lacking]
+        return Listing(found, lacking, troubles(listed, self._away))
 
     async def close(self) -> None:
         for start in self._starts.values():

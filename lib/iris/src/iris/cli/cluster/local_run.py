@@ -156,4 +156,5 @@ def _changing(group: "ScaleGroupStatus") -> str:
     if group.outcome:
         until = f"{datetime.fromtimestamp(group.next_try_ms / 1000, UTC):%H:%M:%S} UTC" if group.next_try_ms else ""
         parts.append(f"closed until {until or 'the cluster file changes'} ({group.outcome})")
+    parts += [group.trouble] if group.trouble else []
     return f"{group.name}: {', '.join(parts)}" if parts else ""

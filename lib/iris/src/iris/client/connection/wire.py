@@ -199,6 +199,7 @@ def _scale_group(message: pb.ScaleGroupInfo) -> ScaleGroupStatus:
         failed=message.failed,
         outcome=message.outcome,
         next_try_ms=message.next_try_ms,
+        trouble=message.trouble,
     )
 
 

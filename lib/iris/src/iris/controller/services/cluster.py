@@ -230,6 +230,7 @@ def _scale_group(group: ScaleGroup, status: GroupStatus | None) -> pb.ScaleGroup
         failed=status.failed,
         outcome=status.outcome,
         next_try_ms=status.next_try_ms,
+        trouble=status.trouble,
     )
 
 

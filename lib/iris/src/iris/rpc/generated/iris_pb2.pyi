@@ -2378,6 +2378,7 @@ class ScaleGroupInfo(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     NEXT_TRY_MS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     hosts_per_slice: _builtins.int
     min_slices: _builtins.int
@@ -2392,6 +2393,8 @@ class ScaleGroupInfo(_message.Message):
     """why none is created now; empty while the group is open"""
     next_try_ms: _builtins.int
     """when one is tried again; 0 for not before the cluster file changes"""
+    trouble: _builtins.str
+    """what is wrong with its place, e.g. hosts that are out of reach"""
     @_builtins.property
     def capacity(self) -> Global___Resources:
         """per host"""
@@ -2415,10 +2418,11 @@ class ScaleGroupInfo(_message.Message):
         failed: _builtins.int = ...,
         outcome: _builtins.str = ...,
         next_try_ms: _builtins.int = ...,
+        trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "booting", b"booting", "capacity", b"capacity", "demand", b"demand", "failed", b"failed", "hosts_per_slice", b"hosts_per_slice", "max_slices", b"max_slices", "min_slices", b"min_slices", "name", b"name", "next_try_ms", b"next_try_ms", "outcome", b"outcome", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "booting", b"booting", "capacity", b"capacity", "demand", b"demand", "failed", b"failed", "hosts_per_slice", b"hosts_per_slice", "max_slices", b"max_slices", "min_slices", b"min_slices", "name", b"name", "next_try_ms", b"next_try_ms", "outcome", b"outcome", "ready", b"ready", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

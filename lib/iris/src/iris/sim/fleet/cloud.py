@@ -85,7 +85,7 @@ class Cloud:
     Attributes:
         machines: What exists, by name.
         made: How often each name was created. calls: All calls, with the slice's name.
-        violations: Broken promises of the autoscaler.
+        violations: Broken promises of the autoscaler. troubles: What is wrong with places, by group.
     """
 
     rows: MemoryRows
@@ -95,6 +95,7 @@ class Cloud:
     machines: dict[str, Machine] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     made: dict[str, int] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
@@ -143,7 +144,7 @@ class Cloud:
         }
         if await self._strike() is not None:
             raise ConnectionError("the list broke off")
-        return Listing(found, hidden)
+        return Listing(found, hidden, self.troubles)
 
     async def close(self) -> None:
         self.calls.append(("close", ""))
