@@ -1,6 +1,7 @@
 """The autoscaler with a simulated cloud: what it stores, asks and answers, in virtual time."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -173,12 +174,13 @@ def test_a_restart_finishes_what_was_begun_under_the_same_names():
 
 
 def test_where_nothing_can_be_listed_nothing_is_created():
-    simulation = simulated(weather=Weather(hides_a_group=1))
+    simulation = simulated(ONE, weather=Weather(hides_a_group=1))
     simulation.want(1)
     simulation.run(60)
     assert calls(simulation) == []
-    assert "one is closed" in simulation.autoscaler.reason(JobId("/u/job"))
-    assert "zone is away" in simulation.autoscaler.reason(JobId("/u/job"))
+    reason = simulation.autoscaler.reason(JobId("/u/job"))
+    closed = r"one is closed \(unknown: zone is away\), next try at [\d:]{8} UTC"
+    assert re.fullmatch(rf"{closed}; capacity is missing since [\d:]{{8}} UTC", reason)
     simulation.cloud.weather, simulation.cloud.troubles = Weather(), {"one": "h7 is out of reach"}
     simulation.run(15)
     assert calls(simulation) == ["create one-0"]

@@ -50,12 +50,14 @@ class Plan:
         create: The names of groups, one for each slice to create, in order.
         release: Slices to delete, with the reason.
         reasons: Why jobs wait for capacity, and what is done about it.
+        lacking: The first scale group that lacks slices for a job.
         groups: The status of each group.
     """
 
     create: tuple[str, ...] = ()
     release: Mapping[str, str] = field(default_factory=dict)
     reasons: Mapping[JobId, str] = field(default_factory=dict)
+    lacking: Mapping[JobId, str] = field(default_factory=dict)
     groups: Mapping[str, GroupStatus] = field(default_factory=dict)
 
 
@@ -88,10 +90,13 @@ def plan(
     release = failed_slices(now_ms, by_name, slices, use, closures, rules)
     supply = Supply(now_ms, groups, slices, use, release, closures, lives, rules, recent_creates)
     reasons: dict[JobId, str] = {}
+    lacking: dict[JobId, str] = {}
     for demand in demands:
-        text = _serve(demand, supply)
+        text, group_name = _serve(demand, supply)
         for job_id in demand.jobs if text else ():
             reasons.setdefault(job_id, text)
+            if group_name:
+                lacking.setdefault(job_id, group_name)
     for state in supply.states.values():
         supply.add(state, min(max(0, state.group.min_slices + state.asked - state.kept), supply.may_create(state)))
         if state.group.buffer_slices:
@@ -99,19 +104,22 @@ def plan(
             unused = sum(room.is_whole and not room.is_taken and not room.is_for_gangs for room in rooms)
             supply.add(state, min(max(0, state.group.buffer_slices - unused), supply.may_create(state)))
     release.update(idle_slices(now_ms, slices, use, supply, rules))
-    return Plan(tuple(supply.create), release, reasons, {name: _status(state) for name, state in supply.states.items()})
+    states = {name: _status(state) for name, state in supply.states.items()}
+    return Plan(tuple(supply.create), release, reasons, lacking, states)
 
 
-def _serve(demand: Demand, supply: Supply) -> str:
-    """Give room to a demand, existing room first, and return why its jobs wait; empty if they have room."""
+def _serve(demand: Demand, supply: Supply) -> tuple[str, str]:
+    """Give room to a demand, existing room first. Return why its jobs wait, empty if they have room, and the first
+    group that lacks slices.
+    """
     ways = routes(demand, supply.shapes)
     if not ways:
-        return why_none(demand, supply.states.values())
+        return why_none(demand, supply.states.values()), ""
     serve = _serve_gangs if demand.gang_size else _serve_tasks
     rooms, left, at_once = serve(demand, ways, supply)
     if left:
         supply.note_shortage((way.state for way in ways), at_once)
-    return _reason(rooms, ways if left else (), at_once, supply)
+    return _reason(rooms, ways if left else (), at_once, supply), ways[0].state.group.name if left else ""
 
 
 def _serve_tasks(demand: Demand, ways: Sequence[Route], supply: Supply) -> tuple[list[Room], int, int]:

@@ -19,6 +19,7 @@ from iris.autoscale.missing import Missing, missing_capacity, to_tell
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.autoscale.plan import Plan, SliceUse
 from iris.autoscale.port import Listing, Phase, SliceFound, SliceProvider
+from iris.autoscale.supply import clock
 from iris.autoscale.transitions import (
     adopted,
     after_list,
@@ -113,7 +114,9 @@ class Autoscaler:
 
     def reason(self, job_id: JobId) -> str:
         """Return what is done about a job that waits for capacity; empty for nothing."""
-        return self.plan.reasons.get(job_id, "")
+        missing = self._missing.get(self.plan.lacking.get(job_id, ""))
+        since = f"; capacity is missing since {clock(missing.since_ms)}" if missing is not None else ""
+        return self.plan.reasons.get(job_id, "") + since
 
     async def create_slice(self, group: str, by: str) -> str:
         """Create a slice that the autoscaler does not release; return its name once it is stored.

@@ -168,8 +168,8 @@ class Supply:
         """Return why so many more slices of a group may not be created now."""
         closure, name, rules = state.closure, state.group.name, self._rules
         if closure is not None and state.is_closed:
-            until = f"until {_clock(closure.until_ms)}" if closure.until_ms else "until the cluster file changes"
-            return f"{name} is closed {until} ({closure_text(closure)})"
+            when = f"at {clock(closure.until_ms)}" if closure.until_ms else "when the cluster file changes"
+            return f"{name} is closed ({closure_text(closure)}), next try {when}"
         if state.left < at_once:
             return f"{name} has {state.present} of at most {state.most} slices{self._why_fewer(state)}"
         if self._hosts_left() < at_once * state.group.hosts_per_slice:
@@ -177,7 +177,7 @@ class Supply:
         if closure is not None and state.is_doubtful:
             return f"{name} is tried with one slice ({closure_text(closure)})"
         if state.pause_ms:
-            return f"slices of {name} live shortly, the next one is created at {_clock(state.last_ms + state.pause_ms)}"
+            return f"slices of {name} live shortly, the next one is created at {clock(state.last_ms + state.pause_ms)}"
         limits = f"{rules.creates_per_minute} slices a minute and {rules.creates_per_hour} an hour"
         return f"no more than {limits} are created"
 
@@ -189,7 +189,7 @@ class Supply:
             return ""
         host = min(bad, key=bad.__getitem__)
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        return f" ({host}{more} failed before; next try at {_clock(bad[host])})"
+        return f" ({host}{more} failed before; next try at {clock(bad[host])})"
 
     def note_shortage(self, states: Iterable[GroupState], at_once: int) -> None:
         """Record that a demand waits for these groups: where slices share a limit, idle ones go sooner."""
@@ -213,7 +213,8 @@ def closure_text(closure: Closure) -> str:
     return f"{closure.outcome}: {closure.words}" if closure.words else str(closure.outcome)
 
 
-def _clock(at_ms: int) -> str:
+def clock(at_ms: int) -> str:
+    """Return a time of day, for people."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S} UTC"
 
 
