@@ -361,7 +361,7 @@ def test_what_was_not_requested_when_its_group_closed_goes_elsewhere():
         (tasks(need=resources(1, device=Device("gpu", "H100", 8))), "no scale group serves it: needs 8 x gpu H100"),
         (tasks(need=resources(300)), "no scale group serves it: it needs 300 cores; a host of two has 240"),
         (replace(gangs(), gang_size=3, tasks=3), "no scale group serves it: none has room for 3 tasks in one tpu-name"),
-        (gangs(3), "two has 2 of at most 2 slices; two-b is closed (config: no), next try when the cluster file changes"),
+        (gangs(3), "two has 2 of at most 2 slices; two-b is closed (config: no), next try when the cluster file "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_served_is_told_why(demand, text):
