@@ -47,6 +47,7 @@ def test_a_run_has_its_graph_with_like_steps_as_one_node(samples: Pages) -> None
     assert "tokenized/web/shard_* (12 steps)" in page
     assert "/work/train.py" in page
     assert page.count('class="node ') == 5
+    assert "16 of 16 steps done" in page
     each = samples.get("run", run="pretrain-0a1b2c", group="none")
     assert each.count('class="node ') == 16
     folders = samples.get("run", run="pretrain-0a1b2c", group="folder")
@@ -55,6 +56,54 @@ def test_a_run_has_its_graph_with_like_steps_as_one_node(samples: Pages) -> None
     assert "1–4 of 4" in samples.get("run", run=run, q="tokenized/web/shard_*", status="cached")
     assert "1–12 of 12" in samples.get("run", run=run, q="tokenized/web/shard_*")
     assert "No step matches" in samples.get("run", run=run, q="[a-z]*")
+
+
+def test_a_run_tells_what_failed_and_the_end_of_its_log(empty: Pages) -> None:
+    first, other = empty.storage.step("train-111111", status="FAILED"), empty.storage.step("eval-222222")
+    (empty.root / "train-111111/.log").write_text("".join(f"line {number}\n" for number in range(1, 6001)))
+    late = {**step_ended(other, "failed"), "time": 1.8e9}
+    run = empty.storage.run("x-111111", [other, first], [started(2), late, step_ended(first, "failed", error="No.")])
+    page = empty.get("run", run=run)
+    card = page[page.index('class="failure"') :].partition("</section>")[0]
+    for shown in (
+        "train failed",
+        "No.",
+        "line 5981\n",
+        "line 6000<",
+        "log?path=train-111111#L6000",
+        "1 other failed step<",
+    ):
+        assert shown in card, shown
+    assert "line 5980" not in card
+    assert 'class="failure"' not in empty.get("run", run=empty.storage.run("y-111111", [other], [started(1), ended()]))
+
+
+def test_a_run_shows_its_steps_over_time_with_the_critical_path(empty: Pages) -> None:
+    data, side = (empty.storage.step(f"{name}-111111") for name in ("data", "side"))
+    train = empty.storage.step("train-111111", dependencies=[data["output_path"], side["output_path"]])
+    events = []
+    for step, begin, end in ((data, 0, 60), (side, 0, 30), (train, 60, 100)):
+        events.append({"event": "step_started", "time": 1e9 + begin, "name": step["name"], "path": step["output_path"]})
+        events.append({**step_ended(step, seconds=end - begin), "time": 1e9 + end})
+    run = empty.storage.run("x-111111", [data, side, train], [started(3), *events, ended()])
+    page = empty.get("run", run=run, tab="timeline")
+    assert re.findall(r'critical" x="([\d.]+)%" y="4" width="([\d.]+)%"', page) == [
+        ("0.000", "60.000"),
+        ("60.000", "40.000"),
+    ]
+    assert "1 min 40 s in all; the critical path, in full colour, ran 1 min 40 s" in page
+    assert "No step of this run" in empty.get("run", run=empty.storage.run("y-111111", [data]), tab="timeline")
+
+
+def test_a_step_opens_beside_the_graph(samples: Pages) -> None:
+    page = samples.get("run", run="pretrain-0a1b2c")
+    assert f'data-panel="/experiments/panel?path={TINY.replace("/", "%2F")}&amp;run=pretrain-0a1b2c' in page
+    part = samples.get("panel", path=TINY, run="pretrain-0a1b2c")
+    assert [text for text in ("step 299: loss", "learning_rate", "58.2 s", "notes.txt") if text not in part] == []
+    assert samples.status("panel", path="none-111111", run="pretrain-0a1b2c") == 404
+    config = samples.get("run", run="pretrain-0a1b2c", tab="config")
+    assert [text for text in ("learning_rate", "/work/train.py", "c0ffee") if text not in config] == []
+    assert samples.status("run", run="pretrain-0a1b2c", tab="nothing") == 400
 
 
 def test_a_step_shows_config_version_code_attempts_log_and_files(samples: Pages) -> None:

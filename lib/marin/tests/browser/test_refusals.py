@@ -93,7 +93,7 @@ def test_outputs_elsewhere_are_named_but_not_linked(empty: Pages) -> None:
     step = empty.storage.step("mine-111111")
     theirs = {**step, "name": "theirs", "output_path": "/other/prefix/theirs-222222"}
     run = empty.storage.run("mixed-333333", [step, theirs], [started(2), step_ended(theirs), ended()])
-    page = empty.get("run", run=run)
+    page = empty.get("run", run=run, tab="steps")
     assert "/other/prefix/theirs-222222" in page
     assert "not below this prefix" in page
     assert "path=%2Fother" not in page
@@ -128,7 +128,8 @@ def test_markup_in_what_others_wrote_stays_text(empty: Pages) -> None:
     before = empty.storage.run("evil-444444", [empty.storage.step("evil-555555")], [started(), ended()])
     step = empty.get("step", path="evil-111111", run=run)
     assert "&lt;script&gt;" in step
-    runs = [{}, {"q": EVIL, "status": EVIL}, {"group": "none"}]
+    tabs = [{"tab": tab} for tab in ("timeline", "steps", "config", "results")]
+    runs = [{}, {"q": EVIL, "status": EVIL}, {"group": "none"}, *tabs]
     files = ["evil-111111", "evil-111111/rows.jsonl", f"evil-111111/{EVIL_NAME}.txt"]
     for page in (
         step,
@@ -137,6 +138,7 @@ def test_markup_in_what_others_wrote_stays_text(empty: Pages) -> None:
         *(empty.get("run", run=run, **query) for query in runs),
         *(empty.get("files", path=path) for path in files),
         empty.get("log", path="evil-111111"),
+        empty.get("panel", path="evil-111111", run=run),
         empty.get("compare", before=before, after=run),
     ):
         assert "<script>alert" not in page

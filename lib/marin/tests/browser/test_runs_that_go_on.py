@@ -57,7 +57,7 @@ def test_no_step_waits_whose_input_failed_or_whose_run_is_over(
     steps.append(empty.storage.step("d-444444", status=None))
     queued = [{**_began(step), "event": "step_queued"} for step in steps]
     run = empty.storage.run("run-222222", steps, [head, *queued, step_ended(steps[0], "failed")], pid=_GONE)
-    assert re.findall(r'step-status"><span class="status s-(\w+)', empty.get("run", run=run)) == words
+    assert re.findall(r'step-status"><span class="status s-(\w+)', empty.get("run", run=run, tab="steps")) == words
 
 
 def test_what_runs_says_for_how_long_so_far(empty: Pages) -> None:
@@ -68,7 +68,7 @@ def test_what_runs_says_for_how_long_so_far(empty: Pages) -> None:
     began = {**_began(step), "time": now.timestamp() - 125}
     lines = "".join(json.dumps(event) + "\n" for event in (_here(1), began))
     (empty.root / "experiments" / f"{run}.events.jsonl").write_text(lines)
-    page = empty.get("run", run=run)
+    page = empty.get("run", run=run, tab="steps")
     assert 'class="status s-running"' in page
     assert re.search(r'step-seconds"><span data-since="[0-9.]+" data-now="[0-9.]+">2 min [0-9]+ s</span> so far', page)
     assert "so far" in empty.get("runs")

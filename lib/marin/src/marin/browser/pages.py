@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from marin.browser.handlers import files, metrics, run, runs, step
+from marin.browser.handlers import files, metrics, peek, run, runs, step
 from marin.browser.site import BASE, Site, address, make_site
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import MarinError
@@ -68,6 +68,7 @@ def pages_of(site: Site) -> PageSet:
             page("run", run.run_page),
             page("run/events", run.run_events),
             page("step", step.step_page),
+            page("panel", peek.panel),
             page("metrics", metrics.metrics),
             page("run/results", metrics.results),
             page("log", step.log_page),

@@ -50,13 +50,16 @@ def _placed(steps: tuple[tuple[str, str, tuple[str, ...]], ...], grouping: str) 
     return nodes, {node: place.row for node, place in places.items()}
 
 
-def picture_of(steps: Sequence[RunStep], grouping: str, link: Callable[[Node], str]) -> Picture:
+def picture_of(
+    steps: Sequence[RunStep], grouping: str, link: Callable[[Node], str], panel: Callable[[Node], str | None]
+) -> Picture:
     """Return the picture of a run's graph.
 
     Args:
         steps: The steps.
         grouping: A key of `GROUPINGS`.
         link: Returns the link of a node.
+        panel: Returns the address of a node's side panel; None if it has none.
     """
     nodes, rows = _placed(tuple((step.path, step.name, step.dependencies) for step in steps), grouping)
     numbers = {step.path: number for number, step in enumerate(steps)}
@@ -71,11 +74,15 @@ def picture_of(steps: Sequence[RunStep], grouping: str, link: Callable[[Node], s
     lines.append("</g>")
     for node in nodes:
         members = [steps[numbers[path]] for path in node.paths]
-        lines.append(_box(node, members, numbers, link(node), drawing.boxes[node.id]))
+        lines.append(_box(node, members, numbers, (link(node), panel(node)), drawing.boxes[node.id]))
     return Picture("\n".join([*lines, "</svg>"]), len(nodes))
 
 
-def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], address: str, box: Box) -> str:
+def _box(
+    node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], links: tuple[str, str | None], box: Box
+) -> str:
+    address, panel = links
+    opens = f' data-panel="{escape(panel)}"' if panel else ""
     status = worst_status(members)
     is_family = len(members) > 1
     places = " ".join(str(numbers[step.path]) for step in members)
@@ -83,8 +90,8 @@ def _box(node: Node, members: Sequence[RunStep], numbers: Mapping[str, int], add
     told = f"{printable_line(node.label)}\n{states_text(members)}\n{duration(sum(seconds) if seconds else None)}"
     return (
         f'<a href="{escape(address)}" class="node n-{escape(status)}{" family" if is_family else ""}" '
-        f'data-steps="{places}"><title>{escape(told)}</title>'
-        f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{BOX}" rx="4"/>'
+        f'data-steps="{places}"{opens}><title>{escape(told)}</title>'
+        f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{BOX}" rx="6"/>'
         f'<text x="{box.x + 8:.0f}" y="{box.y + 14:.0f}">{escape(box.text)}</text></a>'
     )
 

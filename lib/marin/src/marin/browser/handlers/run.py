@@ -1,4 +1,4 @@
-"""The page of a run: facts, graph and steps, updated live."""
+"""The page of a run: its head, and a tab each for graph, timeline, steps, results and configs. Updated live."""
 
 from __future__ import annotations
 
@@ -6,84 +6,171 @@ import asyncio
 import fnmatch
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
 
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
 from marin.browser.follow import encode_run_events, follow_file, start_of_id
-from marin.browser.handlers.runs import ends_of
+from marin.browser.handlers.peek import failure_of
 from marin.browser.picture import GROUPINGS, picture_of
+from marin.browser.run_view import RunView
 from marin.browser.site import Site, address, job_address
 from marin.recorded.deciding.dag import STATUSES, Node
+from marin.recorded.deciding.metric_table import flat
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_steps import RunStep
 from marin.recorded.deciding.run_summary import RunState, RunSummary
+from marin.recorded.deciding.run_times import timeline_of
 from rigging.errors import InvalidRequest, NotFound
 from rigging.web.context import is_fragment, render
 from rigging.web.events import encode_event, event_response, last_event_id
 from rigging.web.pages import query_text
 from rigging.web.paging import Page, asked_page, page_of
 
-_MOST_NODES = 4000
-_SAME_STEPS = 20
+TABS: Final = {"graph": "Graph", "timeline": "Timeline", "steps": "Steps", "results": "Results", "config": "Config"}
+_BAR: Final = (
+    *("succeeded", "cached", "running", "retrying", "failed", "lost", "died", "stopped", "dep_failed", "queued", "-"),
+)
+_MOST_NODES: Final = 4000
+_MOST_BARS: Final = 300
+_MOST_CONFIGS: Final = 100
+_MOST_VALUES: Final = 200
+_LONGEST_VALUE: Final = 500
+_LONGEST_TITLE: Final = 120
 _LIVE = (RunState.RUNNING, RunState.UNFINISHED)
 _BEGINNING_SECONDS = 600.0
 
 
 def run_page(site: Site, request: Request) -> Response:
-    """Show a run."""
+    """Show a run, or the part of its page that changes."""
     summary, view = site.run(query_text(request, "run", 300))
-    run = summary.files
-    text, status = query_text(request, "q", 300), query_text(request, "status", 40)
-    grouping = query_text(request, "group", 20) or "like"
+    tab = _tab(request)
+    shown: dict[str, Any] = {
+        "run": summary.files,
+        "view": view,
+        "summary": summary,
+        "now": time.time(),
+        "address": address,
+        "tab": tab,
+        "tabs": [(word, title, _tab_address(summary, word), None) for word, title in TABS.items()],
+        "title": title_of(summary),
+        "is_live": _may_change(site, summary),
+    }
+    if is_fragment(request) and query_text(request, "part", 10) == "head":
+        return render(request, "marin/run_head.html", **shown, **_head(site, summary, view))
+    parts = {"graph": _graph, "steps": _steps, "timeline": _timeline, "config": _config, "results": _nothing}
+    shown.update(parts[tab](site, request, view))
+    if is_fragment(request):
+        return render(request, f"marin/{'timeline' if tab == 'timeline' else 'steps_table'}.html", **shown)
+    return render(request, "marin/run.html", **shown, **_head(site, summary, view), position=view.position)
+
+
+def title_of(run: RunSummary) -> str:
+    """Return a readable name of a run: the first line of its description, or its script's name."""
+    words = (run.description or "").strip().partition("\n")[0]
+    return words[:_LONGEST_TITLE] or _script(run.files.stem) or run.files.id
+
+
+def _tab(request: Request) -> str:
+    tab = query_text(request, "tab", 20)
+    if not tab:
+        return "steps" if any(request.query_params.get(name) for name in ("q", "status", "page")) else "graph"
+    if tab not in TABS:
+        raise InvalidRequest(f"tab {tab[:40]!r}: must be one of {', '.join(TABS)}")
+    return tab
+
+
+def _tab_address(summary: RunSummary, tab: str) -> str:
+    return address("run", run=summary.files.id, tab="" if tab == "graph" else tab)
+
+
+def _head(site: Site, summary: RunSummary, view: RunView) -> dict[str, Any]:
+    """Return what the head of the page shows: counts of states, what failed, when and where it ran."""
+    known = [(word, view.counts[word]) for word in _BAR if view.counts[word]]
+    rest = [(word, count) for word, count in sorted(view.counts.items()) if word not in _BAR]
+    done = view.counts["succeeded"] + view.counts["cached"]
+    is_running = summary.state is RunState.RUNNING
+    return {
+        "counts": [*known, *rest],
+        "words": [f"{done} of {len(view.steps)} steps done"] if view.steps else [],
+        "failure": None if is_running and not summary.ends else failure_of(site, view),
+        "status_link": lambda word: address("run", run=summary.files.id, tab="steps", status=word),
+    }
+
+
+def _graph(site: Site, request: Request, view: RunView) -> dict[str, Any]:
+    run, grouping = view.files.id, query_text(request, "group", 20) or "like"
     if grouping not in GROUPINGS:
         raise InvalidRequest(f"group {grouping[:40]!r}: must be one of {', '.join(GROUPINGS)}")
+    picture = picture_of(
+        view.steps,
+        grouping,
+        lambda node: _node_address(site, run, node),
+        lambda node: _panel_address(site, run, node.paths[0]) if len(node.paths) == 1 else None,
+    )
+    return {
+        "picture": picture if picture.nodes <= _MOST_NODES else None,
+        "grouping": grouping,
+        "groupings": GROUPINGS,
+        "group_link": lambda word: address("run", run=run, group="" if word == "like" else word),
+        "statuses": json.dumps([[step.status or "-", step.name] for step in view.steps]),
+    }
+
+
+def _steps(site: Site, request: Request, view: RunView) -> dict[str, Any]:
+    run = view.files.id
+    text, status = query_text(request, "q", 300), query_text(request, "status", 40)
     found = [
         (view.numbers[step.path], step)
         for step in view.steps
         if (not status or (step.status or "-") == status) and _is_meant(step, text)
     ]
     page = page_of(found, asked_page(request.query_params.get("page")))
-    rows = [(number, step, _step_address(site, run.id, step), _job(site, step)) for number, step in page.rows]
-    shown: dict[str, Any] = {
-        "run": run,
+    rows = [(number, step, _step_address(site, run, step), _job(site, step)) for number, step in page.rows]
+    return {
         "page": Page(rows, page.number, page.total, page.size),
         "query": text,
         "status": status,
-        "grouping": grouping,
-        "now": time.time(),
-        "link": lambda number: address("run", run=run.id, q=text, status=status, group=_given(grouping), page=number),
+        "states": [word for word in (*STATUSES, *sorted(set(view.counts) - set(STATUSES))) if view.counts[word]],
+        "link": lambda number: address("run", run=run, tab="steps", q=text, status=status, page=number),
     }
-    if is_fragment(request):
-        return render(request, "marin/steps_table.html", **shown)
-    picture = picture_of(view.steps, grouping, lambda node: _node_address(site, run.id, grouping, node))
-    others = [
-        other.id for other in site.index.runs() if other.id != run.id and _script(other.stem) == _script(run.stem)
+
+
+def _timeline(site: Site, request: Request, view: RunView) -> dict[str, Any]:
+    del request
+    found = timeline_of(view.steps, time.time())
+    bars = found.bars
+    if len(bars) > _MOST_BARS:
+        longest = {bar.step.path for bar in sorted(bars, key=lambda bar: (bar.is_critical, bar.seconds))[-_MOST_BARS:]}
+        bars = tuple(bar for bar in bars if bar.step.path in longest)
+    return {
+        "timeline": found,
+        "bars": [(bar, _step_address(site, view.files.id, bar.step)) for bar in bars],
+        "panel_link": lambda step: _panel_address(site, view.files.id, step.path),
+    }
+
+
+def _config(site: Site, request: Request, view: RunView) -> dict[str, Any]:
+    del request
+    recorded = [] if view.problem else [step for step in site.views.info(view.files)["steps"] if isinstance(step, dict)]
+    values = [
+        (str(step.get("name", "")), site.outputs.name_of(str(step.get("output_path", ""))), _values(step))
+        for step in recorded[:_MOST_CONFIGS]
     ]
-    return render(
-        request,
-        "marin/run.html",
-        **shown,
-        view=view,
-        summary=summary,
-        ends=ends_of(summary),
-        counts=[
-            (word, view.counts[word])
-            for word in (*STATUSES, *sorted(set(view.counts) - set(STATUSES)))
-            if view.counts[word]
-        ],
-        picture=picture if picture.nodes <= _MOST_NODES else None,
-        groupings=GROUPINGS,
-        group_link=lambda word: address("run", run=run.id, group=_given(word)),
-        status_link=lambda word: address("run", run=run.id, status=word, group=_given(grouping)) + "#steps",
-        others=others[:_SAME_STEPS],
-        statuses=json.dumps([[step.status or "-", step.name] for step in view.steps]),
-        is_live=_may_change(site, summary),
-        position=view.position,
-    )
+    return {"configs": values, "left_out": len(recorded) - len(values)}
+
+
+def _values(step: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = list(flat(step.get("config") or {}))
+    return [(name, str(value)[:_LONGEST_VALUE]) for name, value in found[:_MOST_VALUES]]
+
+
+def _nothing(site: Site, request: Request, view: RunView) -> dict[str, Any]:
+    del site, request, view
+    return {}
 
 
 def _may_change(site: Site, summary: RunSummary) -> bool:
@@ -96,10 +183,6 @@ def _may_change(site: Site, summary: RunSummary) -> bool:
     except NotFound:
         return False
     return written is not None and time.time() - written < _BEGINNING_SECONDS
-
-
-def _given(grouping: str) -> str:
-    return "" if grouping == "like" else grouping
 
 
 def _script(stem: str) -> str:
@@ -128,14 +211,19 @@ def _job(site: Site, step: RunStep) -> str | None:
     return job_address(site.jobs_url, step.log)
 
 
-def _node_address(site: Site, run: str, grouping: str, node: Node) -> str:
+def _node_address(site: Site, run: str, node: Node) -> str:
     """Return the link of a node: to its step, or to the list of steps of a family."""
     if len(node.paths) == 1:
         name = site.outputs.name_of(node.paths[0])
         if name is not None:
             return address("step", path=name, run=run)
     pattern = node.label.rpartition(" (")[0] if len(node.paths) > 1 else node.label
-    return address("run", run=run, q=pattern, group=_given(grouping)) + "#steps"
+    return address("run", run=run, tab="steps", q=pattern)
+
+
+def _panel_address(site: Site, run: str, path: str) -> str | None:
+    name = site.outputs.name_of(path)
+    return None if name is None else address("panel", path=name, run=run)
 
 
 async def run_events(site: Site, request: Request) -> Response:

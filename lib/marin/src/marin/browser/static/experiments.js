@@ -38,9 +38,10 @@
   };
 
   // --- states of steps ---
-  const given = document.getElementById("run-steps");
-  if (given) {
-    const steps = JSON.parse(JSON.parse(given.textContent));
+  const run = document.getElementById("run");
+  if (run) {
+    const given = document.getElementById("run-steps");
+    const steps = given ? JSON.parse(JSON.parse(given.textContent)) : [];
     const nodes = [...document.querySelectorAll("#graph .node")];
     const nodeOf = new Map();
     for (const node of nodes) {
@@ -51,32 +52,24 @@
       const counts = new Map();
       for (const number of node.members) counts.set(steps[number][0], (counts.get(steps[number][0]) || 0) + 1);
       const worst = ORDER.find((word) => counts.has(word)) || "-";
-      node.setAttribute("class", "node n-" + (worst === "-" ? "none" : worst) + (node.members.length > 1 ? " family" : "") + (node.classList.contains("hit") ? " hit" : ""));
+      node.setAttribute("class", "node n-" + (worst === "-" ? "none" : worst) + (node.members.length > 1 ? " family" : "") + (node.classList.contains("hit") ? " hit" : "") + (node.classList.contains("is-open") ? " is-open" : ""));
       const title = node.querySelector("title");
       const lines = title.textContent.split("\n");
       lines[1] = node.members.length > 1 ? [...counts].sort().map(([word, count]) => count + " " + word).join(", ") : worst;
       title.textContent = lines.join("\n");
     };
-    const showCounts = () => {
-      const counts = new Map();
-      for (const [word] of steps) counts.set(word, (counts.get(word) || 0) + 1);
-      const place = document.getElementById("counts");
-      const run = new URL(location.href).searchParams.get("run");
-      place.replaceChildren();
-      for (const word of ORDER) {
-        if (!counts.has(word)) continue;
-        const link = document.createElement("a");
-        link.className = "status s-" + word;
-        link.href = "?" + new URLSearchParams({ run, status: word }) + "#steps";
-        link.textContent = counts.get(word) + " " + (word === "-" ? "unknown" : word);
-        place.append(link, " ");
-      }
+    // What the server draws from many events: at most twice a second, and always after the last.
+    let due = 0;
+    const refresh = () => {
+      due = due || setTimeout(() => {
+        due = 0;
+        for (const part of document.querySelectorAll("#run-head, #timeline")) htmx.trigger(part, "refresh");
+      }, 500);
     };
     on("steps", (data) => {
       const touched = new Set();
       for (const [number, status, seconds, note] of JSON.parse(data)) {
-        if (!(number in steps)) continue;
-        steps[number][0] = status;
+        if (number in steps) steps[number][0] = status;
         if (nodeOf.has(number)) touched.add(nodeOf.get(number));
         const row = document.querySelector(`tr[data-step="${number}"]`);
         if (!row) continue;
@@ -88,24 +81,16 @@
         row.querySelector(".step-note").textContent = note;
       }
       touched.forEach(showNode);
-      showCounts();
+      refresh();
       body.dataset.changes = String(1 + Number(body.dataset.changes || 0));
     });
-    // The head of the page, with how the run ended. Steps that the page does not know yet need another graph.
+    // Steps that the page does not know yet need another graph.
     let again = 0;
     let isEnded = false;
     on("over", () => { if (!isEnded) location.reload(); });
     on("run", (data) => {
-      if (data === "grown") {
-        again = again || setTimeout(() => location.reload(), 3000);
-        return;
-      }
-      isEnded = true;
-      fetch(location.href, { headers: { Accept: "text/html" } }).then((answer) => answer.text()).then((text) => {
-        const fresh = new DOMParser().parseFromString(text, "text/html");
-        const facts = fresh.querySelector("dl.facts");
-        if (facts) document.querySelector("dl.facts").replaceWith(facts);
-      }).catch(() => {});
+      if (data === "grown") again = again || setTimeout(() => location.reload(), 3000);
+      else isEnded = true;
     });
     on("reset", () => location.reload());
 
@@ -180,6 +165,15 @@
       });
     }
   }
+  // Steps open beside the graph and the timeline; with a modifier key, or from the panel, their pages.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-panel]");
+    if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    document.querySelectorAll(".is-open").forEach((other) => other.classList.remove("is-open"));
+    link.classList.add("is-open");
+    htmx.ajax("GET", link.dataset.panel, { source: link, target: "#panel", swap: "innerHTML" });
+  });
   for (const select of document.querySelectorAll("select[data-goto]")) {
     select.addEventListener("change", () => location.assign(select.value));
   }

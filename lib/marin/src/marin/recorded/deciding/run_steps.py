@@ -28,6 +28,8 @@ class RunStep:
         attempts: Its attempts in the run with their resource use, as in the event `step_ended`.
         started: The start of a running step, in seconds since the epoch; otherwise None.
         progress: The progress of a running step, in words; "" if not reported.
+        began: The start of its first attempt in this run, in seconds since the epoch; None if it did not start.
+        ended: Its end, likewise; None if it has not ended.
     """
 
     name: str
@@ -41,6 +43,8 @@ class RunStep:
     attempts: tuple[Mapping[str, Any], ...] = ()
     started: float | None = None
     progress: str = ""
+    began: float | None = None
+    ended: float | None = None
 
     @property
     def job(self) -> str:
@@ -116,9 +120,12 @@ def steps_of_run(
     """
     after = None if state is None else _ENDED_WITH.get(state)
     last: dict[str, dict[str, Any]] = {}
+    began: dict[str, Any] = {}
     for event in events:
         path = event.get("path")
         if isinstance(path, str):
+            if event.get("event") == "step_started":
+                began.setdefault(path, event.get("time"))
             status = event.get("status") or _STATUS_OF_EVENT.get(str(event.get("event")))
             if event.get("event") == "step_progressed" and path in last:
                 last[path]["progress"] = progress_note(event)
@@ -126,6 +133,7 @@ def steps_of_run(
                 is_begun = event.get("event") != "step_queued"
                 ended = after if is_begun else None
                 last[path] = {**event, "status": ended if after is not None and status in _OPEN else status}
+                last[path]["began"] = began.get(path)
     found: dict[str, RunStep] = {}
     for step in info.get("steps") or ():
         path = step.get("output_path") if isinstance(step, dict) else None
@@ -166,6 +174,8 @@ def _step(name: str, path: str, dependencies: tuple[str, ...], event: Mapping[st
         attempts=_attempts(event.get("attempts")),
         started=_number(event.get("time")) if event.get("status") == "running" else None,
         progress=str(event.get("progress", "")) if event.get("status") == "running" else "",
+        began=_number(event.get("began")),
+        ended=_number(event.get("time")) if event.get("event") == "step_ended" else None,
     )
 
 

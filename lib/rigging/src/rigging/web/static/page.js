@@ -36,8 +36,13 @@
     if (event.key === "Escape" && panel) close(panel);
   });
 
-  const coloured = (place) => { for (const box of place.querySelectorAll("[data-terminal]")) TerminalText.of(box); };
-  document.addEventListener("htmx:load", (event) => coloured(event.target));
+  // The end of an excerpt is what a reader looks for.
+  document.addEventListener("htmx:load", (event) => {
+    for (const box of event.target.querySelectorAll("[data-terminal]")) {
+      TerminalText.of(box);
+      box.scrollTop = box.scrollHeight;
+    }
+  });
   // Of groups of links that are wider than the screen, the current one is in view.
   document.querySelector(".groups [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 })();
