@@ -2,19 +2,21 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from iris.local.start import LocalCluster
-from iris.local.state import LocalPaths, named_paths
-from rigging.errors import MarinError
+from iris.local.state import LocalPaths, held_lock, is_locked, lock_holder, named_paths
+from rigging.errors import Conflict, MarinError
 from rigging.filesystem import write_bytes_atomic
 from rigging.filesystem.private import write_private
 
 _RECORD: Final = "elsewhere.json"
 _TOKEN: Final = "elsewhere-token"
+_LOCK: Final = "elsewhere.lock"
+"""Held by the command that starts the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class SavedCluster:
 
     Args:
         file: Its cluster file.
-        address: "host:port" of its controller.
+        address: "host:port" of its controller; empty until it has answered.
         token_file: The file with the user's token.
     """
 
@@ -55,6 +57,33 @@ def started_clusters(environ: Mapping[str, str]) -> dict[str, Path | None]:
     return found
 
 
+@contextlib.contextmanager
+def starting(environ: Mapping[str, str], name: str) -> Iterator[None]:
+    """Context manager: hold the lock of a cluster's start. Raise Conflict if another command on this machine holds it."""
+    paths = named_paths(environ, name)
+    LocalPaths(paths.root.parent).make()
+    paths.make()
+    lock = paths.root / _LOCK
+    holder = lock_holder(lock)
+    if holder is not None:
+        raise Conflict(
+            f"process {holder} is starting cluster {name}; wait until it is ready, or end that process first"
+        )
+    with held_lock(lock, timeout=1):
+        yield
+
+
+def is_starting(environ: Mapping[str, str], name: str) -> bool:
+    """Return whether a command on this machine is starting a cluster."""
+    return is_locked(named_paths(environ, name).root / _LOCK)
+
+
+def save_start(environ: Mapping[str, str], name: str, file: Path) -> None:
+    """Save, within `starting`, that machines of a cluster are created, so that an interrupted start is found."""
+    if saved_cluster(environ, name) is None:
+        _write(named_paths(environ, name), SavedCluster(str(file), "", ""))
+
+
 def save_cluster(environ: Mapping[str, str], name: str, file: Path, address: str, token: str) -> SavedCluster:
     """Save a cluster under a name, with the user's token in a file that only the user can read."""
     paths = named_paths(environ, name)
@@ -62,8 +91,12 @@ def save_cluster(environ: Mapping[str, str], name: str, file: Path, address: str
     paths.make()
     write_private(paths.root / _TOKEN, token.encode())
     saved = SavedCluster(str(file), address, str(paths.root / _TOKEN))
-    write_bytes_atomic(str(paths.root / _RECORD), json.dumps(asdict(saved)).encode())
+    _write(paths, saved)
     return saved
+
+
+def _write(paths: LocalPaths, saved: SavedCluster) -> None:
+    write_bytes_atomic(str(paths.root / _RECORD), json.dumps(asdict(saved)).encode())
 
 
 def forget_cluster(environ: Mapping[str, str], name: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from iris.client.connection.discovery import find_cluster
 from iris.cluster.types import JobState
-from iris.lifecycle import access, publish
+from iris.lifecycle import access, publish, start
 from rigging.errors import NotFound, Unavailable
 from support.google.server import GoogleServer
 from support.iris.cli import Client, Iris, job
@@ -105,6 +105,29 @@ def test_a_start_saves_the_cluster_under_its_name_and_a_stop_leaves_nothing(
         find_cluster("lab")
     with pytest.raises(Unavailable, match="starts the cluster itself if the file has"):
         find_cluster(config=file).resolve(False)
+
+
+@pytest.mark.usefixtures("answering", "google")
+def test_an_interrupted_start_is_listed_until_it_is_finished_or_stopped(
+    iris: Iris, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def state() -> list[str]:
+        return [item["state"] for item in json.loads(iris("cluster", "list", "--json")[1]) if item["cluster"] == "lab"]
+
+    async def interrupted(*_: Any) -> None:
+        assert state() == ["starting"]
+        assert "is starting cluster lab; wait until it is ready" in iris("cluster", "start", file)[2]
+        raise KeyboardInterrupt
+
+    assert state() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "start_controller", interrupted)
+        iris("cluster", "start", file)
+    assert state() == ["interrupted"]
+    with pytest.raises(Unavailable, match=f"`iris cluster start {file}` goes on with it"):
+        find_cluster("lab")
+    assert iris("--cluster=lab", "cluster", "stop", "--yes")[0] == 0
+    assert state() == []
 
 
 def test_machines_are_inspected_while_no_controller_answers(

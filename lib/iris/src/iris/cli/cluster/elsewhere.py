@@ -77,6 +77,7 @@ def start_elsewhere(context: CliContext, file: Path) -> bool:
     file's controller has no machine of its own.
     """
     from iris.lifecycle.cluster import cloud_cluster
+    from iris.local.saved_clusters import starting
     from iris.local.start import LocalCluster
     from iris.local.state import named_paths
 
@@ -88,8 +89,9 @@ def start_elsewhere(context: CliContext, file: Path) -> bool:
             f"a local run of {file} is named {cluster.name}, too; end it first with `iris --cluster={cluster.name} "
             "cluster stop`"
         )
-    machines = cluster.machines()
-    asyncio.run(_closing(machines, _start(context, cluster, machines)))
+    with starting(os.environ, cluster.name):
+        machines = cluster.machines()
+        asyncio.run(_closing(machines, _start(context, cluster, machines)))
     return True
 
 
@@ -126,11 +128,14 @@ async def _closing(machines: "Machines", work: Coroutine[Any, Any, None]) -> Non
 
 async def _start(context: CliContext, cluster: "CloudCluster", machines: "Machines") -> None:
     from iris.lifecycle.start import start_controller
+    from iris.local.saved_clusters import save_start
 
     reached, waiting = _waiting(context, cluster)
     before = (await machines.find()).controller
     if before is None or await waiting.trouble(before):
-        await start_controller(machines, await asyncio.to_thread(_published, cluster), waiting)
+        script = await asyncio.to_thread(_published, cluster)
+        save_start(os.environ, cluster.name, cluster.file)
+        await start_controller(machines, script, waiting)
     _save(cluster, reached[-1], "is ready" if before is None else "runs")
 
 
@@ -194,7 +199,7 @@ def tunnel_to(cluster: "CloudCluster", url: str) -> list[str]:
     from iris.local.saved_clusters import saved_cluster
 
     saved, port = saved_cluster(os.environ, cluster.name), urlsplit(url).port
-    if saved is None or port is None:
+    if saved is None or not saved.address or port is None:
         return []
     return tunnel_command(cluster.config.platform.ssh, saved.address.rpartition(":")[0], port)
 

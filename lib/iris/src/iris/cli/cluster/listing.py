@@ -34,10 +34,16 @@ def list_command(context: CliContext, as_json: bool) -> None:
 def _look(context: CliContext, name: str, file: Path | None) -> dict[str, Any]:
     """Return the description of a cluster, with errors as text."""
     from iris.client.connection.discovery import find_cluster
+    from iris.local.saved_clusters import is_starting, saved_cluster
 
     record: dict[str, Any] = {"cluster": name, "state": "", "address": "", "version": "", "workers": None}
     record |= {"file": str(file or ""), "because": ""}
     try:
+        saved = saved_cluster(os.environ, name)
+        if saved is not None and not saved.address:
+            state = "starting" if is_starting(os.environ, name) else "interrupted"
+            because = "" if state == "starting" else f"`iris cluster start {saved.file}` goes on; `... stop` deletes it"
+            return {**record, "state": state, "because": because}
         target = context.running(find_cluster(name, local=context.local_cluster()))
         if target is None:
             return {**record, "state": "not running"}

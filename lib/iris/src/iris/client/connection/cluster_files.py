@@ -48,6 +48,7 @@ def named_cluster(
         with contextlib.suppress(InvalidRequest):
             saved = saved_cluster(environ, name)
             if saved is not None:
+                _check_started(name, saved)
                 return _elsewhere(name, saved.address, token_file or saved.token_file, in_clear=insecure)
             paths = named_paths(environ, name)
             if LocalCluster(paths).find() is not None:
@@ -60,6 +61,7 @@ def named_cluster(
     saved = saved_cluster(environ, path.stem) if address is None else None
     if saved is not None:
         _check_saved(path, saved)
+        _check_started(path.stem, saved)
         address, controller = saved.address, {"token_file": saved.token_file}
     if address is None and any(content.get(section) for section in _SLICES):
         return local_run(path.stem, named_paths(environ, path.stem), path)
@@ -89,6 +91,15 @@ def _check_saved(path: Path, saved: SavedCluster) -> None:
         raise Conflict(
             f"cluster {path.stem} was started from {saved.file}, not from {path}; use --config {saved.file}, or rename "
             "one of the files"
+        )
+
+
+def _check_started(name: str, saved: SavedCluster) -> None:
+    """Raise Unavailable if the controller of a cluster elsewhere has never answered."""
+    if not saved.address:
+        raise Unavailable(
+            f"the start of cluster {name} is not finished; `iris cluster start {saved.file}` goes on with it, and "
+            f"`iris cluster stop {saved.file}` deletes its machines"
         )
 
 
