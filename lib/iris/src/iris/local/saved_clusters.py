@@ -59,7 +59,7 @@ def started_clusters(environ: Mapping[str, str]) -> dict[str, Path | None]:
 
 @contextlib.contextmanager
 def starting(environ: Mapping[str, str], name: str) -> Iterator[None]:
-    """Context manager: hold the lock of a cluster's start. Raise Conflict if another command on this machine holds it."""
+    """Context manager: hold the lock of a cluster's start. Raise Conflict if another command here holds it."""
     paths = named_paths(environ, name)
     LocalPaths(paths.root.parent).make()
     paths.make()
