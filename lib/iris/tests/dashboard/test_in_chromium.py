@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,6 +190,32 @@ def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: 
     page.get_by_label("Regular expression").fill("^t|mean")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("#log .text")).to_have_text(["third", "meanwhile"])
+
+
+def test_a_log_has_numbers_with_permalinks_and_its_older_lines_come_on_scrolling_up(
+    served: Served, page: Page, admin: User, worker: ScriptedWorker
+) -> None:
+    admin.submit("/ann/a")
+    worker.wait_for_start("/ann/a/0:0")
+    end = 0
+    for begin in range(0, 12_000, 3000):
+        end = write_log(worker, "/ann/a/0:0", end, *(f"line {i + 1}" for i in range(begin, begin + 3000)))
+    served.sign_in(page)
+    served.goto(page, "logs?id=/ann/a")
+    first = page.locator("#log [data-n]").first
+    expect(first).to_have_attribute("data-n", "11001")
+    page.locator("#log").evaluate("log => log.scrollTop = 0")
+    expect(first).to_have_attribute("data-n", "10001")
+    served.goto(page, "logs?id=/ann/a&attempt=0#L1234")
+    expect(page.locator("#log .hit .text")).to_have_text("line 1234")
+    expect(page.locator("#log .hit")).to_be_in_viewport()
+    # What is new comes where the reader scrolls to, without a gap.
+    write_log(worker, "/ann/a/0:0", end, "the last")
+    page.get_by_role("button", name="Last line").click()
+    expect(page.locator("#log .text").last).to_have_text("the last")
+    expect(page.locator("#log > div").last).to_have_attribute("data-n", "12001")
+    page.locator("#log .n").last.click()
+    expect(page).to_have_url(re.compile(r"attempt=0#L12001$"))
 
 
 def test_a_log_has_colours_and_lines_written_again_and_says_that_its_reader_is_signed_out(

@@ -116,7 +116,7 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
     worker.wait_for_start("/ann/large/1:0")
     client = pages.browser("ann")
     page = text_of(client, "/job?id=/ann/a")
-    for part in ("exit code 3", "attempt 0, 2.0 s: out of luck", 'class="bar-earlier" x="0.00"'):
+    for part in ("exit code 3", "attempt 0, 2.0 s: out of luck", 'class="fill-earlier" x="0.00"'):
         assert part in page
     assert "Pending because" in text_of(client, "/job?id=/ann/large")
     assert "/ann/large" in text_of(client, "/queue")
@@ -187,6 +187,14 @@ def test_logs_are_searched_followed_and_downloaded(pages: Any, admin: User, work
     assert "regular expression" in text_of(client, "/logs?id=/ann/a&grep=%28", 400)
     for attempt in ("9999999999", "x", "-1"):
         assert "number of an attempt" in text_of(client, f"/logs?id=/ann/a&attempt={attempt}", 400)
+    for asked, numbers in (
+        ("attempt=0&from=49", [(49, 48), (50, 49)]),
+        ("attempt=0&from=51", []),
+        ("have=48", [(0, 0), (0, 1)]),
+        ("have=20001", []),
+    ):
+        lines = client.get(f"/logs/lines?id=/ann/a/0&{asked}").json()
+        assert [(line["n"], int(line["text"].split()[1])) for line in lines] == numbers, asked
     # The page has all lines: of those that follow none is told again.
     (address,) = re.findall(r'data-follow="([^"]+)"', page)
     assert "event: lines" not in text_of(client, address)

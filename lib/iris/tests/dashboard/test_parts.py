@@ -176,11 +176,12 @@ def test_a_page_that_connects_again_misses_nothing_and_has_nothing_twice(steps: 
 
 
 def test_lines_say_whose_they_are_and_carry_no_control_characters() -> None:
-    line = line_of(entry(T, "a\x1b[31mb", is_stderr=True, attempt=2), "/ann/a")
+    line = line_of(entry(T, "a\x1b[31mb", is_stderr=True, attempt=2), pb.FetchLogsRequest(id="/ann/a"))
     assert (line["who"], line["kind"]) == ("0 attempt 2", "err")
     assert "\x1b" not in str(line["text"])
-    assert line_of(entry(T), "/ann/a/0")["who"] == ""
-    assert str(line_of(entry(T, "y" * 9000), "/ann/a/0")["text"]).endswith("(9000 bytes)")
+    of_task = pb.FetchLogsRequest(id="/ann/a/0")
+    assert line_of(entry(T), of_task)["who"] == ""
+    assert str(line_of(entry(T, "y" * 9000), of_task)["text"]).endswith("(9000 bytes)")
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[]", "{", json.dumps({"controller": "x", "secret": "zz", "key": "00"})])

@@ -196,7 +196,17 @@ class ClusterClient:
     async def logs(
         self, viewer: Viewer, request: pb.FetchLogsRequest, *, to_the_end: bool = False
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield the log lines selected by `request`. Raises NotFound, Denied, InvalidRequest, Unavailable.
+        """Yield the lines of `numbered`."""
+        async with aclosing(self.numbered(viewer, request, to_the_end=to_the_end)) as lines:
+            async for _, line in lines:
+                yield line
+
+    async def numbered(
+        self, viewer: Viewer, request: pb.FetchLogsRequest, *, to_the_end: bool = False
+    ) -> AsyncGenerator[tuple[int, LogLine], None]:
+        """Yield the log lines selected by `request`, each with its number; 0 for notes, and without `first_line`.
+
+        Raises NotFound, Denied, InvalidRequest, Unavailable.
 
         Args:
             viewer: The viewer.
@@ -207,10 +217,13 @@ class ClusterClient:
         call = self._jobs.FetchLogs(
             request, metadata=self._metadata(viewer), timeout=None if is_long else self._patience_s
         )
+        number = 0
         try:
             async for batch in call:
+                number = batch.first_line or number
                 for line in log_lines(batch):
-                    yield line
+                    yield 0 if line.note else number, line
+                    number += number > 0 and not (line.partial or line.note)
         except grpc.aio.AioRpcError as error:
             raise self._error_of(error) from None
         finally:
@@ -285,14 +298,14 @@ def value_of(value: pb.QueryValue) -> Any:
     return None if kind is None else getattr(value, kind)
 
 
-async def first(lines: AsyncGenerator[LogLine, None], most: int) -> list[LogLine]:
+async def first(lines: AsyncGenerator[Answer, None], most: int) -> list[Answer]:
     """Return the first lines of a log.
 
     Args:
         lines: The log.
         most: Maximum number of lines.
     """
-    found: list[LogLine] = []
+    found: list[Answer] = []
     async with aclosing(lines):
         async for line in lines:
             found.append(line)

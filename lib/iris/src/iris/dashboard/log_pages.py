@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,12 +15,13 @@ from typing import Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from iris.client.logs.for_programs import MARK
 from iris.client.types import LogLine
 from iris.dashboard.cluster_client import ClusterClient, first
+from iris.dashboard.job_pages import word_of
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logfilter import LEVELS
 from rigging.errors import InvalidRequest, MarinError
@@ -30,7 +32,11 @@ from rigging.web.login import Viewer
 from rigging.web.pages import query_text
 
 SHOWN: Final = 1000
+MOST_BACK: Final = 20_000
+"""Lines without numbers are read again from the newest on: the most that a page asks for."""
+ALL_ATTEMPTS: Final = -1
 _MOST_DOWNLOADED: Final = 10_000_000
+_GIVEN: Final = ("id", "grep", "level", "attempt", "children")
 _LONGEST_SHOWN: Final = 4000
 _TOGETHER_S: Final = 0.1
 # Carriage returns, colours and their like; pages show them (rigging/web/static/terminal.js).
@@ -49,37 +55,90 @@ class LogPages:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes of these pages."""
-        return [Route("/logs", self.page), Route("/logs/follow", self.follow), Route("/logs/text", self.text)]
+        return [
+            Route("/logs", self.page),
+            Route("/logs/lines", self.lines),
+            Route("/logs/follow", self.follow),
+            Route("/logs/text", self.text),
+        ]
 
     async def page(self, request: Request) -> Response:
-        """The newest selected lines. The page then follows the log."""
-        wanted = _wanted(request)
-        wanted.max_lines = SHOWN
-        entries = await first(self.client.logs(viewer_of(request), wanted), SHOWN)
-        given = {
-            name: request.query_params[name]
-            for name in ("id", "grep", "level", "attempt", "children")
-            if request.query_params.get(name)
-        }
-        since_ms = entries[-1].at_ms if entries else 0
+        """The newest selected lines. The page then follows the log, and reads older lines where it is scrolled."""
+        asked, viewer = _wanted(request), viewer_of(request)
+        job = await self.client.job(viewer, _job_of(asked.id))
+        task, wanted = await self._narrowed(viewer, asked, job)
+        found = await self._newest(viewer, wanted)
+        since_ms = found[-1][1].at_ms if found else 0
+        given = {name: value for name in _GIVEN if (value := request.query_params.get(name))}
+        narrow = given | {"id": wanted.id} | ({"attempt": wanted.attempt} if wanted.HasField("attempt") else {})
+        # Without a chosen attempt the next one follows, once the page knows where this one's lines are.
+        followed = given | {"id": wanted.id} if found and not asked.HasField("attempt") else narrow
         return render(
             request,
             "iris/logs.html",
-            id=wanted.id,
-            job_id=_job_of(wanted.id),
-            lines=[line_of(entry, wanted.id) for entry in entries if not is_for_programs(entry)],
-            shown=SHOWN,
+            id=asked.id,
+            job=job,
+            state=word_of(pb.JobState.Name(job.state)),
+            task=task,
+            shown_attempt=wanted.attempt if wanted.HasField("attempt") else None,
+            lines=[line_of(entry, wanted, number) for number, entry in found if not is_for_programs(entry)],
+            numbered=is_numbered(wanted) and (not found or any(number for number, _ in found)),
             levels=LEVELS,
             given=given,
             children=wanted.include_children,
+            more="/logs/lines?" + urlencode(narrow),
+            link="/logs?" + urlencode(narrow),
             follow="/logs/follow?"
-            + urlencode(given | {"since": since_ms, "have": sum(e.at_ms == since_ms for e in entries)}),
-            download="/logs/text?" + urlencode(given),
+            + urlencode(followed | {"since": since_ms, "have": sum(e.at_ms == since_ms for _, e in found)}),
+            download="/logs/text?" + urlencode(narrow),
         )
+
+    async def lines(self, request: Request) -> Response:
+        """Lines from a number on (`from`), or those before the newest `have` lines."""
+        wanted, viewer = _of_attempts(_wanted(request)), viewer_of(request)
+        begin, have = _number(query_text(request, "from", 20)), _number(query_text(request, "have", 20))
+        if begin and is_numbered(wanted):
+            wanted.first_line = begin
+            found = await first(_from_line(self.client.numbered(viewer, wanted), begin), SHOWN)
+        elif have <= MOST_BACK:
+            wanted.max_lines = have + SHOWN
+            found = [(0, line) for line in (await first(self.client.logs(viewer, wanted), wanted.max_lines))[:-have]]
+        else:
+            found = []
+        return JSONResponse([line_of(line, wanted, number) for number, line in found if not is_for_programs(line)])
+
+    async def _narrowed(
+        self, viewer: Viewer, asked: pb.FetchLogsRequest, job: pb.JobStatus
+    ) -> tuple[pb.TaskStatus | None, pb.FetchLogsRequest]:
+        """Return the only selected task with its log's newest attempt; None and the request for several tasks."""
+        wanted = pb.FetchLogsRequest()
+        wanted.CopyFrom(asked)
+        if asked.id == job.job_id:
+            if job.replicas != 1 or asked.include_children:
+                return None, _of_attempts(wanted)
+            wanted.id = f"{job.job_id}/0"
+        task = await self.client.task(viewer, wanted.id)
+        if not wanted.HasField("attempt"):
+            wanted.attempt = max(task.attempt, 0)
+        return task, _of_attempts(wanted)
+
+    async def _newest(self, viewer: Viewer, wanted: pb.FetchLogsRequest) -> list[tuple[int, LogLine]]:
+        """Return the newest lines, with their numbers if they are those of one attempt."""
+        if is_numbered(wanted):
+            wanted.first_line = -SHOWN
+            newest: deque[tuple[int, LogLine]] = deque(maxlen=SHOWN)
+            async with aclosing(self.client.numbered(viewer, wanted)) as lines:
+                async for item in lines:
+                    newest.append(item)
+            wanted.first_line = 0
+            if newest:
+                return list(newest)
+        wanted.max_lines = SHOWN
+        return [(0, line) for line in await first(self.client.logs(viewer, wanted), SHOWN)]
 
     async def follow(self, request: Request) -> Response:
         """A stream of events with new lines."""
-        wanted = _wanted(request)
+        wanted = _of_attempts(_wanted(request))
         wanted.follow = True
         # A browser that connects again says what it had last.
         since, _, have = (request.headers.get("last-event-id") or "").partition("-")
@@ -90,7 +149,7 @@ class LogPages:
 
     async def text(self, request: Request) -> Response:
         """The selected lines as a text file."""
-        wanted = _wanted(request)
+        wanted = _of_attempts(_wanted(request))
         wanted.max_lines = _MOST_DOWNLOADED
         entries = self.client.logs(viewer_of(request), wanted, to_the_end=True)
         begun = await anext(entries, None)  # what is refused is told as a page
@@ -122,7 +181,7 @@ class LogPages:
                 lines = []
                 while isinstance(item, LogLine):
                     if place.is_new(item) and not is_for_programs(item):
-                        lines.append(line_of(item, wanted.id))
+                        lines.append(line_of(item, wanted))
                     if queue.empty() or len(lines) >= SHOWN:
                         break
                     item = queue.get_nowait()
@@ -150,6 +209,20 @@ class LogPages:
             await queue.put(None)
         except MarinError as error:
             await queue.put(error)
+
+
+def is_numbered(wanted: pb.FetchLogsRequest) -> bool:
+    """Return whether the lines of a request have numbers: all of one attempt do."""
+    return wanted.HasField("attempt") and wanted.id != _job_of(wanted.id) and not (wanted.grep or wanted.level)
+
+
+async def _from_line(
+    lines: AsyncGenerator[tuple[int, LogLine], None], begin: int
+) -> AsyncGenerator[tuple[int, LogLine], None]:
+    async with aclosing(lines):
+        async for number, line in lines:
+            if number >= begin or not number:
+                yield number, line
 
 
 class LogPlace:
@@ -189,22 +262,27 @@ def is_for_programs(entry: LogLine) -> bool:
     return not entry.note and entry.data.startswith(MARK)
 
 
-def line_of(entry: LogLine, asked: str) -> dict[str, object]:
+def line_of(entry: LogLine, wanted: pb.FetchLogsRequest, number: int = 0) -> dict[str, object]:
     """Return a line in the form for the page.
 
     Args:
         entry: The line.
-        asked: The requested job or task; lines of others show their origin.
+        wanted: The request; lines of other tasks than the requested one, and of one of several attempts, name it.
+        number: The line's number; 0 if it has none.
     """
-    who = entry.task_id.removeprefix(asked).strip("/") if entry.task_id != asked else ""
+    who = entry.task_id.removeprefix(wanted.id).strip("/") if entry.task_id != wanted.id else ""
+    if entry.attempt and not wanted.HasField("attempt"):
+        who += f" attempt {entry.attempt}"
     text = entry.data[:_LONGEST_SHOWN].decode(errors="replace")
     text = printable_line(_TERMINAL.sub(lambda match: "\u240d" if match[0] == "\r" else "\u241b" + match[0][1:], text))
     if len(entry.data) > _LONGEST_SHOWN:
         text += f" … ({len(entry.data)} bytes)"
     kind = "note" if entry.note else "err" if entry.is_stderr else "out"
     at = datetime.fromtimestamp(entry.at_ms / 1000).strftime("%H:%M:%S.%f")[:-3] if 0 <= entry.at_ms < 2**42 else ""
-    who += f" attempt {entry.attempt}" if entry.attempt else ""
-    return {"at": at, "who": who, "kind": kind, "text": text, "partial": entry.partial}
+    return {
+        "n": number, "at": at, "who": who, "kind": kind, "text": text, "partial": entry.partial,
+        "attempt": entry.attempt,
+    }  # fmt: skip
 
 
 def _wanted(request: Request) -> pb.FetchLogsRequest:
@@ -217,11 +295,19 @@ def _wanted(request: Request) -> pb.FetchLogsRequest:
     if not found.id:
         raise InvalidRequest("the address needs the id of a job or task: /logs?id=/user/name")
     attempt = query_text(request, "attempt", 10)
-    if attempt:
+    if attempt == "all":
+        found.attempt = ALL_ATTEMPTS
+    elif attempt:
         if not (attempt.isascii() and attempt.isdigit() and int(attempt) < 1 << 31):
             raise InvalidRequest(f"attempt {attempt!r}: must be the number of an attempt, from 0")
         found.attempt = int(attempt)
     return found
+
+
+def _of_attempts(wanted: pb.FetchLogsRequest) -> pb.FetchLogsRequest:
+    if wanted.attempt == ALL_ATTEMPTS:
+        wanted.ClearField("attempt")
+    return wanted
 
 
 def _number(text: str) -> int:

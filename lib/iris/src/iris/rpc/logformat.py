@@ -90,6 +90,14 @@ class Span(NamedTuple):
         records = decode_all(self.data, self.end - len(self.data))
         return (record._replace(hole=self.hole) for record in records) if self.hole else records
 
+    @property
+    def lines(self) -> int:
+        """The number of whole lines of output: records that are neither notes nor continued by another."""
+        if self.hole:
+            return 0
+        uncounted = 0 if self.plain else _PARTIAL | _NOTE
+        return sum(not self.data[begin] & uncounted for begin, _, _ in _places(self.data))
+
     def part(self, begin: int, end: int) -> "Span":
         """Return the records between two offsets in `data`."""
         if end - begin == len(self.data):

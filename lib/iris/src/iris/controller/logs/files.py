@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from iris.controller.logs.names import MOVED, LogFileName, exception_file_name, file_name, parse_name, result_file_name
 from iris.controller.logs.pieces import JoinedPieces, LogPlace
@@ -28,6 +28,14 @@ SMALLEST_FILE: Final = 64 * 1024
 _LARGEST_FILE: Final = 1024 * 1024
 
 DROPPED: Final = "the log was longer than is kept, or the controller's disk was nearly full"
+
+
+class Counted(NamedTuple):
+    """A block of a log: its offset, its number of lines, and whether it begins with a record."""
+
+    begin: int
+    lines: int
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,7 @@ class LogFiles:
         size: Length of the log, including dropped bytes. stored: Length without dropped bytes.
         complete: The known end of the readable part.
         closed: Whether the last file is final and may be packed at any moment.
+        counted: The lines of finished files, by start (`iris.controller.logs.lines`).
     """
 
     place: LogPlace
@@ -64,6 +73,7 @@ class LogFiles:
     stored: int = 0
     complete: int = 0
     closed: bool = False
+    counted: dict[int, list[Counted]] = field(default_factory=dict)
 
     @classmethod
     def found(cls, place: LogPlace, names: Sequence[LogFileName]) -> "LogFiles":

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from iris.controller.logs.lines import start_of_line
 from iris.controller.logs.searcher import Searchers
 from iris.controller.logs.store import LogKey, LogStore
 from iris.core.state.view import ClusterView
@@ -142,6 +143,10 @@ class LogHub:
         job = self.view.jobs.get(job_id)
         first = 0 if job is None else job.first_attempt
         return [key for key in self.store.keys(job_id) if key[2] >= first]
+
+    def start_of_line(self, key: LogKey, number: int) -> tuple[int, int] | None:
+        """Return where to start reading for a line of a log (`iris.controller.logs.lines`); None if unknown."""
+        return start_of_line(self.store.log(key), number) if key in self.keys(JobId(key[0])) else (0, 1)
 
     def is_known(self, key: LogKey) -> bool:
         """Return whether the attempt exists: False if its job is removed or replaced, or its number is not yet

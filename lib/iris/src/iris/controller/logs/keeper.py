@@ -16,9 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.controller.logs.names import MOVED, PACKED, RAW, LogFileName, file_name, object_name, packed_name, parse_name
+from iris.controller.logs.lines import counted_blocks
+from iris.controller.logs.names import (
+    MOVED,
+    PACKED,
+    RAW,
+    LogFileName,
+    file_name,
+    moved_note,
+    object_name,
+    packed_name,
+    parse_name,
+    read_moved_note,
+)
 from iris.controller.logs.packed import pack
-from iris.controller.logs.pieces import LogPlace
+from iris.controller.logs.pieces import LogPlace, PackedReader
 from iris.controller.logs.remote import RemotePieces
 from iris.controller.logs.store import LogKey, LogStore
 from rigging.filesystem import write_bytes_atomic
@@ -120,7 +132,7 @@ class LogKeeper:
         with contextlib.suppress(FileNotFoundError):
             for note in self._store.trash.iterdir():
                 try:
-                    self._remote.remove(note.read_text())
+                    self._remote.remove(read_moved_note(note)[0])
                 # See `_tend`; the note stays, so it is removed later.
                 except Exception as error:
                     logger.warning("a piece of a log is not yet removed from the remote state: %s", error)
@@ -148,7 +160,12 @@ def _move(place: LogPlace, piece: Piece, remote: RemotePieces) -> None:
         return
     name = object_name(piece.key[0], LogFileName(*piece.key[1:], piece.start, piece.size, PACKED))
     remote.put(name, data)
-    write_bytes_atomic(place.packed(piece.start, piece.size, MOVED), name.encode(), durable=True)
+    blocks = PackedReader(lambda offset, count: data[offset : offset + count]).blocks
+    counts = counted_blocks(blocks, piece.start)
+    # Where a record is cut reading cannot begin; such a piece is one without numbers.
+    is_counted = counts and counts[0].is_whole
+    note = moved_note(name, sum(each.lines for each in counts)) if counts and is_counted else name.encode()
+    write_bytes_atomic(place.packed(piece.start, piece.size, MOVED), note, durable=True)
     packed.unlink(missing_ok=True)
 
 

@@ -3,6 +3,7 @@
     ~<index>.<attempt>.log from offset 0 on: records ~<index>.<attempt>.<offset>.log from that offset on
     ~<index>.<attempt>.<offset>-<size>.zst that many bytes from that offset on, packed (`iris.controller.logs.packed`)
     ~<index>.<attempt>.<offset>-<size>.moved the same in the remote state: the file contains the location
+    and, on a second line, the number of lines
     ~<index>.<attempt>.exception the exception of the attempt's callable ~<index>.<attempt>.result the return value of
     the attempt's callable
 
@@ -13,6 +14,7 @@ A piece passes from form to form; the next form is complete before the previous 
 
 import re
 import secrets
+from pathlib import Path
 from typing import Final, NamedTuple
 
 # Not allowed in the name of a job, so a log file cannot collide with the directory of a child job.
@@ -59,6 +61,17 @@ def packed_name(index: int, attempt: int, start: int, size: int, form: str = PAC
         form: PACKED or MOVED.
     """
     return f"{FILE_MARK}{index}.{attempt}.{start}-{size}.{form}"
+
+
+def moved_note(name: str, lines: int) -> bytes:
+    """Return the content of a note about a moved piece: the object's name and the piece's number of lines."""
+    return f"{name}\n{lines}".encode()
+
+
+def read_moved_note(note: Path) -> tuple[str, int | None]:
+    """Return the object's name in a note about a moved piece, and the number of lines if known. Raises OSError."""
+    name, _, lines = note.read_text().partition("\n")
+    return name, int(lines) if lines else None
 
 
 def exception_file_name(index: int, attempt: int) -> str:

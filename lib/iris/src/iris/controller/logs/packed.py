@@ -1,10 +1,12 @@
 """A finished, compressed piece of a log: blocks of whole records that can be read separately.
 
-    "IrisLog1" | count: u32 | crc: u32 | count * (raw: u32 | packed: u32 | flags: u8 | first: u64 | last: u64) | blocks
+    "IrisLog2" | count: u32 | crc: u32 | count * row | blocks, where a row is
+    raw: u32 | packed: u32 | flags: u8 | first: u64 | last: u64 | lines: u32
 
-All little-endian; `crc` is the checksum of the table. Each block is one zstd frame with a checksum, of about 128 KiB of
-the log in its record format (`iris.rpc.logformat`). Measured on lines of a training run, zstd at level 1 packs better
-than zlib (4.8 to 3.8) and five times as fast (816 MB/s), and unpacks four times as fast (2.2 GB/s).
+All little-endian; `crc` is the checksum of the table; the rows of "IrisLog1" have no `lines`. Each block is one zstd
+frame with a checksum, of about 128 KiB of the log in its record format (`iris.rpc.logformat`). Measured on lines of a
+training run, zstd at level 1 packs better than zlib (4.8 to 3.8) and five times as fast (816 MB/s), and unpacks four
+times as fast (2.2 GB/s).
 
 A damaged block loses only that block. A damaged table loses the whole piece.
 """
@@ -22,11 +24,12 @@ import zstandard
 from iris.rpc.logformat import Read
 from iris.rpc.logreading import read_spans
 
-MAGIC: Final = b"IrisLog1"
+MAGIC: Final = b"IrisLog2"
 BLOCK_BYTES: Final = 128 * 1024
 _LEVEL: Final = 1
 _HEAD: Final = struct.Struct("<8sII")
-_ROW: Final = struct.Struct("<IIBQQ")
+_ROW: Final = struct.Struct("<IIBQQI")
+_ROWS: Final = {MAGIC: _ROW, b"IrisLog1": struct.Struct("<IIBQQ")}
 _NO_RECORDS: Final = 1
 _SPECIAL: Final = 2
 _LARGEST_BLOCK: Final = 64 * 1024 * 1024
@@ -46,6 +49,7 @@ class Block:
         whole: Whether it contains only whole records.
         special: Whether its records include partial lines or notes.
         first_ms: The earliest time of its records, if it is whole. last_ms: The latest time.
+        lines: Its number of whole lines; None if nobody counted them.
     """
 
     start: int
@@ -56,6 +60,7 @@ class Block:
     special: bool
     first_ms: int
     last_ms: int
+    lines: int | None = None
 
     @property
     def end(self) -> int:
@@ -70,23 +75,23 @@ def pack(data: bytes) -> bytes:
     """
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     rows, frames = [], []
-    for start, end, flags, first_ms, last_ms in _cut(data):
+    for start, end, *row in _cut(data):
         frame = compressor.compress(data[start:end])
-        rows.append(_ROW.pack(end - start, len(frame), flags, first_ms, last_ms))
+        rows.append(_ROW.pack(end - start, len(frame), *row))
         frames.append(frame)
     table = b"".join(rows)
     return b"".join((_HEAD.pack(MAGIC, len(rows), zlib.crc32(table)), table, *frames))
 
 
-def _cut(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Return the block boundaries with flags and times. Bytes that are not records are kept unchanged."""
+def _cut(data: bytes) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Return the block boundaries with flags, times and number of lines; bytes that are not records are unchanged."""
     begin = 0
     for span in read_spans(lambda offset, count: data[offset : offset + count], 0, len(data), True, BLOCK_BYTES):
         if span.hole:
             for start in range(begin, span.end, BLOCK_BYTES):
-                yield start, min(start + BLOCK_BYTES, span.end), _NO_RECORDS | _SPECIAL, 0, 0
+                yield start, min(start + BLOCK_BYTES, span.end), _NO_RECORDS | _SPECIAL, 0, 0, 0
         else:
-            yield begin, span.end, 0 if span.plain else _SPECIAL, span.first_ms, span.last_ms
+            yield begin, span.end, 0 if span.plain else _SPECIAL, span.first_ms, span.last_ms, span.lines
         begin = span.end
 
 
@@ -108,14 +113,15 @@ class PackedPiece:
         if len(head) < _HEAD.size:
             raise DamagedPieceError("it has no table")
         magic, count, check = _HEAD.unpack(head)
-        table = read(_HEAD.size, count * _ROW.size) if magic == MAGIC and count < 2**20 else b""
-        if magic != MAGIC or len(table) != count * _ROW.size or zlib.crc32(table) != check:
+        row = _ROWS.get(magic)
+        table = read(_HEAD.size, count * row.size) if row is not None and count < 2**20 else b""
+        if row is None or len(table) != count * row.size or zlib.crc32(table) != check:
             raise DamagedPieceError("its table is damaged")
         blocks: list[Block] = []
         start, place = 0, _HEAD.size + len(table)
-        for raw, packed, flags, first_ms, last_ms in _ROW.iter_unpack(table):
+        for raw, packed, flags, first_ms, last_ms, *lines in row.iter_unpack(table):
             whole, special = not flags & _NO_RECORDS, bool(flags & _SPECIAL)
-            blocks.append(Block(start, raw, place, packed, whole, special, first_ms, last_ms))
+            blocks.append(Block(start, raw, place, packed, whole, special, first_ms, last_ms, *lines))
             start, place = start + raw, place + packed
         return cls(read, blocks)
 

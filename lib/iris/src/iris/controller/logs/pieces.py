@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.controller.logs.names import FILE_MARK, MOVED, PACKED, LogFileName, file_name, packed_name, parse_name
+from iris.controller.logs.names import (
+    FILE_MARK,
+    MOVED,
+    PACKED,
+    LogFileName,
+    file_name,
+    packed_name,
+    parse_name,
+    read_moved_note,
+)
 from iris.controller.logs.packed import Block, DamagedPieceError, PackedPiece
 from iris.rpc.logformat import Read, Span
 from iris.rpc.logreading import read_spans
@@ -30,7 +39,16 @@ Expect = Callable[[Sequence[str]], None]
 
 
 class PieceMovedError(Exception):
-    """The piece is in the remote state, and this reader has no access to it."""
+    """The piece is in the remote state, and this reader has no access to it.
+
+    Args:
+        name: The object's name.
+        lines: The piece's number of lines; None if unknown.
+    """
+
+    def __init__(self, name: str, lines: int | None) -> None:
+        super().__init__(name)
+        self.lines = lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +86,7 @@ class LogPlace:
         names = []
         for start, size in pieces:
             with contextlib.suppress(OSError):  # in another form, or removed
-                names.append(self.packed(start, size, MOVED).read_text())
+                names.append(read_moved_note(self.packed(start, size, MOVED))[0])
         self.announce(names)
 
     def remove(self, start: int, size: int) -> None:
@@ -96,11 +114,11 @@ class LogPlace:
             descriptor = os.open(self.packed(start, size), os.O_RDONLY | os.O_CLOEXEC)
             return PackedReader(lambda offset, count: os.pread(descriptor, count, offset), descriptor)
         try:
-            name = self.packed(start, size, MOVED).read_text()
+            name, lines = read_moved_note(self.packed(start, size, MOVED))
         except FileNotFoundError:
             return None
         if self.fetch is None:
-            raise PieceMovedError(name)
+            raise PieceMovedError(name, lines)
         data = self.fetch(name)
         if data is None:
             logger.error("a piece of a log is gone from the remote state: %s", name)

@@ -29,6 +29,7 @@ class LogQuery:
         choice: The filter of lines.
         follow: Continue until the job (with included descendants) has ended and all lines were delivered, or until the
             end of the requested time.
+        begin: Offset of a record in the only requested log, from which to read.
     """
 
     job_id: JobId
@@ -39,6 +40,7 @@ class LogQuery:
     from_start: bool = False
     follow: bool = False
     choice: LineChoice = field(default_factory=LineChoice)
+    begin: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ async def read_logs(
         now_ms: Returns the time (Unix ms), to detect the end of the requested time.
     """
     subscription = hub.subscribe(query.job_id, query.include_children)
-    reached: dict[LogKey, int] = {}
+    reached = dict.fromkeys(_all_keys(hub, query), query.begin) if query.begin else {}
     first = FirstLines(query.max_lines) if query.max_lines and query.from_start else None
     try:
         if not query.choice.looks_at_lines:

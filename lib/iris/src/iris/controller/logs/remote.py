@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from iris.controller.logs.names import FOLDER, MOVED, LogFileName, parse_object_name
+from iris.controller.logs.names import FOLDER, MOVED, LogFileName, parse_object_name, read_moved_note
 from iris.controller.logs.pieces import AHEAD, Fetch, LogPlace
 from iris.controller.logs.store import LogKey, LogStore
 from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
@@ -167,7 +167,7 @@ def missing_pieces(pieces: Iterable[RemotePiece], here: Iterable[tuple[int, int]
 def _dropped(store: LogStore) -> set[str]:
     """Return the names of objects that are not removed yet."""
     try:
-        return {note.read_text() for note in store.trash.iterdir()}
+        return {read_moved_note(note)[0] for note in store.trash.iterdir()}
     except FileNotFoundError:
         return set()
 

@@ -5,6 +5,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from iris.controller.access.authority import check_live, may_read
@@ -231,6 +232,18 @@ class JobService(iris_pb2_grpc.JobServiceServicer):
                 request.attempt if request.HasField("attempt") else ANY_ATTEMPT,
             ),
         )
+        if request.first_line:
+            if index is None or not request.HasField("attempt") or query.include_children:
+                raise InvalidRequest(
+                    f"first_line ({request.first_line}) numbers the lines of one attempt: id must be a task's "
+                    f"({request.id!r} is not, or children are included), and attempt must be set"
+                )
+            key = (job_id, index, request.attempt)
+            place = self._controller.hub.start_of_line(key, request.first_line)
+            if place is None:
+                return  # an earlier release packed this log without counting its lines
+            query = replace(query, begin=place[0], from_start=True)
+            yield pb.LogBatch(first_line=place[1])
         async with aclosing(read_logs(self._controller.hub, query)) as batches:
             async for batch in batches:
                 yield _log_batch(batch)

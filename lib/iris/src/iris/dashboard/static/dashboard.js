@@ -43,39 +43,11 @@
   // Logs.
   const log = document.getElementById("log");
   if (log) {
-    const most = 10000;
     const follow = document.getElementById("follow");
     const state = document.getElementById("log-state");
-    const atEnd = () => log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
-    // A record may end in the middle of a line, as of a progress bar: the next one of its stream goes on with it.
-    const unfinished = new Map();
-    const written = (row, who, isPartial) => {
-      const stream = row.className + " " + who;
-      const text = row.querySelector(".text");
-      const begun = unfinished.get(stream)?.box.isConnected ? unfinished.get(stream) : null;
-      if (begun) {
-        begun.write(text.textContent);
-        row.remove();
-      }
-      if (!isPartial) unfinished.delete(stream);
-      else if (!begun) unfinished.set(stream, TerminalText.of(text));
-      if (!isPartial && !begun && /[\u240d\u241b]/.test(text.textContent)) TerminalText.of(text);
-    };
-    const add = (line) => {
-      const row = document.createElement("div");
-      row.className = line.kind;
-      for (const name of ["at", "who", "text"]) {
-        if (name === "who" && !line.who) continue;
-        const part = document.createElement("span");
-        part.className = name;
-        part.textContent = line[name];
-        row.append(part);
-      }
-      log.append(row);
-      written(row, line.who, line.partial);
-    };
-    for (const row of [...log.children]) written(row, row.querySelector(".who")?.textContent || "", row.hasAttribute("data-partial"));
-    log.scrollTop = log.scrollHeight;
+    const view = new LogView(log, follow);
+    document.getElementById("log-start")?.addEventListener("click", () => { if (view.isNumbered) view.toLine(1); else log.scrollTop = 0; });
+    document.getElementById("log-end")?.addEventListener("click", () => view.toEnd());
     let source = null;
     let tries = 0;
     let lastSign = Date.now();
@@ -92,10 +64,7 @@
       sign("alive", () => {});
       sign("lines", (event) => {
         lastId = event.lastEventId || lastId;
-        const stay = follow.checked && atEnd();
-        for (const line of JSON.parse(event.data)) add(line);
-        while (log.childElementCount > most) log.firstElementChild.remove();
-        if (stay) log.scrollTop = log.scrollHeight;
+        view.stream(JSON.parse(event.data));
         if (state.textContent === "No lines yet.") state.textContent = "";
       });
       sign("end", () => { source.close(); source = null; state.textContent = "The log is complete."; });

@@ -1588,6 +1588,7 @@ class FetchLogsRequest(_message.Message):
     LEVEL_FIELD_NUMBER: _builtins.int
     UNTIL_MS_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    FIRST_LINE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """a job ("/user/job"), or one task ("/user/job/0")"""
     include_children: _builtins.bool
@@ -1608,6 +1609,10 @@ class FetchLogsRequest(_message.Message):
     """Unix time; 0 for no end"""
     attempt: _builtins.int
     """of each task; unset for all"""
+    first_line: _builtins.int
+    """Start at this line of one attempt of one task, counted from 1, or from the end if negative; up to a block of lines
+    before it comes first. 0 does not number lines. No batch at all comes if the lines were never counted.
+    """
     def __init__(
         self,
         *,
@@ -1621,10 +1626,11 @@ class FetchLogsRequest(_message.Message):
         level: _builtins.str = ...,
         until_ms: _builtins.int = ...,
         attempt: _builtins.int | None = ...,
+        first_line: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "follow", b"follow", "from_start", b"from_start", "grep", b"grep", "id", b"id", "include_children", b"include_children", "level", b"level", "max_lines", b"max_lines", "since_ms", b"since_ms", "until_ms", b"until_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "first_line", b"first_line", "follow", b"follow", "from_start", b"from_start", "grep", b"grep", "id", b"id", "include_children", b"include_children", "level", b"level", "max_lines", b"max_lines", "since_ms", b"since_ms", "until_ms", b"until_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
     _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
@@ -1665,16 +1671,20 @@ class LogBatch(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTS_FIELD_NUMBER: _builtins.int
+    FIRST_LINE_FIELD_NUMBER: _builtins.int
+    first_line: _builtins.int
+    """The number of the next line, in a first batch without parts. Notes and records that are continued do not count."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogPart]: ...
     def __init__(
         self,
         *,
         parts: _abc.Iterable[Global___LogPart] | None = ...,
+        first_line: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_line", b"first_line", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
