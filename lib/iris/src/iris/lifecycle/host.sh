@@ -37,6 +37,8 @@ case $verb in
         ;;
     start)
         end
+        touch "$top/releases/$version"
+        ls -t "$top/releases" | tail -n +3 | while read -r old; do rm -rf "$top/releases/$old"; done
         printf '%s' "$content" >"$top/$file"
         printf '%s' "$boot" >"$top/boot.sh"
         export top version python file port uv storage

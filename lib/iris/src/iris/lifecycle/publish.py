@@ -1,5 +1,6 @@
 """Puts what the controller's machine needs into the remote state: this release, and the cluster file."""
 
+import json
 import shlex
 from importlib.resources import files
 from typing import Final
@@ -12,9 +13,12 @@ from iris.autoscale.boot.release import publish as publish_release
 from iris.autoscale.boot.script import check_reachable, install_script
 from iris.controller.config.document import read_document
 from iris.lifecycle.cluster import CloudCluster, label_of
-from rigging.filesystem import write_bytes_atomic
+from rigging.errors import Conflict
+from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
 
 _FOLDER: Final = "cluster"
+_STARTED: Final = "started.json"
+"""The file with the name, port and cluster file of the last start; it is removed by `stop`."""
 
 
 def publish(cluster: CloudCluster) -> str:
@@ -24,6 +28,7 @@ def publish(cluster: CloudCluster) -> str:
     Raises:
         InvalidRequest: Machines cannot read the remote state.
     """
+    _record(cluster)
     if cluster.host.host:
         return file_without_variables(cluster)
     check_reachable(cluster.state_url)
@@ -37,6 +42,50 @@ def publish(cluster: CloudCluster) -> str:
     }
     lines = "".join(f"{name}={shlex.quote(value)}\n" for name, value in words.items())
     return install_script(release, {}) + lines + (files("iris.lifecycle") / "controller.sh").read_text()
+
+
+def check_start(cluster: CloudCluster, *, runs: bool) -> None:
+    """Raise Conflict if the remote state is that of another cluster, or of this one with another port. Blocks.
+
+    Args:
+        cluster: The cluster to start.
+        runs: Whether its controller has a machine that works.
+    """
+    found = _started(cluster)
+    if found is None:
+        return
+    name, port, file = found
+    if name != label_of(cluster.config):
+        raise Conflict(
+            f"{cluster.state_url} has the state of cluster {name}, started from {file}; give {cluster.file} another "
+            f"storage.remote_state_dir, or stop {name} first with `iris cluster stop {file}`"
+        )
+    if runs and port != cluster.port:
+        raise Conflict(
+            f"cluster {name} runs on port {port}, started from {file}, and {cluster.file} says {cluster.port}; "
+            f"`iris --config {cluster.file} cluster controller restart` changes it. Another cluster needs another "
+            "name and storage.remote_state_dir. Nothing was changed"
+        )
+
+
+def forget_start(cluster: CloudCluster) -> None:
+    """Remove the record of a cluster that is stopped, so that another one may have its remote state. Blocks."""
+    if _started(cluster) is not None:
+        fs, path = url_to_fs(f"{cluster.state_url}/{_FOLDER}/{_STARTED}")
+        fs.rm_file(path)
+
+
+def _record(cluster: CloudCluster) -> None:
+    content = {"name": label_of(cluster.config), "port": cluster.port, "file": str(cluster.file)}
+    write_bytes_atomic(f"{cluster.state_url}/{_FOLDER}/{_STARTED}", json.dumps(content).encode())
+
+
+def _started(cluster: CloudCluster) -> tuple[str, int, str] | None:
+    found = read_bytes_or_none(f"{cluster.state_url}/{_FOLDER}/{_STARTED}")
+    if found is None:
+        return None
+    fields = json.loads(found)
+    return fields["name"], fields["port"], fields["file"]
 
 
 def file_without_variables(cluster: CloudCluster) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.autoscale.boot.release import CONSTRAINTS, own_release, publish
+from iris.autoscale.boot.release import CONSTRAINTS, Release, own_release, publish
 from iris.autoscale.boot.script import StoredRelease, check_reachable, worker_script
 from iris.autoscale.port import SliceOrder
 from iris.autoscale.rules import Platform
@@ -96,3 +96,9 @@ def test_a_release_is_this_installation_and_is_stored_once(tmp_path: Path) -> No
     (folder / CONSTRAINTS).unlink()
     publish(release, str(tmp_path))
     assert not (folder / CONSTRAINTS).exists(), "what is complete is not written again"
+
+
+def test_the_current_release_and_the_last_are_kept(tmp_path: Path) -> None:
+    for name in "abca":
+        publish(Release(name, "3.12", {CONSTRAINTS: b""}), str(tmp_path))
+    assert {path.name for path in (tmp_path / "releases").iterdir() if path.is_dir()} == {"a", "c"}

@@ -30,6 +30,7 @@ scale_groups:
     zone: us-east5-a
     slice_template: {{gcp: {{runtime_version: v2}}}}
 """
+REALLY_PUBLISH: Final = publish.publish
 NODE: Final = {"acceleratorType": "v5litepod-8", "runtimeVersion": "v2"}
 
 
@@ -105,6 +106,29 @@ def test_a_start_saves_the_cluster_under_its_name_and_a_stop_leaves_nothing(
         find_cluster("lab")
     with pytest.raises(Unavailable, match="starts the cluster itself if the file has"):
         find_cluster(config=file).resolve(False)
+
+
+@pytest.mark.usefixtures("google")
+def test_a_copied_file_changes_nothing_of_the_cluster_that_runs(
+    iris: Iris, file: str, answering: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "publish", REALLY_PUBLISH)
+    monkeypatch.setattr(publish, "check_reachable", lambda _: None)
+    assert iris("cluster", "start", file)[0] == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "remote").rglob("*") if path.is_file()}
+    copy, other = tmp_path / "copies/lab.yaml", tmp_path / "copies/den.yaml"
+    copy.parent.mkdir()
+    copy.write_text(Path(file).read_text().replace("port: 1}", "port: 2}"))
+    other.write_text(copy.read_text())
+    assert (
+        f"cluster lab runs on port 1, started from {file}, and {copy} says 2" in iris("cluster", "start", str(copy))[2]
+    )
+    assert "has the state of cluster lab" in iris("cluster", "start", str(other))[2]
+    assert {path: path.read_bytes() for path in (tmp_path / "remote").rglob("*") if path.is_file()} == before
+    answering.append(False)
+    assert iris("cluster", "stop", file, "--yes")[0] == 0
+    answering.append(True)
+    assert iris("cluster", "start", str(other))[0] == 0
 
 
 @pytest.mark.usefixtures("answering", "google")

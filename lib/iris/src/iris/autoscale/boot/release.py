@@ -20,11 +20,13 @@ from typing import Final
 
 from iris.autoscale.boot.script import StoredRelease
 from iris.python_tools.uv import uv_program
-from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
+from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
 
 CONSTRAINTS: Final = "constraints.txt"
 _PACKAGES: Final[Mapping[str, str]] = {"marin-iris": "iris", "marin-rigging": "rigging"}
 _COMPLETE: Final = "complete"
+_NEWEST: Final = "newest"
+"""The file with the names of the current release and the one before it."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _KEPT_INFO: Final = ("METADATA", "WHEEL", "entry_points.txt")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -70,20 +72,36 @@ def own_release() -> Release:
 
 
 def publish(release: Release, state_url: str) -> StoredRelease:
-    """Store a release in a state directory, unless it is there, and return where. Blocks.
+    """Store a release in a state directory, unless it is there, and return where. Remove those before the last. Blocks.
 
     Args:
         release: The release.
         state_url: The cluster's `remote_state_dir`.
     """
-    url = f"{state_url.rstrip('/')}/releases/{release.name}"
+    releases = f"{state_url.rstrip('/')}/releases"
+    url = f"{releases}/{release.name}"
     if read_bytes_or_none(f"{url}/{_COMPLETE}") is None:
         for name, content in release.files.items():
             write_bytes_atomic(f"{url}/{name}", content)
         if release.uv is not None:
             write_bytes_atomic(f"{url}/{release.uv_name}", release.uv.read_bytes())
         write_bytes_atomic(f"{url}/{_COMPLETE}", b"")
+    _forget_others(releases, release.name)
     return StoredRelease(release.name, url, release.python, release.wheels)
+
+
+def _forget_others(releases: str, current: str) -> None:
+    """Remove all releases but the current one and the one before it, which machines may be installing."""
+    place = f"{releases}/{_NEWEST}"
+    known = (read_bytes_or_none(place) or b"").decode().split()
+    if known[:1] == [current]:
+        return
+    kept = [current, *known[:1]]
+    write_bytes_atomic(place, " ".join(kept).encode())
+    fs, path = url_to_fs(releases)
+    for entry in fs.ls(path, detail=False) if known else ():
+        if entry.rstrip("/").rpartition("/")[2] not in (*kept, _NEWEST):
+            fs.rm(entry, recursive=True)
 
 
 def _wheel(distribution: str) -> tuple[str, bytes]:

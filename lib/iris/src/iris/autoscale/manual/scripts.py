@@ -52,6 +52,10 @@ for uv in "$(command -v uv || true)" "$root/bin/uv" "$HOME/.local/bin/uv"; do
   if [ -n "$uv" ] && [ -x "$uv" ]; then tell uv "$uv"; break; fi
 done
 tell files "$(ls "$root/releases/$version" | tr '\\n' ' ')"
+touch "$root/releases/$version"
+if [ "$(cat "$root/claim")" = "$claim" ] && ! runs; then
+  ls -t "$root/releases" | tail -n +3 | while read -r old; do rm -rf "$root/releases/$old"; done
+fi
 """
 
 _IF_CLAIMED: Final = """

@@ -127,11 +127,15 @@ async def _closing(machines: "Machines", work: Coroutine[Any, Any, None]) -> Non
 
 
 async def _start(context: CliContext, cluster: "CloudCluster", machines: "Machines") -> None:
+    from iris.autoscale.port import Phase
+    from iris.lifecycle.publish import check_start
     from iris.lifecycle.start import start_controller
     from iris.local.saved_clusters import save_start
 
     reached, waiting = _waiting(context, cluster)
     before = (await machines.find()).controller
+    runs = before is not None and before.phase in (Phase.CREATING, Phase.READY)
+    await asyncio.to_thread(check_start, cluster, runs=runs)
     if before is None or await waiting.trouble(before):
         script = await asyncio.to_thread(_published, cluster)
         save_start(os.environ, cluster.name, cluster.file)
@@ -228,6 +232,7 @@ class _Stop:
     for_good: bool
 
     async def run(self, yes: bool, dry_run: bool) -> None:
+        from iris.lifecycle.publish import forget_start
         from iris.lifecycle.stop import delete_all
         from iris.local.saved_clusters import forget_cluster
 
@@ -246,6 +251,7 @@ class _Stop:
             raise Unavailable(f"cluster {name} is not stopped: {'; '.join(why)}. `iris cluster stop` tries again")
         if self.for_good:
             forget_cluster(os.environ, name)
+            await asyncio.to_thread(forget_start, self.cluster)
         say(f"cluster {name} has no machines; its jobs and history stay in {self.cluster.state_url}")
 
     async def _prepare(self, found: "Found", yes: bool) -> None:
