@@ -277,6 +277,28 @@ def test_users_create_slices_that_stay_and_delete_any():
     assert simulation.autoscaler.slices["one-0"].reason == "deleted by bob"
 
 
+def test_the_end_of_a_cluster_deletes_all_slices_and_names_those_that_stay():
+    simulation = simulated(replace(ONE, min_slices=2))
+    simulation.run(15)
+    ask(simulation, simulation.autoscaler.create_slice("two", "ann"))
+    simulation.want(4)
+    assert ask(simulation, simulation.autoscaler.end("bob")) == []
+    simulation.run(60)
+    assert set(states(simulation).values()) == {"gone"}
+    assert not simulation.cloud.present()
+    simulation = simulated(replace(ONE, min_slices=1))
+    simulation.run(15)
+    simulation.cloud.weather.refuses = 1
+    found: list[object] = []
+    simulation.node.run(lambda: asyncio.ensure_future(ended(simulation, found)))
+    simulation.run(90)
+    assert found == [["one-0"]]
+
+
+async def ended(simulation: FleetSimulation, found: list[object]) -> None:
+    found.append(await simulation.autoscaler.end("bob"))
+
+
 def test_a_slice_of_a_user_that_breaks_is_deleted_and_has_failed():
     simulation = simulated(replace(ONE, max_slices=1))
     ask(simulation, simulation.autoscaler.create_slice("one", "ann"))

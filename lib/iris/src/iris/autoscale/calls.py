@@ -46,6 +46,8 @@ class SliceCalls:
         """Slices to request although they may have been: by an earlier controller, or nothing was stored."""
         self.strays: set[WorkerId] = set()
         """Workers of slices that are over, to remove when they are disconnected."""
+        self.deleted: set[str] = set()
+        """Slices whose deletion the provider has accepted. Lists say later that they are gone."""
         self._provider = provider
         self._fleet = fleet
         self._book = book
@@ -99,6 +101,7 @@ class SliceCalls:
         self.again.discard(record.name)
         self._deletes.pop(record.name, None)
         self._answered_ms.pop(record.name, None)
+        self.deleted.discard(record.name)
         self.strays.update(self._workers_of(record))
 
     def spawn(self, work: Coroutine[Any, Any, None], names: Iterable[str] = ()) -> None:
@@ -182,7 +185,9 @@ class SliceCalls:
         answer = await self._ask(self._provider.delete(name, group))
         self._answered_ms[name] = self._clock_ms()
         self._book.put(after_delete(self._book.slices[name], answer))
-        if answer.outcome is not Outcome.DONE:
+        if answer.outcome is Outcome.DONE:
+            self.deleted.add(name)
+        else:
             logger.warning("slice %s is not deleted yet: %s: %s", name, answer.outcome, answer.words)
 
     def _workers_of(self, record: SliceRecord) -> Sequence[WorkerId]:

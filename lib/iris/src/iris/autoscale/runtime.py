@@ -28,6 +28,7 @@ from iris.autoscale.transitions import (
     is_loss,
     leaving,
     next_name,
+    stopped_by,
     use_of,
     wanted,
 )
@@ -47,6 +48,8 @@ _SHARE: Final = 4
 _FAILED_LATELY_MS: Final = 900_000
 _TOGETHER_MS: Final = 120_000
 """Time between the first and the last host of a slice to return to a new controller."""
+_END_S: Final = 60.0
+"""How long the end of a cluster waits for the deletion of its slices."""
 _DONE: Final = Answer(Outcome.DONE)
 _NOT_LISTED: Final = "the provider's slices are not listed yet; try again in a minute"
 
@@ -74,6 +77,7 @@ class Autoscaler:
         self._due: asyncio.TimerHandle | None = None
         self._next_look_s = 0.0
         self._returning: dict[str, int] = {}
+        self._ending = ""
         self._is_open = self._is_begun = False
 
     def begin(self, cluster: Cluster) -> None:
@@ -155,6 +159,19 @@ class Autoscaler:
         self._book.put(leaving(record, deleted_by(by), self._clock_ms()))
         await self._stored(name)
 
+    async def end(self, by: str) -> Sequence[str]:
+        """Delete all slices, and create no more. Return those whose deletion the provider has not accepted by then."""
+        self._ending = stopped_by(by)
+        deadline = self._loop.time() + _END_S
+
+        def left() -> list[str]:
+            return [record.name for record in self._book.live() if record.name not in self._calls.deleted]
+
+        while left() and self._loop.time() < deadline:
+            self._look()
+            await asyncio.sleep(_PAUSE_S)
+        return left()
+
     async def _stored(self, name: str) -> None:
         if not self._save():
             raise Unavailable(f"slice {name} cannot be stored now; the controller's log says why, and it tries again")
@@ -195,6 +212,10 @@ class Autoscaler:
 
     def _decide(self, now_ms: int) -> None:
         fleet, book = self._fleet, self._book
+        if self._ending:
+            for record in list(book.live()):
+                book.put(leaving(record, self._ending, now_ms))
+            return
         kept = self._cluster.kept
         uses = {record.name: self._use(record, kept, now_ms) for record in list(book.live())}
         slices = {

@@ -16,6 +16,7 @@ _BEFORE_ANSWER: Final = (SliceState.WANTED, SliceState.REQUESTED)
 _THERE: Final = (SliceState.REQUESTED, SliceState.BOOTING, SliceState.JOINED)
 _MOST_NAME: Final = 60
 _DELETED_BY: Final = "deleted by "
+_STOPPED_BY: Final = "the cluster was stopped by "
 
 
 def next_name(group: str, known: Iterable[str], prefix: str = "") -> str:
@@ -58,9 +59,14 @@ def deleted_by(user: str) -> str:
     return f"{_DELETED_BY}{user}"
 
 
+def stopped_by(user: str) -> str:
+    """Return the reason of the slices of a cluster that a user stops."""
+    return f"{_STOPPED_BY}{user}"
+
+
 def _over(record: SliceRecord, reason: str, now_ms: int) -> SliceRecord:
     """Return the record of a slice that is gone. What a user asked for and nobody deleted has failed."""
-    has_failed = record.asked_by and not reason.startswith(_DELETED_BY)
+    has_failed = record.asked_by and not reason.startswith((_DELETED_BY, _STOPPED_BY))
     return _to(record, SliceState.FAILED if has_failed else SliceState.GONE, now_ms, reason=reason)
 
 

@@ -10,6 +10,7 @@ from iris.rpc.generated import dashboard_pb2 as dashboard
 from iris.rpc.generated import iris_pb2 as pb
 
 _CHECKPOINT_SECONDS = 3600.0
+_END_SECONDS = 150.0
 _LINK_SECONDS = 150.0  # the server of the pages is started for the first link
 
 
@@ -68,6 +69,14 @@ class Operator:
     def delete_slice(self, name: str) -> None:
         """Delete a slice. Its attempts are retried elsewhere. Raise NotFound, or Conflict like `create_slice`."""
         self._connection.ask(lambda c: c.cluster.DeleteSlice, pb.DeleteSliceRequest(name=name))
+
+    def end_cluster(self, *, stop_jobs: bool = False) -> tuple[list[str], list[str]]:
+        """Delete all slices, then stop the controller. Return the stopped jobs, and the slices whose deletion their
+        provider has not confirmed. Raise Conflict if there are live jobs and `stop_jobs` is off.
+        """
+        request = pb.ShutdownRequest(stop_jobs=stop_jobs, delete_slices=True)
+        reply = self._connection.ask(lambda c: c.cluster.Shutdown, request, seconds=_END_SECONDS, retry=False)
+        return list(reply.stopped_job_ids), list(reply.left_slices)
 
     def set_budget(self, user: str, *, max_weight: float = 0, max_band: PriorityBand = PriorityBand.PRODUCTION) -> None:
         """Set the limits of a user (see `UserBudgetStatus`).

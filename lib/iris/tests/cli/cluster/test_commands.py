@@ -330,12 +330,11 @@ def test_one_that_is_deaf_is_ended_by_force(iris: Iris, local: Local, client: St
 
 
 def test_of_another_machines_cluster_no_process_is_touched(iris: Iris, client: Stoppable, processes: Any) -> None:
+    client.operator.end_cluster.return_value = [], []
     assert iris("stop", first=("--controller-url", "h:1"))[2] == "cluster h:1 stopped\n"
-    joined = SliceStatus("v5e-0", "v5e", "joined", 0, NOW_MS)
-    client.operator.slices.return_value = [joined, replace(joined, name="v5e-1", state="gone")]
-    said = iris("stop", first=("--controller-url", "h:1"))[2]
-    assert "its slices still run: v5e-0; `iris cluster stop FILE` deletes them" in said
-    client.error = Unavailable("no route")
+    client.operator.end_cluster.return_value = [], ["v5e-0"]
+    assert "the deletion of v5e-0 is not confirmed" in iris("stop", first=("--controller-url", "h:1"))[2]
+    client.operator.end_cluster.side_effect = Unavailable("no route")
     assert iris("stop", "--force", first=("--controller-url", "h:1"))[0] == 5
     assert ended(processes) == []
 

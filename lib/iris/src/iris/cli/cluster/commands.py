@@ -265,11 +265,12 @@ def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run:
         target = running_cluster(record, target.name)
     left: list[str] = []
     with context.connect(target) as client:
-        if not target.is_local:
-            left = [each.name for each in client.operator.slices() if each.state not in ("gone", "failed")]
         try:
             with told_if_slow("waiting for the controller to stop running tasks"):
-                stopped = client.stop_cluster(stop_jobs=force)
+                if target.is_local:
+                    stopped = client.stop_cluster(stop_jobs=force)
+                else:
+                    stopped, left = client.operator.end_cluster(stop_jobs=force)
         except Conflict as error:
             raise Conflict(_refusal(client, str(error))) from None
         except Unavailable:
@@ -284,9 +285,9 @@ def stop(context: CliContext, file: str | None, force: bool, yes: bool, dry_run:
     jobs = f" and {len(stopped)} job{'s' if len(stopped) > 1 else ''}" if stopped else ""
     say(f"cluster {target.name}{jobs} stopped")
     if left:
-        say(
-            f"its slices still run: {', '.join(left)}; `iris cluster stop FILE` deletes them, if FILE has "
-            "controller.gcp or controller.manual"
+        raise Unavailable(
+            f"the deletion of {', '.join(left)} is not confirmed; serve the cluster again, and stop it once "
+            "`iris cluster status` shows no slice"
         )
 
 

@@ -156,8 +156,11 @@ class ClusterService(iris_pb2_grpc.ClusterServiceServicer):
             except asyncio.CancelledError:
                 controller.request_exit(Shutdown("shut down on request", workers_exit=True))
                 raise
+        left: list[str] = []
+        if request.delete_slices and controller.autoscaler is not None:
+            left += await controller.autoscaler.end(caller.name)
         controller.request_exit(Shutdown("shut down on request", workers_exit=True))
-        return pb.ShutdownResponse(stopped_job_ids=stopped)
+        return pb.ShutdownResponse(stopped_job_ids=stopped, left_slices=left)
 
     async def Query(self, request: pb.QueryRequest, context: Context) -> pb.QueryResponse:
         await self._controller.engine.settled()

@@ -2531,16 +2531,20 @@ class ShutdownRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STOP_JOBS_FIELD_NUMBER: _builtins.int
+    DELETE_SLICES_FIELD_NUMBER: _builtins.int
     stop_jobs: _builtins.bool
     """also stop running jobs; otherwise refused if there are live jobs"""
+    delete_slices: _builtins.bool
+    """wait for the deletion of all slices"""
     def __init__(
         self,
         *,
         stop_jobs: _builtins.bool = ...,
+        delete_slices: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stop_jobs", b"stop_jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delete_slices", b"delete_slices", "stop_jobs", b"stop_jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2551,16 +2555,22 @@ class ShutdownResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STOPPED_JOB_IDS_FIELD_NUMBER: _builtins.int
+    LEFT_SLICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def stopped_job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def left_slices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """those whose deletion the provider did not confirm"""
+
     def __init__(
         self,
         *,
         stopped_job_ids: _abc.Iterable[_builtins.str] | None = ...,
+        left_slices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stopped_job_ids", b"stopped_job_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_slices", b"left_slices", "stopped_job_ids", b"stopped_job_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
