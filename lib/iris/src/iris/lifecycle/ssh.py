@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from iris.autoscale.manual.claims import split_address
 from iris.autoscale.rules import SshSettings
 
 
@@ -10,14 +11,15 @@ def ssh_command(settings: SshSettings, host: str, words: Sequence[str] = (), opt
 
     Args:
         settings: The cluster file's `defaults.ssh`.
-        host: The address.
+        host: The address, `host` or `host:port`.
         words: The remote command; empty for a shell.
         options: Further options of ssh.
     """
+    host, port = split_address(host, settings.port)
     given = {
         "-l": settings.user,
         "-i": settings.key_file,
-        "-p": str(settings.port) if settings.port != 22 else "",
+        "-p": str(port) if port != 22 else "",
         "-o": f"UserKnownHostsFile={settings.known_hosts_file}" if settings.known_hosts_file else "",
     }
     chosen = [word for option, value in given.items() if value for word in (option, value)]

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import pytest
 
+from iris.autoscale.rules import SshSettings
 from iris.client.connection.discovery import find_cluster
 from iris.cluster.types import JobState
 from iris.lifecycle import access, publish, start
+from iris.lifecycle.ssh import ssh_command
 from rigging.errors import NotFound, Unavailable
 from support.google.server import GoogleServer
 from support.iris.cli import Client, Iris, job
@@ -158,9 +160,11 @@ def test_machines_are_inspected_while_no_controller_answers(
     iris: Iris, google: GoogleServer, file: str, answering: list[bool]
 ) -> None:
     iris("cluster", "start", file)
-    answering.append(False)
     (machine,) = google.machines("lab-controller")
-    machine.serial, machine.guest["iris", "phase"] = "one\ntwo\nthree\n", "installing"
+    machine.guest["iris", "phase"] = "starting"
+    assert iris("--cluster=lab", "cluster", "vm", "status", "controller")[1].endswith("  serving\n")
+    answering.append(False)
+    machine.serial, machine.guest["iris", "phase"] = "one\ntwo\nthree\n", "starting"
     (label,) = {instance["labels"]["iris-cluster"] for instance in google.cloud.instances.values()}
     place, labels = "/v2/projects/p/locations/us-east5-a/nodes", {"iris-cluster": label, "iris-group": "tpu"}
     google.answer("POST", place, {"nodeId": "tpu-0"}, {**NODE, "labels": labels})
@@ -170,7 +174,7 @@ def test_machines_are_inspected_while_no_controller_answers(
 
     assert vm("status", "controller")[1].splitlines() == [
         "controller lab-controller: instance in us-central1-a, n2-standard-4, RUNNING",
-        "host 0: 127.0.0.1 (127.0.0.1)  installing",
+        "host 0: 127.0.0.1 (127.0.0.1)  starting",
     ]
     assert "slice tpu-0: node in us-east5-a, v5litepod-8, READY\nhost 0: 127" in vm("status", "tpu-0")[1]
     assert vm("logs", "controller", "-n", "2")[1] == "two\nthree\n"
@@ -181,6 +185,13 @@ def test_machines_are_inspected_while_no_controller_answers(
     assert vm("logs", "tpu-0", "--worker", "2")[0] == 3
     assert [each["name"] for each in json.loads(vm("list", "--json")[1])] == ["tpu-0", "lab-controller"]
     assert iris("cluster", "vm", "list")[0] == 2, "no cluster is named"
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("h", "-p 2200 h"), ("h:7", "-p 7 h"), ("[::1]:22", "ConnectTimeout=10 ::1")]
+)
+def test_a_host_by_ssh_may_have_its_own_port(host: str, words: str) -> None:
+    assert " ".join(ssh_command(SshSettings(port=2200), host)).endswith(words)
 
 
 def test_the_pages_of_a_cluster_elsewhere_come_through_a_tunnel(

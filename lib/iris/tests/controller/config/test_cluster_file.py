@@ -139,8 +139,9 @@ def test_what_a_scale_group_does_not_say() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"name": ""}, "name is ''; it must be the name of the scale group"),
-        ({"name": 5}, "name is 5; it must be the name of the scale group"),
+        ({"name": ""}, "name is ''; it must be up to 63 letters, digits"),
+        ({"name": 5}, "name is 5; it must be up to 63 letters, digits"),
+        ({"name": "../../x"}, "name is '../../x'; it must be up to 63 letters, digits, '.', '_' and '-'"),
         ({"cpu": 0}, "cpu is 0; it must be a number of cores above 0"),
         ({"cpu": True}, "cpu is True; it must be a number"),
         ({"cpu": 1e6 + 1}, "cpu is 1000001.0; it must be a number"),

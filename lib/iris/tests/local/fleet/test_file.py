@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from iris.local.controller import local_config
-from iris.local.fleet.file import has_slices, import_file, prepare_run
+from iris.local.fleet.file import has_slices, ignored_rules, import_file, prepare_run
 from iris.local.settings import LocalSettings, read_settings
 from iris.local.state import LocalPaths, host_worker_id, is_local_worker, local_root, named_paths
 from rigging.errors import InvalidRequest
@@ -71,6 +71,9 @@ def test_files_with_slices_are_known_and_one_that_is_ours_is_imported_as_it_is(f
     file.write_text(GROUP + REST)
     imported = import_file(file)
     assert imported.left_out == ()
+    assert not ignored_rules(file)
+    file.write_text(GROUP + "defaults: {autoscaler: {max_hosts: 3}}\n")
+    assert ignored_rules(file)
     assert yaml.safe_load(imported.text) == yaml.safe_load(GROUP + REST)
     file.write_text(GROUP.replace("cpu: 1", "cpu: lots"))
     with pytest.raises(InvalidRequest, match=r"cpu is 'lots'"):

@@ -42,7 +42,7 @@ def start_run(
         InvalidRequest: The file is invalid. Conflict: Another file with the same name is running. Unavailable: The
             cluster did not start.
     """
-    from iris.local.fleet.file import prepare_run
+    from iris.local.fleet.file import ignored_rules, prepare_run
     from iris.local.saved_clusters import saved_cluster
     from iris.local.settings import read_settings
     from iris.local.start import controller_environment, foreground_command
@@ -66,6 +66,8 @@ def start_run(
     plan = prepare_run(paths, file, max_hosts, remote_state_dir or "", durability or "")
     for name, why in plan.left_out:
         say(f"scale group {name}: {why}")
+    if ignored_rules(file):
+        say("defaults.autoscaler has no effect here: unused slices end after 1 min, and --max-hosts limits hosts")
     if foreground:
         command = foreground_command(paths, idle)
         context.execute(command, controller_environment(os.environ, paths))

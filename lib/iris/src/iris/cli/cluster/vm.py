@@ -13,11 +13,13 @@ from iris.cli.cluster.elsewhere import needed_elsewhere, show_machines
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import echo, echo_data, output
 from rigging.cli.groups import SuggestingGroup
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import InvalidRequest, MarinError, NotFound
 
 if TYPE_CHECKING:
     from iris.lifecycle.machines import Machine, Machines
 
+_STARTING: Final = "starting"
+"""The last phase that the startup script tells."""
 _LOOK_S: Final = 2.0
 _MANUAL: Final = "/var/lib/iris-host 2>/dev/null"
 _JOURNAL: Final = ("sudo", "journalctl", "--no-pager", "-u", "iris-worker", "-u", "google-startup-scripts")
@@ -47,15 +49,19 @@ def list_command(context: CliContext, as_json: bool) -> None:
 def status(context: CliContext, name: str, as_json: bool) -> None:
     """Show a slice, or with NAME `controller` the controller's machine: its state, addresses and phase of start."""
 
+    from iris.lifecycle.start import PHASE
+
     async def show(machines: "Machines") -> None:
         machine = await _find(machines, name)
         hosts = await machines.phases(machine)
+        if machine.is_controller and hosts and hosts[0].get(PHASE) == _STARTING and await _answers(context, machine):
+            hosts = ({**hosts[0], PHASE: "serving"},)
         lines = [f"{machine}: {machine.kind} in {machine.zone}, {machine.type}, {machine.state}"]
         lines += [machine.words] if machine.words else []
         for number, address in enumerate(machine.addresses):
             outside = f" ({machine.external[number]})" if number < len(machine.external) else ""
             told = hosts[number] if number < len(hosts) else {}
-            lines.append(f"host {number}: {address}{outside}  {told.get('phase', 'nothing told yet')}")
+            lines.append(f"host {number}: {address}{outside}  {told.get(PHASE, 'nothing told yet')}")
         output(as_json).record(lines, {**asdict(machine), "hosts": hosts})
 
     _run(context, show)
@@ -98,6 +104,16 @@ def logs(
             echo(shlex.join(command))
         else:
             context.execute(["/usr/bin/env", *command], os.environ)
+
+
+async def _answers(context: CliContext, machine: "Machine") -> bool:
+    from iris.lifecycle.access import reach
+
+    try:
+        await asyncio.to_thread(reach, needed_elsewhere(context), machine)
+    except MarinError:
+        return False
+    return True
 
 
 async def _follow(machines: "Machines", machine: "Machine", last: int, follow: bool) -> None:

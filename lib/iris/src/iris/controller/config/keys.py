@@ -112,7 +112,10 @@ MANUAL_TEMPLATE: Final[Table] = {
     "ssh_key_file": TEXT,
 }
 GROUP: Final[Table] = {
-    "name": needed("the name of the scale group"),
+    "name": replace(
+        needed("up to 63 letters, digits, '.', '_' and '-', a letter or digit first"),
+        pattern="[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+    ),
     "accelerator": section(ACCELERATOR),
     "cpu": Key(Kind.NUMBER, 1.0, 0.001, 1e6, "a number of cores above 0", required=True),
     "memory": SIZE,

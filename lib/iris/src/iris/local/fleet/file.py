@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from iris.autoscale.rules import AutoscaleRules
 from iris.controller.config.cluster_file import read_cluster_config, read_translated
 from iris.controller.config.schema import file_schema
 from iris.local.fleet.slices import FleetPlan, plan_fleet
@@ -11,7 +12,7 @@ from iris.local.state import LocalPaths
 from rigging.errors import InvalidRequest
 from rigging.text.yaml_files import dump_yaml
 
-__all__ = ["ImportedFile", "file_schema", "has_slices", "import_file", "prepare_run"]
+__all__ = ["ImportedFile", "file_schema", "has_slices", "ignored_rules", "import_file", "prepare_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class ImportedFile:
 def has_slices(path: Path) -> bool:
     """Return whether a cluster file has scale groups, and thus slices in a local run. Raises InvalidRequest."""
     return bool(read_cluster_config(path).scale_groups)
+
+
+def ignored_rules(path: Path) -> bool:
+    """Return whether a cluster file has settings of the autoscaler, which local runs ignore. Raises InvalidRequest."""
+    return read_cluster_config(path).autoscale != AutoscaleRules()
 
 
 def prepare_run(
