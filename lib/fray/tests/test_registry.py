@@ -9,7 +9,7 @@ from fray.types import Entrypoint, JobRequest, ResourceConfig
 from rigging.errors import InvalidRequest
 
 
-@pytest.mark.parametrize("spec", ["slurm", "Local", "iris:", "iris://", "", "://x"])
+@pytest.mark.parametrize("spec", ["pbs", "Local", "iris:", "iris://", "", "://x"])
 def test_unknown_specs_are_refused_with_the_known_ones(spec: str) -> None:
     with pytest.raises(
         InvalidRequest, match=r"is not known; known: local, local://\?processes=1, ray, .*, iris://host:port"

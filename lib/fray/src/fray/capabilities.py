@@ -55,6 +55,10 @@ class BackendCapabilities:
         "a job waits for its processors; an impossible request is refused with the reason",
         "resources are ignored",
     )
+    lends_while_waiting: bool = _promise(
+        "a job that waits for its children lends them its processors",
+        "a waiting job keeps its processors; children need others",
+    )
     replicas_retried_together: bool = _promise(
         "if one replica is retried, all replicas start over",
         "only the failed replica is retried; the hosts of a TPU slice start over together",

@@ -10,9 +10,11 @@ from fray.protocols import (
     JobHandle,
     JobHours,
     RunsRayFunctions,
+    SubmitsMany,
     TellsHours,
     TellsPendingReason,
     TellsRegions,
+    TellsStart,
 )
 from fray.waiting import wait_all
 
@@ -27,8 +29,10 @@ __all__ = [
     "JobHandle",
     "JobHours",
     "RunsRayFunctions",
+    "SubmitsMany",
     "TellsHours",
     "TellsPendingReason",
     "TellsRegions",
+    "TellsStart",
     "wait_all",
 ]

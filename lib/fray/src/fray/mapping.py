@@ -6,13 +6,13 @@ import queue
 import re
 import reprlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
 
 import rigging.process.calls
 from fray.context import current_client
-from fray.protocols import Client, JobHandle
+from fray.protocols import Client, JobHandle, SubmitsMany
 from fray.requests.checks import check_count
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig, Value
 from fray.waiting import next_ended
@@ -156,7 +156,9 @@ def map(
         )
 
     chosen = client or current_client()
-    return _Mapping(chosen, ordered, return_exceptions).run(
+    # An iterator may wait for results before its next item.
+    in_batches = isinstance(chosen, SubmitsMany) and isinstance(items, Sized)
+    return _Mapping(chosen, ordered, return_exceptions, in_batches).run(
         ((request(index, item), item) for index, item in enumerate(items)), max_in_flight
     )
 
@@ -194,12 +196,14 @@ class _Mapping:
         client: Submits the jobs.
         ordered: Yield in the order of the items.
         return_exceptions: Yield exceptions instead of raising them.
+        in_batches: Take items as far as they fit before submitting their jobs together.
     """
 
-    def __init__(self, client: Client, ordered: bool, return_exceptions: bool) -> None:
+    def __init__(self, client: Client, ordered: bool, return_exceptions: bool, in_batches: bool) -> None:
         self._client = client
         self._ordered = ordered
         self._return_exceptions = return_exceptions
+        self._in_batches = in_batches
         self._numbers = itertools.count()
         self._ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
         self._items: dict[int, tuple[int, Any]] = {}  # with their numbers, by the identity of their jobs' handles
@@ -213,15 +217,19 @@ class _Mapping:
         broken: Exception | None = None
         try:
             while True:
-                while more and len(self._order) < most:
+                batch: list[tuple[JobRequest, Any]] = []
+                while more and len(self._order) + len(batch) < most:
                     try:
                         request = next(requests, None)
                     except Exception as problem:  # of the items: it comes in its place, behind the results before it
                         request, broken = None, problem
                     if request is None:
                         more = False
+                    elif self._in_batches:
+                        batch.append(request)
                     else:
                         self._submit(*request)
+                self._submit_all(batch)
                 if not self._order:
                     if broken is not None:
                         raise broken
@@ -237,7 +245,15 @@ class _Mapping:
             self._stop()
 
     def _submit(self, request: JobRequest, item: Any) -> None:
-        handle = self._client.submit(request, adopt_existing=False)
+        self._follow(self._client.submit(request, adopt_existing=False), item)
+
+    def _submit_all(self, batch: list[tuple[JobRequest, Any]]) -> None:
+        if batch and isinstance(self._client, SubmitsMany):
+            handles = self._client.submit_all([request for request, _ in batch])
+            for handle, (_, item) in zip(handles, batch, strict=True):
+                self._follow(handle, item)
+
+    def _follow(self, handle: JobHandle, item: Any) -> None:
         self._items[id(handle)] = (next(self._numbers), item)
         self._running[id(handle)] = handle
         self._order.append(handle)

@@ -16,9 +16,11 @@ __all__ = [
     "JobHandle",
     "JobHours",
     "RunsRayFunctions",
+    "SubmitsMany",
     "TellsHours",
     "TellsPendingReason",
     "TellsRegions",
+    "TellsStart",
 ]
 
 T = TypeVar("T")
@@ -263,4 +265,22 @@ class FindsEndedJobs(Protocol):
 
     def ended_job(self, name: str) -> JobHandle | None:
         """Return the last job of that name if it has ended and is remembered; None if it is live or unknown."""
+        ...
+
+
+@runtime_checkable
+class SubmitsMany(Protocol):
+    """A client that submits many jobs at once in less time than one by one. Check with `isinstance`."""
+
+    def submit_all(self, requests: Sequence[JobRequest]) -> Sequence[JobHandle]:
+        """Start jobs and return their handles, in order. Raise JobAlreadyExists if a live job has one of the names."""
+        ...
+
+
+@runtime_checkable
+class TellsStart(Protocol):
+    """A client whose cluster can tell when a job would start. Check with `isinstance`."""
+
+    def expected_start(self, request: JobRequest) -> str:
+        """Return when the job would start, in the cluster's words, without submitting it."""
         ...

@@ -46,6 +46,7 @@ BACKENDS = (
     Backend("local", "fray.backends.local", ("local", "local://?processes=1")),
     Backend("ray", "fray.backends.ray", ("ray", "ray://host:port"), extra="ray", needs="ray"),
     Backend("iris", "fray.backends.iris", ("iris", "iris://host:port"), extra="iris", needs="iris"),
+    Backend("slurm", "fray.backends.slurm", ("slurm", "slurm://PARTITION?account=NAME&time=LIMIT&dir=FOLDER")),
 )
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from fray.backends.common.child import write_payload
 from fray.backends.local import LocalClient
-from fray.backends.local.child import write_payload
 from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
 from fray.errors import JobFailed
 from fray.testing import LONG, Flag, eventually

@@ -95,7 +95,8 @@ class AttemptedJob(ABC):
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the job's end and return the callable's value (see `JobHandle.result`)."""
-        refuse_program(self.request, f"job {self.request.name!r}")
+        program = self.request.entrypoint.binary_entrypoint
+        refuse_program(None if program is None else program.command, f"job {self.request.name!r}")
         self.wait(timeout, raise_on_failure=False)
         own = self._own_exception()
         if own is not None:
@@ -194,16 +195,15 @@ class AttemptedJob(ABC):
             logger.exception("job %r: a done callback failed", self.request.name)
 
 
-def refuse_program(request: JobRequest, what: str) -> None:
+def refuse_program(program: str | None, what: str) -> None:
     """Raise InvalidRequest if someone asks for the result of a program.
 
     Args:
-        request: The job.
+        program: The job's program; None if it runs a callable.
         what: Names the job in the error.
     """
-    entry = request.entrypoint.binary_entrypoint
-    if entry is not None:
+    if program is not None:
         raise InvalidRequest(
-            f"{what} runs the program {entry.command!r}, which returns no value: wait() for it, and read its logs() "
+            f"{what} runs the program {program!r}, which returns no value: wait() for it, and read its logs() "
             "or the files that it writes"
         )

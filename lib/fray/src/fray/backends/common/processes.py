@@ -103,6 +103,14 @@ class OutputFile:
         return b"".join(parts)
 
 
+class Output(Protocol):
+    """Takes the stdout and stderr of a program."""
+
+    def open(self) -> int:
+        """Return a descriptor for appending. The caller closes it."""
+        ...
+
+
 class Leader(Protocol):
     """The first process of a process group."""
 
@@ -158,7 +166,7 @@ class ProcessTree:
 
     @staticmethod
     def start(
-        argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: OutputFile, with_lifeline: bool = False
+        argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: Output, with_lifeline: bool = False
     ) -> "ProcessTree":
         """Start a program. Raise OSError if it cannot be started.
 

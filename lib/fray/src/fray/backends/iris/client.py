@@ -42,6 +42,7 @@ DEFAULT_ACTOR_RESOURCES = ResourceConfig.with_cpu(cpu=0.5, ram="1g")
 """Default resources of an actor, sized for coordination."""
 
 CAPABILITIES = BackendCapabilities(
+    lends_while_waiting=True,
     separate_processes=True,
     crash_codes=True,
     callable_logs=True,

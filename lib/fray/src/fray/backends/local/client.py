@@ -32,6 +32,7 @@ from rigging.filesystem.budget import budget_environment
 logger = logging.getLogger(__name__)
 
 CAPABILITIES = BackendCapabilities(
+    lends_while_waiting=True,
     crash_codes=True,
     raises_own_exceptions=True,
     replicas_retried_together=True,

@@ -194,7 +194,7 @@ def main(descriptor: int) -> NoReturn:
     import cloudpickle  # noqa: F401 - what is called was pickled by it
 
     import fray.types  # noqa: F401 - likely to be needed
-    from fray.backends.local import child
+    from fray.backends.common import child
 
     if os.fork():
         # The client need not reap us, and whatever else it does with its children is not disturbed.

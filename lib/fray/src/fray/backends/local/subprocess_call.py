@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from fray.backends.common import child
 from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.common.processes import OutputFile, ProcessTree
-from fray.backends.local import child
 from fray.backends.local.fork_server import ForkRequest
 from fray.backends.local.forks import ForkServer
 from fray.backends.local.scratch import ScratchFolder
@@ -110,7 +110,7 @@ class SubprocessCall:
         if forked is not None:
             return forked
         # -P: files of the workspace must not stand in for our own modules while we start.
-        argv = [sys.executable, "-P", "-m", "fray.backends.local.child", str(self._payload), str(result)]
+        argv = [sys.executable, "-P", "-m", "fray.backends.common.child", str(self._payload), str(result)]
         return ProcessTree.start(argv, env, cwd, output, with_lifeline=True)
 
     @staticmethod

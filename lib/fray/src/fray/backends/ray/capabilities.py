@@ -3,6 +3,7 @@
 from fray.capabilities import BackendCapabilities
 
 CAPABILITIES = BackendCapabilities(
+    lends_while_waiting=True,
     separate_processes=True,
     callable_logs=True,
     installs_packages=True,

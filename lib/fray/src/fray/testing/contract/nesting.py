@@ -55,6 +55,15 @@ class TestNestedJobs:
         # All CPUs for each: the child can only run on what its parent lends while it waits.
         flag = fray_backend.flag("whole")
         machine = ResourceConfig.with_cpu(cpu=fray_backend.harness.cpus, ram="128m", disk="16m")
+        if not fray_backend.capabilities.lends_while_waiting:
+
+            def leave_a_child() -> None:
+                child = JobRequest("alone", Entrypoint.from_callable(submit_tree, [flag, 0, 1, machine]), machine)
+                assert current_client().submit(child).status() is JobStatus.PENDING
+
+            assert fray_backend.call(leave_a_child, resources=machine).wait(LONG) is JobStatus.SUCCEEDED
+            Flag(f"{flag.path}.leaf").wait(LONG)
+            return
         fray_backend.call(submit_tree, flag, 2, 1, machine, resources=machine).wait(LONG)
         assert Flag(f"{flag.path}.0.0.leaf").is_set()
 

@@ -1,6 +1,6 @@
-"""The process that runs a callable of the local backend (`LocalClient(processes=True)`).
+"""The process that runs a callable for a backend that starts it on a machine with the client's files.
 
-usage: python -m fray.backends.local.child PAYLOAD RESULT
+usage: python -m fray.backends.common.child PAYLOAD RESULT
 
 PAYLOAD is a file with the pickled import path and the pickled (callable, args, kwargs). If the callable raises, RESULT
 receives the packed exception; if it returns, RESULT.value receives the packed value. Exit code: 0 if it returned, 1 if
@@ -71,6 +71,6 @@ def _write_whole(path: str, data: bytes) -> None:
 
 if __name__ == "__main__":
     # As an importable module, not __main__, so that what is pickled from here can be found again.
-    from fray.backends.local import child
+    from fray.backends.common import child
 
     sys.exit(child.main(sys.argv[1], sys.argv[2]))

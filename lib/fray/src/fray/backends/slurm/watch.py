@@ -1,0 +1,168 @@
+"""Watch the jobs of a client for their ends: by their files, and rarely by asking Slurm."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from fray.backends.slurm import commands
+from fray.backends.slurm.commands import SlurmState
+from fray.backends.slurm.folder import End, Group
+from fray.types import JobStatus
+from rigging.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.05
+_SHARE: Final = 10
+_ASK_SECONDS: Final = 2.0
+_LONGEST_ASK_SECONDS: Final = 15.0
+_HURRY_SECONDS: Final = 0.3
+
+
+class Watched(Protocol):
+    """A job to watch."""
+
+    @property
+    def group(self) -> Group: ...
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def task(self) -> str:
+        """Slurm's id of the job or array task."""
+        ...
+
+    def finish(self, end: End | None) -> None:
+        """Notify waiters of the end; None if nobody watches the job any more."""
+        ...
+
+
+class JobWatcher:
+    """One thread that watches jobs while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[str, int], list[Watched]] = {}
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._ask_at = 0.0
+        self._ask_pause = _ASK_SECONDS
+
+    def add(self, jobs: Iterable[Watched]) -> None:
+        """Watch jobs until they end."""
+        with self._lock:
+            for job in jobs:
+                self._jobs.setdefault((job.group.path.name, job.index), []).append(job)
+            self._hurry(_ASK_SECONDS)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._work, name="fray-slurm-watch", daemon=True)
+                self._thread.start()
+
+    def hurry(self) -> None:
+        """Ask Slurm soon: a job was cancelled."""
+        with self._lock:
+            self._hurry(_HURRY_SECONDS)
+
+    def close(self) -> None:
+        """Stop watching, and let waiters go."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _hurry(self, pause: float) -> None:
+        self._ask_pause = min(self._ask_pause, pause)
+        self._ask_at = min(self._ask_at, time.monotonic() + pause)
+
+    def _work(self) -> None:
+        self._ask_at = time.monotonic() + self._ask_pause
+        pause = _LOOK_SECONDS
+        while True:
+            self._wake.wait(pause)
+            with self._lock:
+                if self._closed or not self._jobs:
+                    left = [job for jobs in self._jobs.values() for job in jobs]
+                    self._jobs.clear()
+                    self._thread = None
+                    break
+                jobs = [job for jobs in self._jobs.values() for job in jobs]
+                due = time.monotonic() >= self._ask_at
+            began = time.monotonic()
+            try:
+                self._look(jobs)
+                if due:
+                    self._ask()
+            except OSError as error:  # the shared folder is away: it may come back
+                logger.warning("cannot look at jobs of Slurm: %s", error)
+            pause = max(_LOOK_SECONDS, _SHARE * (time.monotonic() - began) if not due else 0.0)
+        for job in left:
+            job.finish(None)
+
+    def _look(self, jobs: list[Watched]) -> None:
+        ended = {group: group.ended() for group in {job.group for job in jobs}}
+        for job in jobs:
+            if job.index in ended[job.group]:
+                self._finish(job.group, job.index, job.group.end(job.index))
+
+    def _ask(self) -> None:
+        with self._lock:
+            jobs = [jobs[0] for jobs in self._jobs.values()]
+            self._ask_pause = min(1.5 * self._ask_pause, _LONGEST_ASK_SECONDS)
+            self._ask_at = time.monotonic() + self._ask_pause
+        if not jobs:
+            return
+        try:
+            states = commands.states(job.task for job in jobs)
+        except Unavailable as error:
+            logger.warning("Slurm does not answer; its jobs go on: %s", error)
+            return
+        for job in jobs:
+            state = states.get(job.task, SlurmState(""))
+            if state.ended:
+                self._finish(job.group, job.index, settle(job.group, job.index, job.task, state))
+
+    def _finish(self, group: Group, index: int, end: End | None) -> None:
+        if end is None:
+            return
+        with self._lock:
+            jobs = self._jobs.pop((group.path.name, index), [])
+        for job in jobs:
+            job.finish(end)
+
+
+def settle(group: Group, index: int, task: str, state: SlurmState) -> End:
+    """Store and return how a job ended that Slurm will not start again, unless its runner has stored it."""
+    end = judge(task, state, commands.describe(task) if state.state else "", group.slurm_log(index))
+    if state.state == "PENDING":
+        commands.cancel(task)  # held after a failed launch
+    try:
+        return group.set_end(index, end)
+    except OSError as error:  # a full disk: whoever asks next is told the same by Slurm
+        logger.warning("cannot store the end of job %s: %s", task, error)
+        return group.end(index) or end
+
+
+def judge(task: str, state: SlurmState, described: str, log: str) -> End:
+    """Return the end of a job without a runner's word, from Slurm's.
+
+    Args:
+        task: Slurm's id of the job.
+        state: Its last state.
+        described: `commands.describe` of it.
+        log: What Slurm wrote into the job's own log.
+    """
+    if state.state == "CANCELLED":
+        return End(JobStatus.STOPPED, f"Slurm cancelled job {task}: {described}")
+    if not state.state:
+        reason = f"lost: Slurm no longer knows job {task}, and the job stored no result"
+    else:
+        reason = f"lost: Slurm ended job {task}: {described}"
+    if log:
+        reason += f"; its log ends:\n{log}"
+    return End(JobStatus.FAILED, reason, preempted=state.state == "PREEMPTED")

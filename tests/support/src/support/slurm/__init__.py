@@ -1,0 +1,1 @@
+"""A real Slurm for tests, in a mount namespace of its own."""

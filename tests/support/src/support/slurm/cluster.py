@@ -1,0 +1,164 @@
+"""Slurm's daemons on this machine, with commands that reach them from outside."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fray.testing.waiting import eventually
+
+PACKAGES = (
+    "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15", "liblua5.1-0",
+)  # fmt: skip
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
+CPUS = 16
+
+_CONF = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=cred_expire=5
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+PropagateResourceLimits=NONE
+EnforcePartLimits=ALL
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
+MaxArraySize=2001
+KillWait=2
+SlurmdTimeout=10
+ReturnToService=2
+StateSaveLocation=/var/spool/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile={state}/slurmctld.log
+SlurmdLogFile={state}/slurmd.log
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+SlurmdParameters=config_overrides
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=16000 State=UNKNOWN
+PartitionName=main Nodes=node1 Default=YES MaxTime=INFINITE PriorityTier=1
+PartitionName=urgent Nodes=node1 MaxTime=INFINITE PriorityTier=10
+"""
+_IN_NAMESPACE = 'cd "$0" && exec "$@"'
+
+
+class SlurmCluster:
+    """munged, slurmctld and slurmd in a mount namespace.
+
+    Args:
+        state: An empty folder for all their files.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._holder: subprocess.Popen[str] | None = None
+        self.commands = state / "bin"
+
+    def start(self) -> None:
+        """Start the daemons. Skip the test where this is impossible."""
+        for folder in ("bin", "debs", "overlay"):
+            (self._state / folder).mkdir()
+        if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("nsenter"):
+            pytest.skip("NOT TESTED on Slurm: needs root, unshare and nsenter")
+        if not shutil.which("slurmctld"):
+            self._download()
+        conf = _CONF.format(
+            host=socket.gethostname().partition(".")[0], state=self._state, cpus=CPUS,
+            controller_port=_free_port(), node_port=_free_port(),
+        )  # fmt: skip
+        (self._state / "slurm.conf").write_text(conf)
+        (self._state / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        script = Path(__file__).with_name("namespace.sh")
+        self._holder = subprocess.Popen(
+            ["unshare", "-m", "bash", str(script), str(self._state)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+        for name in COMMANDS:
+            wrapper = self.commands / name
+            words = f"exec nsenter -m -t {self._holder.pid} -- /bin/sh -c '{_IN_NAMESPACE}' \"$PWD\""
+            wrapper.write_text(f'#!/bin/sh\n{words} /usr/bin/{name} "$@"\n')
+            wrapper.chmod(0o755)
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != "started\n":
+            self.stop()
+            raise RuntimeError(f"Slurm did not start: {self.logs()}")
+        eventually(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T"), "the node is idle", 30, self.logs)
+
+    def run(self, *command: str) -> str:
+        """Run a command in the namespace, and return its output."""
+        assert self._holder is not None
+        entered = ["nsenter", "-m", "-t", str(self._holder.pid), "--", *command]
+        return subprocess.run(entered, capture_output=True, text=True, check=False).stdout
+
+    def pids(self, name: str) -> list[int]:
+        """Return the processes of a daemon, e.g. "slurmd"."""
+        assert self._holder is not None
+        own = os.readlink(f"/proc/{self._holder.pid}/ns/mnt")
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                same = os.readlink(folder / "ns/mnt") == own
+                if same and (folder / "comm").read_text().strip() == name:
+                    found.append(int(folder.name))
+        return found
+
+    def kill(self, daemon: str) -> None:
+        """Kill a daemon by SIGKILL."""
+        for pid in self.pids(daemon):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not self.pids(daemon), f"{daemon} is gone")
+
+    def logs(self) -> str:
+        """Return the ends of the daemons' logs."""
+        return "".join(f"== {path.name}\n{path.read_text()[-2000:]}\n" for path in sorted(self._state.glob("*.log")))
+
+    def stop(self) -> None:
+        """End all processes in the namespace."""
+        if self._holder is not None:
+            self._holder.communicate("")
+            self._holder = None
+
+    def _download(self) -> None:
+        done = subprocess.run(
+            ["apt-get", "download", *PACKAGES], cwd=self._state / "debs", capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            pytest.skip(f"NOT TESTED on Slurm: cannot download Debian's packages: {done.stderr[-300:]}")
+
+
+@contextlib.contextmanager
+def running_slurm() -> Iterator[SlurmCluster]:
+    """Run Slurm within the block, with its commands first on PATH."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as state:
+        cluster = SlurmCluster(Path(state))
+        before = os.environ.get("PATH", os.defpath)
+        try:
+            cluster.start()
+            os.environ["PATH"] = f"{cluster.commands}:{before}"
+            yield cluster
+        finally:
+            os.environ["PATH"] = before
+            cluster.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
