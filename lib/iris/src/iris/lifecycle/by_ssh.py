@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Final
 
 from iris.autoscale.boot.release import Release
+from iris.autoscale.manual.former import FormerHosts
 from iris.autoscale.manual.provider import ManualProvider
 from iris.autoscale.manual.scripts import HostSettings
 from iris.autoscale.manual.ssh import HostFailure, Ssh, Target
@@ -35,7 +36,7 @@ class SshMachines:
         port: The controller's port.
         groups: The scale groups.
         release: What the host installs.
-        state_url: The remote state, whose storage may need an extra.
+        state_url: The remote state, which has the hosts of earlier files. Its storage may need an extra.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class SshMachines:
         self._storage = _EXTRAS.get(state_url.partition("://")[0], "")
         self._target = Target(host)
         self._groups = {group.name: group for group in groups}
-        self._slices = ManualProvider(ssh, owner, groups, release, lambda: HostSettings(""))
+        former = FormerHosts(state_url, forgets=False) if state_url else None
+        self._slices = ManualProvider(ssh, owner, groups, release, lambda: HostSettings(""), former)
 
     async def find(self) -> Found:
         lost: list[str] = []

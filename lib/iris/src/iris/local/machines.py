@@ -83,6 +83,11 @@ class Machines:
         name = config.platform.label_prefix or config.cluster_name or "iris"
         state = config.remote_state_dir or str(config.state_dir)
         self._owner = Owner(name, await asyncio.to_thread(cluster_id, state))
+        if len(self._at_google) < len(self._groups):
+            from iris.autoscale.manual.former import FormerHosts, targets_of
+
+            self._former = FormerHosts(state)
+            await asyncio.to_thread(self._former.add, targets_of(self._groups))
         if self._at_google:
             self._stored = await asyncio.to_thread(publish, self._release, config.remote_state_dir)
         for group in self._at_google:
@@ -127,7 +132,7 @@ class Machines:
         from iris.autoscale.manual.ssh import Ssh
 
         ssh = Ssh(self._config.platform.ssh)
-        return ManualProvider(ssh, self._owner.label, self._groups, self._release, self._host_settings)
+        return ManualProvider(ssh, self._owner.label, self._groups, self._release, self._host_settings, self._former)
 
     def _host_settings(self) -> HostSettings:
         near = is_loopback(self._config.host)

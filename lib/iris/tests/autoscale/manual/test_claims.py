@@ -80,6 +80,7 @@ BOTH = {"a": look(), "b": look(number=1), "c": FREE, "d": FREE, "odd": FREE}
         ({"b": look("claimed", 1)}, Works(starting=["s-0"]), Phase.CREATING, "", ()),
         ({"b": FREE}, Works(), Phase.BROKEN, "host 1 of 2 does not serve it", (1,)),
         ({"b": FREE}, Works(starting=["s-0"]), Phase.CREATING, "", ()),
+        ({"a": FREE, "x": look()}, Works(), Phase.BROKEN, "x is no longer in the cluster file", (0,)),
         ({"a": look("stopping")}, Works(), Phase.DELETING, "", ()),
         ({}, Works(deleting=["s-0"]), Phase.DELETING, "", ()),
         ({}, Works(failed={"s-0": {0: AWAY}}), Phase.BROKEN, AWAY.words, (0,)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from iris.autoscale.manual.former import FormerHosts, targets_of
 from iris.autoscale.manual.provider import ManualProvider
 from iris.autoscale.manual.scripts import HostSettings
 from iris.autoscale.manual.ssh import Ssh
@@ -37,7 +38,9 @@ class Fleet:
 
     def made(self, owner: str = "ours-1") -> ManualProvider:
         settings = HostSettings("10.0.0.1:7077", platform=Platform(environment=(("KEY", SECRET),)))
-        return ManualProvider(Ssh(self.settings), owner, [self.group], self.release, lambda: settings)
+        former = FormerHosts(str(self.hosts.place / "state"))
+        former.add(targets_of([self.group]))
+        return ManualProvider(Ssh(self.settings), owner, [self.group], self.release, lambda: settings, former)
 
     def run(self, work: Any) -> Any:
         return self._runner.run(work)
@@ -223,6 +226,25 @@ def test_a_failed_start_is_told_in_the_hosts_words_and_another_host_is_tried(fle
     assert fleet.create("s-2", avoid=frozenset([first.address])).outcome is Outcome.DONE
     assert fleet.until("s-2", Phase.CREATING, "this host has no GPU").addresses[0] == second.address
     assert fleet.delete("s-2").outcome is Outcome.DONE
+
+
+def test_a_slice_on_hosts_that_have_left_the_file_is_broken_and_ends(fleet: Fleet) -> None:
+    fleet.create("s-0")
+    fleet.until("s-0", Phase.READY)
+    (first, second, *_), state = fleet.hosts.hosts, FormerHosts(str(fleet.hosts.place / "state"))
+    fleet.group = replace(fleet.group, template=ManualTemplate(fleet.hosts.addresses[2:]))
+    first.cut()
+    fleet.restart()
+    for _ in range(2):
+        assert "s-0" in fleet.list().found, "the other host serves it"
+    first.start()
+    assert f"{first.address} is no longer in the cluster file" in fleet.until("s-0", Phase.BROKEN, first.address).words
+    assert fleet.delete("s-0").outcome is Outcome.DONE
+    assert fleet.list().found == {}
+    assert first.processes() == second.processes() == []
+    fleet.restart()
+    fleet.list()
+    assert set(state.load()) == set(fleet.hosts.addresses[2:])
 
 
 def test_a_host_of_another_cluster_is_refused_by_name_and_left_alone(fleet: Fleet) -> None:

@@ -233,6 +233,9 @@ def _slice(
         elif look.phase == "claimed" and not is_starting:
             failed.setdefault(number, Answer(Outcome.UNKNOWN, f"{hosts[number]}: its start was interrupted"))
     group = groups.get(claim.group)
+    for number, host in hosts.items():
+        if group is not None and host not in _hosts(group):
+            failed.setdefault(number, Answer(Outcome.UNKNOWN, f"{host} is no longer in the cluster file"))
     all_seen = group is None or all(host in looks for host in _hosts(group))
     if all_seen and not is_starting:
         for number in range(claim.of):

@@ -24,6 +24,7 @@ from iris.autoscale.manual.claims import (
     troubles,
     unlisted,
 )
+from iris.autoscale.manual.former import FormerHosts, targets_of
 from iris.autoscale.manual.scripts import (
     Boot,
     HostSettings,
@@ -33,7 +34,7 @@ from iris.autoscale.manual.scripts import (
     start_script,
     stop_script,
 )
-from iris.autoscale.manual.ssh import HostFailure, Ssh, Target
+from iris.autoscale.manual.ssh import HostFailure, Ssh
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Listing, SliceOrder
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _DONE: Final = Answer(Outcome.DONE)
 _STOP_S: Final = 45.0
+_FORMER_LOOKS: Final = 3
 _NEEDS_WORKER: Final = frozenset({"installing", "started", "ended"})
 
 
@@ -57,6 +59,7 @@ class ManualProvider:
         groups: The scale groups.
         release: What hosts install.
         settings: What workers are started with. Called once for each slice.
+        former: The hosts that the cluster has had. Slices on those that have left the file are listed as broken.
     """
 
     def __init__(
@@ -66,15 +69,13 @@ class ManualProvider:
         groups: Iterable[ScaleGroup],
         release: Release,
         settings: Callable[[], HostSettings],
+        former: FormerHosts | None = None,
     ) -> None:
         self._ssh, self._owner, self._release, self._settings = ssh, owner, release, settings
         self._groups = {group.name: group for group in groups if isinstance(group.template, ManualTemplate)}
-        self._targets = {
-            host: Target(host, template.ssh_user, template.ssh_key_file)
-            for group in self._groups.values()
-            if isinstance(template := group.template, ManualTemplate)
-            for host in template.hosts
-        }
+        self._targets = targets_of(self._groups.values())
+        self._former = former
+        self._left: dict[str, int] | None = None  # how often former hosts out of reach are looked at again
         self._looks: dict[str, Look] = {}
         self._away: dict[str, Answer] = {}
         self._turns: Counter[str] = Counter()  # what a look saw before a later change says nothing
@@ -137,7 +138,12 @@ class ManualProvider:
                 del self._deleting[name]
 
     async def list(self) -> Listing:
+        if self._left is None:
+            known = await asyncio.to_thread(self._former.load) if self._former is not None else {}
+            self._left = {host: _FORMER_LOOKS for host in known if host not in self._targets}
+            self._targets |= {host: known[host] for host in self._left}
         await self._look_at(self._targets)
+        await self._settle_former(self._left)
         await asyncio.gather(*(self._start_again(host, look) for host, look in list(self._looks.items())))
         works = Works(self._starting, self._deleting, self._failed)
         found = slices_in(self._owner, self._looks, self._away, self._groups, works)
@@ -178,6 +184,23 @@ class ManualProvider:
         return choose(order.group, self._owner, self._looks, self._away, self._taken, order.avoid, order.failures)
 
     # ---- hosts ----
+
+    async def _settle_former(self, left: dict[str, int]) -> None:
+        """Keep the hosts outside the cluster file that serve a slice of ours; forget those that serve none."""
+        for host in list(left):
+            look = self._looks.get(host)
+            if look is not None and look.claim is not None and look.claim.owner == self._owner:
+                del left[host]  # it is listed until its slice is deleted
+            elif look is not None or left[host] <= 1:
+                del left[host], self._targets[host]
+                self._looks.pop(host, None)
+                away = self._away.pop(host, None)
+                if away is not None:
+                    logger.warning("%s has left the cluster file, and what it runs is not known: %s", host, away.words)
+                elif self._former is not None:
+                    await asyncio.to_thread(self._former.forget, [host])
+            else:
+                left[host] -= 1
 
     async def _run(self, host: str, script: str, deadline_s: float = 0) -> Mapping[str, str]:
         """Run a script, and note whether the host is out of reach."""
