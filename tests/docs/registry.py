@@ -56,6 +56,7 @@ PAGES = "test_pages.py"
 LIBRARY = f"{PARTS}::test_the_readme_of_a_library_needs_no_other"
 CLUSTER_PAGE = "lib/iris/tests/hosts/test_page.py::test_the_commands_of_the_page_make_a_cluster"
 OPS = "lib/iris/tests/hosts/test_ops_page.py::test_the_commands_of_the_page"
+OPS_BY_SSH = "lib/iris/tests/hosts/test_ops_page.py::test_the_commands_of_a_cluster_whose_machines_iris_makes"
 SUITE = by("test_commands.py::test_paths_of_tests_are_there", language="bash", begins="uv run --group dev pytest")
 MIGRATE = "lib/marin/tests/migrate/test_page.py"
 OWN_CLONE = "tests/packaging/test_own_project.py::test_a_clone_has_all_that_it_needs"
@@ -196,6 +197,6 @@ RULES: dict[str, list[Rule]] = {
         none("sentences of several ends; lib/iris/tests/worker has each", language="text"),
     ],
     **{f"lib/{name}/README.md": [by(LIBRARY, language="python")] for name in ("rigging", "fray", "marin")},
-    "lib/iris/OPS.md": [by(OPS)],
+    "lib/iris/OPS.md": [by(OPS_BY_SSH, heading="A cluster whose machines iris makes"), by(OPS)],
     "lib/iris/README.md": [by(f"{README}::test_the_commands_of_the_iris_readme", language="bash")],
 }

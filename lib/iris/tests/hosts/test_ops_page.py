@@ -4,13 +4,16 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.iris.controller_process import fixed_port
 from support.iris.host_cluster import CONTROLLER, Cluster, until
 from support.iris.hosts import Host
+from support.iris.ssh_hosts import ssh_hosts, why_not
 
 PAGE = Path(__file__).parents[2] / "OPS.md"
 SOURCE = Path(__file__).parents[2] / "src" / "iris"
@@ -93,6 +96,36 @@ def test_the_commands_of_the_page(
     assert "is revoked" in told
     until(lambda: not connected(), "the revoked host is gone")
     stop(controller)
+
+
+BY_SSH = """
+platform: {{manual: {{}}}}
+controller: {{manual: {{host: "{first}", port: {port}}}}}
+storage: {{remote_state_dir: {remote}, disk_reserve: 0}}
+defaults: {{ssh: {{user: {user}, key_file: {key}, known_hosts_file: {known}}}}}
+scale_groups: [{{name: one, cpu: 1, memory: 1GB, disk: 1GB, slice_template: {{manual: {{hosts: ["{second}"]}}}}}}]
+"""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_the_commands_of_a_cluster_whose_machines_iris_makes(page_environment: dict[str, str], tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    kept = {key: value for key, value in page_environment.items() if key.startswith(("UV_", "SSL_", "PATH", "HTTP"))}
+    kept |= {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", os.path.expanduser("~/.cache/uv"))}
+    with ssh_hosts(tmp_path, 2, kept | {"UV_PYTHON": sys.executable}) as hosts:
+        (first, second), settings = hosts.addresses, hosts.settings
+        names = {"user": settings.user, "key": settings.key_file, "known": settings.known_hosts_file}
+        file = BY_SSH.format(first=first, second=second, port=fixed_port(), remote=tmp_path / "remote", **names)
+        (tmp_path / "lab.yaml").write_text(file)
+        (commands,) = section("A cluster whose machines iris makes")
+        script = ["sh", "-exc", commands]
+        done = subprocess.run(script, env=page_environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        told = done.stdout + done.stderr
+        assert done.returncode == 0, told
+        words = ("cluster lab is ready at", "host 0: 127.0.0.1  serving", "serving on 0.0.0.0", "lab has no machines")
+        assert [part for part in words if part not in told] == [], told
 
 
 @pytest.mark.process
