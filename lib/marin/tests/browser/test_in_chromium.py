@@ -92,9 +92,15 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_file(samples: Served, page: 
     for key, place in (("Tab", ".skip"), ("Enter", "#main"), ("Tab", "#q")):
         page.keyboard.press(key)
         expect(page.locator(place)).to_be_focused()
-    page.get_by_label("Name, user, host, description").fill("pretrain-0a")
+    page.locator("#q").fill("pretrain-0a")
     expect(page.locator("#runs tbody tr")).to_have_count(1)
-    page.get_by_role("link", name="pretrain-0a1b2c").click()
+    page.locator("#q").fill("")
+    expect(page.locator("#runs tbody tr")).to_have_count(3)
+    for name in ("pretrain-0a1b2c", "pretrain-3d4e5f"):
+        page.get_by_label(f"Compare {name}").check()
+    page.get_by_role("button", name="Compare 2 runs").click()
+    expect(page.locator("table.compare mark")).to_have_text(["0.003"])
+    page.get_by_role("link", name="Train.").first.click()
     expect(page.locator("#graph .node")).to_have_count(5)
     page.locator("#find").fill("shard_0007")
     expect(page.locator("#graph .node.hit")).to_have_count(1)

@@ -1,7 +1,9 @@
 """The experiment pages: what they show of runs, steps and files."""
 
+import html
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -155,6 +157,10 @@ def test_damaged_files_are_said_to_be_so(empty: Pages) -> None:
         assert words in empty.get("files", path=name), name
 
 
+def test_a_step_with_a_result_is_not_followed_although_its_run_says_it_runs(samples: Pages) -> None:
+    assert "data-events" not in samples.get("step", path="checkpoints/tiny-bbbbbb", run="pretrain-3d4e5f")
+
+
 def test_a_step_that_wrote_nothing_yet_is_shown_from_its_run(samples: Pages) -> None:
     path = Path(samples.root, "eval/report-c0c0c0")
     for file in list(path.iterdir()):
@@ -219,6 +225,69 @@ def test_a_download_is_the_file_and_never_a_page(samples: Pages) -> None:
     assert answer.content == (samples.root / TINY / "report.html").read_bytes()
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def _trained(pages: Pages, number: int, points: int = 50) -> str:
+    """Record a run with a training step with curves, and a step that depends on it. Return its name."""
+    config = {"optimizer": {"lr": number / 10}, "layers": 4}
+    train = pages.storage.step(f"train-{number:06x}", config=config)
+    after = pages.storage.step(
+        f"eval-{number:06x}", dependencies=[train["output_path"]], config={"of": train["output_path"]}
+    )
+    rows = ({"step": step, "loss": number + 1 / (step + 1)} for step in range(points))
+    (pages.root / f"train-{number:06x}/.executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (pages.root / f"eval-{number:06x}/.artifact").write_text(json.dumps({"score": 10 - number}))
+    ends = [step_ended(train, seconds=60.0 * number), step_ended(after)]
+    head = started(2, description=f"Number {number}")
+    return pages.storage.run(
+        f"x-{number:06x}", [train, after], [head, *ends, ended(ends={"succeeded": 2})], hour=number
+    )
+
+
+def test_runs_are_listed_with_chosen_columns_in_any_order_and_with_tags(empty: Pages) -> None:
+    names = [_trained(empty, number) for number in (1, 2, 3)]
+    usual = empty.get("runs")
+    assert re.findall(r'data-label="(\w+)">([\d.]*)<', usual)[:2] == [("loss", "3.02"), ("score", "7")]
+    chosen = empty.client.get("/experiments/runs?columns=chosen&col=optimizer.lr&sort=optimizer.lr&order=up").text
+    assert re.findall(r'data-label="optimizer.lr">([\d.]+)<', chosen) == ["0.1", "0.2", "0.3"]
+    assert 'aria-sort="ascending"' in chosen
+    assert "col=optimizer.lr&amp;sort=optimizer.lr&amp;order=down" in chosen
+    by_score = empty.get("runs", sort="score", order="down")
+    assert re.findall(r">Number (\d)<", by_score) == ["1", "2", "3"]
+    assert "data-label" not in empty.get("runs", columns="chosen")
+    (empty.root / f"experiments/{names[1]}.notes.json").write_text('{"tags": ["best"], "note": "Half the layers."}')
+    tagged = empty.get("runs", tag="best")
+    assert re.findall(r">Number (\d)<", tagged) == ["2"]
+    assert "Half the layers." in tagged
+    assert re.findall(r">Number (\d)<", empty.get("runs", q="half best")) == ["2"]
+
+
+def test_runs_are_compared_by_what_differs_at_its_root(empty: Pages) -> None:
+    names = [_trained(empty, number) for number in (1, 2, 3)]
+    page = empty.client.get("/experiments/compare", params={"run": names}).text
+    table = re.sub(r"<[^>]+>", " ", page[page.index("What differs") : page.index("Logarithmic")])
+    assert re.sub(r"\s+", " ", table).startswith(
+        "What differs train affects 1 step below eval optimizer.lr 0.1 0.2 0.3 Results loss 1.02 2.02 3.02 score 9 8 7"
+        " Durations train 1 min 0 s 2 min 0 s 3 min 0 s eval"
+    )
+    series = json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1]))
+    assert series == {"loss": [[f"train-{number:06x}", f"Number {number}, train"] for number in (1, 2, 3)]}
+    assert empty.status("compare", run="nothing") == 404
+
+
+def test_curves_of_long_logs_are_sampled_first_and_then_whole(empty: Pages) -> None:
+    _trained(empty, 1, points=20_000)
+    query = {"metric": "loss", "output": "train-000001", "columns": 100}
+    first = json.loads(empty.get("curves", **query))
+    assert not first["whole"]
+    assert len(first["steps"]) > 100
+    deadline = time.monotonic() + 60
+    while not (found := json.loads(empty.get("curves", **query)))["whole"]:
+        assert time.monotonic() < deadline
+    assert (max(filter(None, found["values"][0])), found["steps"][-1]) == (2.0, 19_999)
+    near = json.loads(empty.get("curves", **query, **{"from": 10.5, "to": 20}))
+    assert near["steps"] == [*range(10, 22)]
+    assert empty.status("curves", metric="loss", output="../x") == 400
 
 
 def test_two_runs_are_compared_as_the_command_line_does(samples: Pages) -> None:

@@ -8,16 +8,19 @@ import io
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 from marin.browser.listing import Entry, Listing
 from marin.recorded.reading.store import read_part
 from marin.stored_files import reading
-from rigging.errors import Denied, InvalidRequest, NotFound, Unavailable
+from rigging.errors import Denied, InvalidRequest, MarinError, NotFound, Unavailable
 from rigging.filesystem import local_path, url_to_fs
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO must not make it wait
 _CHUNK: Final = 1 << 20
+_MOST_NAMES: Final = 1000
+_MOST_BYTES: Final = 256 << 20
 #: Nothing can be at a name for which the system says one of these; the last is of links that lead in a circle.
 _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -203,6 +206,44 @@ class Confined:
         with self.open(name) as file:
             while piece := file.read(_CHUNK):
                 yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class ConfinedFiles:
+    """The files of an output below the root.
+
+    Attributes:
+        place: The root.
+        output: The output's name.
+    """
+
+    place: Confined
+    output: str
+
+    def names(self, directory: str = "") -> list[str]:
+        """Return the first names in a directory; [] if it does not exist."""
+        try:
+            found = self.place.entries(self._name(directory) if directory else self.output)
+        except MarinError:
+            return []
+        return [entry.base for entry in found.part(0, _MOST_NAMES)]
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content; None if it does not exist, or leads out of the root."""
+        try:
+            return self.place.read(self._name(name), 0, _MOST_BYTES)
+        except MarinError:
+            return None
+
+    def size(self, name: str) -> int:
+        """Return a file's size; 0 if it does not exist."""
+        try:
+            return self.place.size(self._name(name)) or 0
+        except MarinError:
+            return 0
+
+    def _name(self, name: str) -> str:
+        return f"{self.output}/{name}"
 
 
 def _is_plain(name: str) -> bool:

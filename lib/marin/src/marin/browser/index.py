@@ -10,14 +10,15 @@ from typing import Final
 
 from marin.browser.confined import Confined
 from marin.recorded.deciding.run_names import RunFiles, find_run, runs_of
-from marin.recorded.deciding.run_summary import RunState, RunSummary
+from marin.recorded.deciding.run_notes import RunNotes, parse_notes
+from marin.recorded.deciding.run_summary import ENDED, RunSummary
 from marin.recorded.reading.runs import summaries
 from marin.stored_files import names_in
+from rigging.errors import MarinError
 
-#: Of these states a run's summary does not change any more.
-_ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.ENDED})
 _REMOTE_SECONDS: Final = 5.0
 _BATCH: Final = 500
+_MOST_NOTES: Final = 1 << 16
 
 
 class RunIndex:
@@ -38,6 +39,7 @@ class RunIndex:
         self._listed: list[str] = []
         self._seen: object = None
         self._ended: dict[str, RunSummary] = {}
+        self._notes: dict[str, tuple[object, RunNotes]] = {}
 
     def runs(self) -> list[RunFiles]:
         """Return all runs, newest first."""
@@ -84,25 +86,48 @@ class RunIndex:
         for start in range(0, len(new), _BATCH):
             for summary in summaries(self.place.root, new[start : start + _BATCH], self._host):
                 known[summary.files.id] = summary
-                if summary.state in _ENDED:
+                if summary.state in ENDED:
                     with self._lock:
                         self._ended[summary.files.id] = summary
         return [known[run.id] for run in runs]
 
-    def matching(self, text: str, state: str) -> list[RunFiles]:
+    def notes(self, runs: Sequence[RunFiles]) -> dict[str, RunNotes]:
+        """Return the tags and notes of the runs that have any, by name. A file is read when it has changed."""
+        found: dict[str, RunNotes] = {}
+        for run in runs:
+            if run.notes is None:
+                continue
+            try:
+                entry = self.place.entry(run.notes)
+                mark, (seen, notes) = (entry.size, entry.modified), self._notes.get(run.id, (None, RunNotes()))
+                if mark != seen:
+                    notes = parse_notes(self.place.read(run.notes, 0, _MOST_NOTES))
+                    self._notes[run.id] = (mark, notes)
+            except MarinError:  # removed meanwhile
+                continue
+            found[run.id] = notes
+        return found
+
+    def matching(self, text: str, state: str, tag: str = "") -> list[RunFiles]:
         """Return the runs that match a search, newest first.
 
         Args:
-            text: Words that must all occur in the run's name, user, host or description, ignoring case.
+            text: Words that must all occur in the run's name, user, host, description, tags or note, ignoring case.
             state: Their state; "" for any.
+            tag: A tag that they have; "" for any.
         """
         runs = self.runs()
         words = text.lower().split()
+        notes = self.notes(runs) if words or tag else {}
+        if tag:
+            runs = [run for run in runs if run.id in notes and tag in notes[run.id].tags]
         if not words and not state:
             return runs
         found = []
         for summary in self.summaries(runs):
+            said = notes.get(summary.files.id, RunNotes())
             told = f"{summary.files.id} {summary.user} {summary.host} {summary.description or ''}".lower()
+            told += f" {' '.join(said.tags)} {said.note}".lower()
             if (not state or summary.state == state) and all(word in told for word in words):
                 found.append(summary.files)
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from marin.browser.handlers import files, metrics, peek, run, runs, step
+from marin.browser.handlers import compare, files, metrics, peek, run, runs, step
 from marin.browser.site import BASE, Site, address, make_site
+from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.reading.places import runs_directory, storage_root
 from rigging.errors import MarinError
 from rigging.web.pages import NavItem, PageSet
@@ -64,12 +65,13 @@ def pages_of(site: Site) -> PageSet:
             Route("/experiment", functools.partial(runs.from_info_file, site)),
             page("runs", runs.runs_page),
             page("runs/events", run.list_events),
-            page("compare", runs.compare_page),
+            page("compare", compare.compare_page),
             page("run", run.run_page),
             page("run/events", run.run_events),
             page("step", step.step_page),
             page("panel", peek.panel),
             page("metrics", metrics.metrics),
+            page("curves", metrics.curves),
             page("run/results", metrics.results),
             page("log", step.log_page),
             page("log/events", step.log_events),
@@ -102,5 +104,11 @@ async def _read_summaries(site: Site) -> None:
     await anyio.sleep(_WARM_DELAY_SECONDS)
     for start in range(0, len(runs_found), _WARM_BATCH):
         batch = runs_found[start : start + _WARM_BATCH]
-        await anyio.to_thread.run_sync(site.index.summaries, batch, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(_read_batch, site, batch, abandon_on_cancel=True)
         await anyio.sleep(_WARM_PAUSE_SECONDS)
+
+
+def _read_batch(site: Site, runs: Sequence[RunFiles]) -> None:
+    summaries = site.index.summaries(runs)
+    if site.outputs.is_local:  # in a bucket, only what somebody asks for is read
+        site.facts.read(summaries)

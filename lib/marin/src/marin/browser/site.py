@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.requests import Request
 
 from marin.browser.confined import Confined
+from marin.browser.curves import CurveStore
+from marin.browser.facts import FactStore
 from marin.browser.follow import Pace
 from marin.browser.index import RunIndex
 from marin.browser.run_view import RunView, RunViews
@@ -27,6 +29,8 @@ class Site:
         outputs: The storage root.
         index: The recorded runs.
         views: Reads the runs.
+        facts: Reads their configs and final metrics for the list.
+        curves: Reads the curves of outputs.
         jobs_url: The URL of job pages up to a job's name; "" if there are none.
         pace: The polling intervals of files.
         is_stopping: Set when the server stops, to end streams.
@@ -35,6 +39,8 @@ class Site:
     outputs: Confined
     index: RunIndex
     views: RunViews
+    facts: FactStore
+    curves: CurveStore
     jobs_url: str = ""
     pace: Pace = field(default_factory=Pace)
     is_stopping: bool = False
@@ -47,6 +53,7 @@ class Site:
     def stop(self) -> None:
         """End all streams."""
         self.is_stopping = True
+        self.curves.stop()
 
 
 def make_site(root: str, runs_at: str, jobs_url: str = "", pace: Pace | None = None) -> Site:
@@ -58,19 +65,27 @@ def make_site(root: str, runs_at: str, jobs_url: str = "", pace: Pace | None = N
         jobs_url: As in `Site`.
         pace: As in `Site`.
     """
-    runs = Confined(runs_at)
-    return Site(Confined(root), RunIndex(runs), RunViews(runs), jobs_url, pace or Pace())
+    runs, outputs = Confined(runs_at), Confined(root)
+    return Site(
+        outputs,
+        RunIndex(runs),
+        RunViews(runs),
+        FactStore(runs, outputs),
+        CurveStore(outputs),
+        jobs_url,
+        pace or Pace(),
+    )
 
 
 def address(page: str, /, **query: object) -> str:
-    """Return the address of a page. Empty parameters and None are omitted.
+    """Return the address of a page. Empty parameters and None are omitted; lists are repeated.
 
     Args:
         page: The page's name.
         query: The query parameters.
     """
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{BASE}/{page}" + (f"?{urlencode(given, errors='surrogateescape')}" if given else "")
+    given = {name: value for name, value in query.items() if value not in (None, "", [], ())}
+    return f"{BASE}/{page}" + (f"?{urlencode(given, doseq=True, errors='surrogateescape')}" if given else "")
 
 
 def asked_path(request: Request) -> str:

@@ -15,10 +15,11 @@ from rigging.cli.running import run_program
 # Module, attribute and one line of help of each command.
 COMMANDS: Final = {
     "runs": ("marin.cli.commands.runs", "runs", "List runs, newest first."),
+    "tag": ("marin.cli.commands.runs", "tag", "Tag a run, or give it a note."),
     "show": ("marin.cli.commands.show", "show", "Show a run, or a step's output: config, version, status, files."),
     "usage": ("marin.cli.commands.usage", "usage", "Show what a run's jobs used cores and chips for."),
     "table": ("marin.cli.commands.table", "table", "Show steps' metrics beside the values that differ."),
-    "plot": ("marin.cli.commands.plot", "plot", "Draw the curves of a metric, here or as SVG."),
+    "plot": ("marin.cli.commands.table", "plot", "Draw the curves of a metric, here or as SVG."),
     "logs": ("marin.cli.commands.logs", "logs", "Print a step's log and its error; -f follows it."),
     "graph": ("marin.cli.commands.graph", "graph", "Show the steps of a run as a tree, or draw them."),
     "doctor": ("marin.cli.commands.doctor", "doctor", "Check this machine and its storage, with remedies."),

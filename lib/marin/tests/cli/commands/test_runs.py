@@ -60,6 +60,25 @@ def test_json_has_the_documented_keys(storage: RecordedStorage, marin: Marin) ->
     assert listed == {"run": name, "steps_id": "train-0a1b2c", "command": None, "code": None, **times, **who}
 
 
+def test_runs_are_tagged_and_found_by_tags(storage: RecordedStorage, marin: Marin) -> None:
+    name = storage.run("train-0a1b2c", [storage.step("a-000001")], [started(), ended()])
+    storage.run("eval-777777", [], [started(0), ended()])
+    assert marin("tag", "train", "+best", "+sweep:lr", "-cheap", "--note", "lr halved").out.endswith("lr halved\n")
+    [told] = marin("tag", "train", "-sweep:lr", "--json").json
+    assert told == {"run": name, "tags": ["best"], "note": "lr halved"}
+    assert [run["run"] for run in marin("runs", "--tag", "best", "--json").json] == [name]
+    assert "`marin tag RUN +TAG`" in marin("runs", "--tag", "none").err
+    for words, reason in (
+        (["best"], "write +TAG"),
+        (["+a b"], "a tag is a word"),
+        ([f"+{n}" for n in range(21)], "at most 20"),
+    ):
+        done = marin("tag", "train", *words)
+        assert (done.code != 0, reason in done.err) == (True, True), done.err
+    assert marin("rm", "train", "--yes").code == 0
+    assert not list((storage.root / "experiments").glob("train*"))
+
+
 def test_only_so_many_are_listed_and_the_rest_is_told(storage: RecordedStorage, marin: Marin, tmp_path: Path) -> None:
     for hour in range(3):
         storage.run("train-0a1b2c", [], [started(), ended()], hour=hour)

@@ -2,66 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from marin.browser.confined import Confined
+from marin.browser.confined import ConfinedFiles
 from marin.browser.handlers.step import read_object
+from marin.browser.run_view import RunView
 from marin.browser.site import Site, address, asked_path
-from marin.output_files import INFO_FILE
+from marin.output_files import ARTIFACT_FILE, INFO_FILE, METRICS_FILE
 from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
-from marin.recorded.deciding.thinning import thinned
-from rigging.errors import InvalidRequest, MarinError
+from marin.recorded.deciding.run_steps import RunStep
+from marin.recorded.deciding.thinning import on_columns, thinned
+from rigging.errors import InvalidRequest
 from rigging.web.context import render
 from rigging.web.pages import query_text
+from rigging.web.paging import asked_page
 
 MOST_POINTS: Final = 2000
 _MOST_STEPS: Final = 200
-_POINTS_OF_MANY: Final = 500
 _MOST_CURVES: Final = 200
-_MOST_NAMES: Final = 1000
-_MOST_BYTES: Final = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ConfinedFiles:
-    """The files of an output below the root.
-
-    Attributes:
-        place: The root.
-        output: The output's name.
-    """
-
-    place: Confined
-    output: str
-
-    def names(self, directory: str = "") -> list[str]:
-        """Return the first names in a directory; [] if it does not exist."""
-        try:
-            found = self.place.entries(self._name(directory) if directory else self.output)
-        except MarinError:
-            return []
-        return [entry.base for entry in found.part(0, _MOST_NAMES)]
-
-    def read(self, name: str) -> bytes | None:
-        """Return a file's content; None if it does not exist, or leads out of the root."""
-        try:
-            return self.place.read(self._name(name), 0, _MOST_BYTES)
-        except MarinError:
-            return None
-
-    def size(self, name: str) -> int:
-        """Return a file's size; 0 if it does not exist."""
-        try:
-            return self.place.size(self._name(name)) or 0
-        except MarinError:
-            return 0
-
-    def _name(self, name: str) -> str:
-        return f"{self.output}/{name}"
+_MOST_SERIES: Final = 100
+_TAIL_BYTES: Final = 16 << 10
 
 
 def metrics(site: Site, request: Request) -> Response:
@@ -80,33 +46,89 @@ def metrics(site: Site, request: Request) -> Response:
     return JSONResponse({**drawn, **single})
 
 
-def results(site: Site, request: Request) -> Response:
-    """Show the metrics of a run's first steps: a table beside the values of the configs that differ, and curves."""
-    from marin.recorded.reading.metrics import Curves, read_metrics
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A step with metrics.
+
+    Attributes:
+        step: The step.
+        output: The name of its output.
+        finals: Its final metrics.
+        curves: The names of those that have a curve.
+    """
+
+    step: RunStep
+    output: str
+    finals: Mapping[str, float]
+    curves: Collection[str]
+
+
+def measured_steps(site: Site, view: RunView) -> list[Measured]:
+    """Return the first steps of a run that have metrics. Of a long `.executor_metrics` only the end is read."""
+    from marin.recorded.reading.metrics import last_values
     from marin.recorded.reading.store import is_in_another_region
 
+    found = []
+    for step in () if is_in_another_region(site.outputs.root) else view.steps[:_MOST_STEPS]:
+        output = site.outputs.name_of(step.path)
+        if output is None:
+            continue
+        files = ConfinedFiles(site.outputs, output)
+        returned = last_values(b"", files.read(ARTIFACT_FILE))
+        if size := files.size(METRICS_FILE):
+            tail = site.outputs.read(f"{output}/{METRICS_FILE}", max(0, size - _TAIL_BYTES), size)
+            logged = last_values(tail, None)
+        else:
+            logged = {name: values[-1] for name, (_, values) in site.curves.read(output).curves.items()}
+        if logged or returned:
+            found.append(Measured(step, output, {**logged, **returned}, logged.keys()))
+    return found
+
+
+def curve_series(measured: Sequence[tuple[Measured, str]]) -> dict[str, list[list[str]]]:
+    """Return the output and the label of each curve, by metric, for a page's charts."""
+    found: dict[str, list[list[str]]] = {}
+    for each, label in measured:
+        for metric in each.curves:
+            series = found.setdefault(metric, [])
+            if len(series) < _MOST_SERIES:
+                series.append([each.output, label])
+    return dict(sorted(found.items())[:_MOST_CURVES])
+
+
+def curves(site: Site, request: Request) -> Response:
+    """Return a metric of outputs between two steps, with few enough points to draw."""
+    metric = query_text(request, "metric", 300)
+    outputs = list(dict.fromkeys(request.query_params.getlist("output")))[:_MOST_SERIES]
+    found = [site.curves.read(name) for name in outputs if site.outputs.path(name)]
+    columns = min(max(asked_page(request.query_params.get("columns")), 10), MOST_POINTS)
+    first, last = (_number(request.query_params.get(name)) for name in ("from", "to"))
+    steps, values = on_columns([each.curves.get(metric, ((), ())) for each in found], first, last, columns)
+    return JSONResponse({"steps": steps, "values": values, "whole": all(each.is_whole for each in found)})
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def results(site: Site, request: Request) -> Response:
+    """Show the metrics of a run's first steps: a table beside the values of the configs that differ, and curves."""
     run = query_text(request, "run", 300)
     sort, descending = query_text(request, "sort", 300), query_text(request, "order", 10) == "down"
     _, view = site.run(run)
-    rows: list[MetricRow] = []
-    curves: dict[str, Curves] = {}
-    for step in () if is_in_another_region(site.outputs.root) else view.steps[:_MOST_STEPS]:
-        name = site.outputs.name_of(step.path)
-        if name is None:
-            continue
-        found, finals = read_metrics(ConfinedFiles(site.outputs, name))
-        if finals:
-            info, _ = read_object(site.outputs, f"{name}/{INFO_FILE}")
-            rows.append(MetricRow(step.name, step.path, dict(flat(info.get("config") or {})), finals))
-            curves[step.path] = found
+    measured = {each.step.path: each for each in measured_steps(site, view)}
+    rows = []
+    for path, each in measured.items():
+        info, _ = read_object(site.outputs, f"{each.output}/{INFO_FILE}")
+        rows.append(MetricRow(each.step.name, path, dict(flat(info.get("config") or {})), each.finals))
     try:
         table = metric_table(rows, sort=sort, descending=descending)
     except InvalidRequest:  # a metric that is gone since
         sort, table = "", metric_table(rows)
-    drawn: dict[str, list[Any]] = {}
-    for row in table.rows:
-        for metric, curve in curves[row.path].items():
-            drawn.setdefault(metric, []).append([table.label(row), *thinned(sorted(curve.items()), _POINTS_OF_MANY)])
     return render(
         request,
         "marin/results.html",
@@ -115,6 +137,6 @@ def results(site: Site, request: Request) -> Response:
         sort=sort,
         descending=descending,
         address=address,
-        step_address=lambda row: address("step", path=site.outputs.name_of(row.path), run=run),
-        curves=dict(sorted(drawn.items())[:_MOST_CURVES]),
+        step_address=lambda row: address("step", path=measured[row.path].output, run=run),
+        series=curve_series([(measured[row.path], table.label(row)) for row in table.rows]),
     )

@@ -33,6 +33,7 @@ _RUNNING = "RUNNING"
 _RUNS_WORDS = {"SUCCESS": "succeeded", "FAILED": "failed", "RUNNING": "running", "DEP_FAILED": "dep_failed"}
 # How a step that ran stands when its run is over; another run may be at it since.
 _ENDED_WITH_RUN = ("died", "stopped")
+_GOES_ON = ("running", "retrying", "queued")
 # A lease is renewed every 30 s, and lost after 90.
 _LEASE_SECONDS = 90.0
 
@@ -96,7 +97,8 @@ def step_page(site: Site, request: Request) -> Response:
         job=job_address(site.jobs_url, step.log if step else None),
         log=log,
         error=_text(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
-        is_live=shown == _RUNNING or (step is not None and step.status in ("running", "retrying", "queued")),
+        # A page whose log is over reloads: it must not be live then.
+        is_live=shown == _RUNNING or (_word(status) is None and step is not None and step.status in _GOES_ON),
         files=entries.part(0, 50),
         file_count=len(entries),
         address=address,

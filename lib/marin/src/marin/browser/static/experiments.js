@@ -203,38 +203,64 @@
     on("over", () => { if (document.getElementById("step-status")) location.reload(); });
   }
 
-  // --- metrics: drag in a chart to zoom, double-click to see all again ---
-  const COLOURS = ["--busy", "--good", "--warn", "--bad"];
+  // --- metrics ---
   const number = (value) => value == null ? "–" : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-  const chart = (boxes, name, curves) => { // curves: [label, steps, values]
-    const style = getComputedStyle(document.body);
+  const HEIGHT = 190;
+  const colour = (style, index, count) => count <= 8 ? style.getPropertyValue("--curve-" + (index + 1)) : "hsl(" + Math.round(360 * index / count) + " 60% 50%)";
+  // A chart in a frame. `labels` name its curves; `zoomed(from, to)` is told of a new window, null for all.
+  const chart = (boxes, name, labels, zoomed) => {
+    const style = getComputedStyle(body);
     const box = document.createElement("figure");
     box.className = "chart";
     const title = document.createElement("figcaption");
-    const value = document.createElement("b");
+    const value = document.createElement("span");
+    value.className = "note";
     title.append(name + " ", value);
     box.append(title);
     boxes.append(box);
-    const rest = () => curves.length === 1 ? number(curves[0][2].at(-1)) : "";
-    const data = () => uPlot.join(curves.map(([, steps, values]) => [steps, values]));
-    const line = { stroke: style.getPropertyValue("--line"), width: 1 };
-    const axis = { stroke: style.color, grid: line, ticks: line };
-    const colour = (index) => curves.length <= COLOURS.length ? style.getPropertyValue(COLOURS[index]) || style.color : "hsl(" + Math.round(360 * index / curves.length) + " 65% 45%)";
-    const plot = curves.every(([, steps]) => steps.length < 2) ? null : new uPlot({
-      width: box.clientWidth || 320, height: 180, legend: { show: false }, scales: { x: { time: false } }, focus: { alpha: 0.25 }, cursor: { focus: { prox: 24 } },
-      series: [{}, ...curves.map(([label], index) => ({ label, stroke: colour(index), width: 2, spanGaps: true, points: { show: false } }))],
-      axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(number) }],
-      hooks: { setCursor: [(self) => {
-        const at = self.cursor.idx, near = self.cursor.focus && self.cursor.focus.prox >= 0 ? self.series.findIndex((series, index) => index && series._focus) : -1;
-        const which = near > 0 ? near : 1;
-        value.textContent = at == null ? rest() : number(self.data[which][at]) + " at " + self.data[0][at] + (curves.length > 1 ? ": " + curves[which - 1][0] : "");
-      }] },
-    }, data(), box);
-    value.textContent = rest();
-    const fit = () => plot?.setSize({ width: box.clientWidth || 320, height: 180 });
-    window.addEventListener("resize", fit);
-    return { set: (fresh) => { curves = fresh; value.textContent = rest(); plot?.setData(data()); }, fit };
+    let data = [[], ...labels.map(() => [])];
+    let plot = null;
+    let isLog = false;
+    const rest = () => labels.length === 1 ? number(data[1].findLast((point) => point != null)) : labels.length + " curves";
+    const shown = () => isLog ? data.map((series, index) => index ? series.map((point) => point > 0 ? point : null) : series) : data;
+    const make = () => {
+      plot?.destroy();
+      const line = { stroke: style.getPropertyValue("--line"), width: 1 };
+      const axis = { stroke: style.getPropertyValue("--muted"), font: "11px " + style.fontFamily, grid: line, ticks: line };
+      plot = new uPlot({
+        width: box.clientWidth - 24 || 320, height: HEIGHT, legend: { show: false }, focus: { alpha: 0.25 },
+        scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } }, cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
+        series: [{}, ...labels.map((label, index) => ({ label, stroke: colour(style, index, labels.length), width: 1.5, spanGaps: true, points: { show: false } }))],
+        axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => tick == null ? "" : number(tick)) }],
+        hooks: {
+          setCursor: [(self) => {
+            const at = self.cursor.idx, near = self.cursor.focus && self.cursor.focus.prox >= 0 ? self.series.findIndex((series, index) => index && series._focus) : -1;
+            const which = near > 0 ? near : 1;
+            value.textContent = at == null ? rest() : number(self.data[which][at]) + " at " + Math.round(self.data[0][at]) + (labels.length > 1 ? ": " + labels[which - 1] : "");
+          }],
+          setSelect: [(self) => {
+            if (self.select.width > 2) zoomed?.(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
+          }],
+        },
+      }, shown(), box);
+      // uPlot's own answer to a double click: all that it has; more is at the server.
+      plot.over.addEventListener("dblclick", () => zoomed?.(null, null));
+    };
+    const draw = () => {
+      value.textContent = rest();
+      if (data[0].length < 2) return;
+      if (plot) plot.setData(shown());
+      else make();
+    };
+    const observer = new ResizeObserver(() => plot?.setSize({ width: Math.max(120, box.clientWidth - 24), height: HEIGHT }));
+    observer.observe(box);
+    return {
+      box,
+      set: (fresh) => { data = fresh; draw(); },
+      log: (to) => { isLog = to; if (plot) make(); },
+    };
   };
+
   const metrics = document.getElementById("metrics");
   if (metrics && window.uPlot) {
     const boxes = metrics.querySelector(".charts");
@@ -244,19 +270,57 @@
       if (!answer.ok) return;
       for (const [name, [steps, values]] of Object.entries(await answer.json())) {
         metrics.hidden = false;
-        if (charts.has(name)) charts.get(name).set([[name, steps, values]]);
-        else charts.set(name, chart(boxes, name, [[name, steps, values]]));
+        if (!charts.has(name)) charts.set(name, chart(boxes, name, [name]));
+        charts.get(name).set([steps, values]);
       }
-      for (const { fit } of charts.values()) fit();
     };
     const quietly = () => load().catch(() => {}); // the page says by itself when the server is gone
     quietly();
     if ("live" in metrics.dataset) setInterval(() => { if (!document.hidden) quietly(); }, 5000);
   }
-  document.addEventListener("htmx:afterSettle", () => {
-    const boxes = document.querySelector("[data-curves]:empty");
-    if (!boxes || !window.uPlot) return;
-    const charts = Object.entries(JSON.parse(boxes.dataset.curves)).map(([name, curves]) => chart(boxes, name, curves));
-    for (const { fit } of charts) fit(); // the first had all the room
-  });
+
+  // Curves of many outputs, thinned by the server to this screen, and again for each part that is looked at.
+  const overlay = (boxes) => {
+    const toggle = document.getElementById("log-scale");
+    const seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) if (entry.isIntersecting && entry.target.begin) { entry.target.begin(); entry.target.begin = null; }
+    }, { rootMargin: "300px" });
+    for (const [name, series] of Object.entries(JSON.parse(boxes.dataset.series))) {
+      let wanted = 0;
+      let view = [null, null];
+      const load = async () => {
+        const turn = ++wanted;
+        const query = new URLSearchParams([["metric", name], ["columns", String(Math.max(100, shown.box.clientWidth - 80))], ...series.map(([output]) => ["output", output])]);
+        if (view[0] !== null) { query.set("from", view[0]); query.set("to", view[1]); }
+        const answer = await fetch("/experiments/curves?" + query);
+        if (!answer.ok || turn !== wanted) return;
+        const { steps, values, whole } = await answer.json();
+        shown.set([steps, ...values]);
+        boxes.dataset.drawn = String(1 + Number(boxes.dataset.drawn || 0));
+        shown.box.classList.toggle("sampled", !whole);
+        if (!whole) setTimeout(() => { if (turn === wanted && shown.box.isConnected) load().catch(() => {}); }, 1500);
+      };
+      const shown = chart(boxes, name, series.map(([, label]) => label), (from, to) => { view = [from, to]; load().catch(() => {}); });
+      shown.box.begin = () => load().catch(() => {});
+      seen.observe(shown.box);
+      toggle?.addEventListener("change", () => shown.log(toggle.checked));
+    }
+  };
+  const overlays = () => {
+    for (const boxes of document.querySelectorAll("[data-series]:empty")) if (boxes.childElementCount === 0 && boxes.dataset.series.startsWith("{") && window.uPlot) overlay(boxes);
+  };
+  overlays();
+  document.addEventListener("htmx:afterSettle", overlays);
+
+  // --- ticked runs ---
+  const ticked = () => {
+    const form = document.getElementById("compare-form");
+    if (!form) return;
+    const count = form.querySelectorAll("tbody input:checked").length;
+    form.querySelector(".ticked").hidden = count < 2;
+    form.querySelector(".ticked button").textContent = "Compare " + count + " runs";
+  };
+  document.addEventListener("change", ticked);
+  document.addEventListener("htmx:afterSettle", ticked);
+  ticked();
 })();

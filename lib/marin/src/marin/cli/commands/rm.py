@@ -73,6 +73,7 @@ def rm(context: CliContext, run: str, yes: bool, runs_at: tuple[str, ...], prefi
         texts = _texts(told)
         texts -= _texts(summaries(directory, others(), context.host)) if texts else set()
         logs = [below(directory, item.events) for item in chosen if item.events is not None]
+        logs += [below(directory, item.notes) for item in chosen if item.notes is not None]
         remove_files([*logs, *(texts_path(directory, name) for name in sorted(texts)), *([info] if is_last() else [])])
     if as_json:
         echo_json({"runs": [] if left else [item.id for item in chosen], "deleted": deleted, "left": left})

@@ -1,9 +1,10 @@
-"""`marin table`: the values that differ between steps, beside their final metrics."""
+"""`marin table` and `marin plot`: the values that differ between steps, beside their final metrics, and curves."""
 
 from __future__ import annotations
 
 import csv
 import fnmatch
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -12,8 +13,9 @@ import click
 from marin.cli.commands.show import run_or_step
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, RUN_OR_STEP, json_option, prefix_option, runs_option
-from marin.cli.output import Output, say
+from marin.cli.output import Output, echo, say
 from marin.output_files import INFO_FILE, TARGET_CONFIG_FILE
+from marin.recorded.deciding.curves import Curve, svg_chart, text_chart
 from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
 from marin.recorded.deciding.run_steps import steps_of_run
 from marin.recorded.deciding.step_names import split_word
@@ -66,6 +68,44 @@ def table(
             writer.writerow(map(printable_line, line))
         return
     Output(as_json).rows(found.columns, [*map(found.cells, found.rows)], [*map(found.record, found.rows)])
+
+
+@click.command()
+@click.argument("names", type=RUN_OR_STEP, metavar="RUN|STEP|GLOB...", nargs=-1, required=True)
+@click.option("--metric", type=NAME, metavar="NAME", required=True, help="Draw this metric.")
+@click.option("--log", "is_log", is_flag=True, help="Use a logarithmic scale for the values.")
+@click.option("--svg", "svg_file", type=NAME, metavar="FILE", help="Write an SVG picture; - for stdout.")
+@prefix_option
+@runs_option
+@pass_context
+def plot(
+    context: CliContext,
+    names: Sequence[str],
+    metric: str,
+    is_log: bool,
+    svg_file: str | None,
+    prefix: str | None,
+    runs_at: str | None,
+) -> None:
+    """Draw the curves of a metric: those of a run's steps, or of outputs. `marin table` lists the metrics."""
+    del context
+    root = storage_root(prefix)
+    curves = {row.path: (row, curve) for row, curve in read_rows(names, root, runs_directory(root, runs_at), metric)}
+    table = metric_table([row for row, _ in curves.values()], [metric])
+    drawn = [Curve(table.label(row), curve) for row in table.rows if (curve := curves[row.path][1])]
+    if svg_file is None:
+        size = shutil.get_terminal_size()
+        for line in text_chart(drawn, size.columns, min(20, max(5, size.lines - 5)), is_log=is_log):
+            echo(line)
+        return
+    picture = svg_chart(drawn, metric, is_log=is_log)
+    if svg_file == "-":
+        click.echo(picture, nl=False)
+        return
+    from rigging.filesystem import write_bytes_atomic
+
+    write_bytes_atomic(svg_file, picture.encode("utf-8", "replace"))
+    say(f"wrote {svg_file}: {len(drawn)} curves")
 
 
 def read_rows(

@@ -100,7 +100,7 @@ def metric_table(
     fields = [
         name
         for name in names
-        if len({repr(row.config.get(name)) for row in found}) > 1
+        if len({repr(row.config[name]) for row in found if name in row.config}) > 1
         # Paths of outputs differ anyway.
         and not all(_is_path(row.config.get(name), paths) for row in found)
     ]

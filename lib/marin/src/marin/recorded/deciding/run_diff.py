@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from marin.execution.record.provenance import source_differences
 from marin.execution.version.differences import Difference, differences, value_differences
+from marin.recorded.deciding.metric_table import flat
 
 _HEAD: Final = ("caller_path", "git_commit", "branch", "uncommitted", "prefix", "user", "description")
 _OF_INPUTS: Final = ("dependency ", "non-blocking dependency ")
@@ -201,3 +202,108 @@ def _path(step: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value that differs among runs.
+
+    Attributes:
+        field: Its dotted name in the config; `step`, `function` or a part of the code for other differences.
+        values: The value in each run as text; None where there is none.
+    """
+
+    field: str
+    values: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedStep:
+    """A step whose own config or code differs among runs.
+
+    Attributes:
+        name: Its name.
+        parameters: What differs.
+        affects: The names of the steps that depend on it, directly or not.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    affects: tuple[str, ...]
+
+
+def changed_steps(infos: Sequence[Mapping[str, Any]]) -> list[ChangedStep]:
+    """Return the steps that differ by themselves, not only by their inputs; those that affect most steps come first.
+
+    Args:
+        infos: The runs' info files. Steps of one name are compared in order.
+    """
+    tables = [_by_key(info) for info in infos]
+    keys = list(dict.fromkeys(key for table in tables for key in table))
+    outputs = {_path(step) for table in tables for step in table.values()}
+    users = _users(tables)
+    found = []
+    for key in keys:
+        values = [_own_values(table.get(key), outputs) for table in tables]
+        names = dict.fromkeys(name for each in values for name in each)
+        rows = [Parameter(name, tuple(each.get(name) for each in values)) for name in names]
+        changed = tuple(row for row in rows if len(set(row.values)) > 1)
+        if not all(key in table for table in tables):
+            changed = (Parameter("step", tuple("present" if key in table else None for table in tables)),)
+        if changed:
+            found.append(ChangedStep(key[0], changed, tuple(name for name, _ in _below(key, users))))
+    return sorted(found, key=lambda step: -len(step.affects))
+
+
+_Key = tuple[str, int]
+
+
+def _by_key(info: Mapping[str, Any]) -> dict[_Key, Mapping[str, Any]]:
+    counts: dict[str, int] = {}
+    found = {}
+    for step in _by_path(info).values():
+        counts[_name(step)] = counts.get(_name(step), 0) + 1
+        found[(_name(step), counts[_name(step)])] = step
+    return found
+
+
+def _users(tables: Sequence[Mapping[_Key, Mapping[str, Any]]]) -> dict[_Key, dict[_Key, None]]:
+    users: dict[_Key, dict[_Key, None]] = {}
+    for table in tables:
+        keys = {_path(step): key for key, step in table.items()}
+        for key, step in table.items():
+            needs = step.get("dependencies")
+            for need in needs if isinstance(needs, list) else ():
+                if str(need) in keys:
+                    users.setdefault(keys[str(need)], {})[key] = None
+    return users
+
+
+def _below(key: _Key, users: Mapping[_Key, Iterable[_Key]]) -> list[_Key]:
+    found: dict[_Key, None] = {}
+    pending = [key]
+    while pending:
+        for user in users.get(pending.pop(), ()):
+            if user not in found and user != key:
+                found[user] = None
+                pending.append(user)
+    return list(found)
+
+
+def _own_values(step: Mapping[str, Any] | None, outputs: Collection[str]) -> dict[str, str]:
+    """Return the values of a step's config and code as text, without paths of outputs, which differ by their inputs."""
+    if step is None:
+        return {}
+    config = {name: str(value) for name, value in flat(step.get("config") or {})}
+    found = {name: value for name, value in config.items() if not _is_below(value, outputs)}
+    source = step.get("source")
+    code = {f"code of {part}": str(value) for part, value in source.items()} if isinstance(source, dict) else {}
+    return {**found, "function": str(step.get("fn_name", "")), **code}
+
+
+def _is_below(value: str, outputs: Collection[str]) -> bool:
+    while value:
+        if value in outputs:
+            return True
+        value = value.rpartition("/")[0]
+    return False

@@ -13,6 +13,7 @@ from marin.stored_files import shown_names
 from rigging.errors import InvalidRequest, NotFound
 
 _INFO: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})\.json")
+_NOTES: Final = ".notes.json"
 _EVENTS: Final = re.compile(r"(?P<stem>.+-[0-9a-f]{6})-(?P<time>\d{8}T\d{6}\.\d{6})Z-(?P<pid>\d+)\.events\.jsonl")
 
 
@@ -27,6 +28,7 @@ class RunFiles:
         events: The name of the event log; None for a run of a release without event logs.
         started: Its start, in seconds since the epoch; None without an event log.
         pid: Its process id on its machine; None without an event log.
+        notes: The name of the file with its tags and note; None without one.
     """
 
     id: str
@@ -35,6 +37,12 @@ class RunFiles:
     events: str | None
     started: float | None = None
     pid: int | None = None
+    notes: str | None = None
+
+
+def notes_file(run: str) -> str:
+    """Return the name of the file with the tags and the note of a run, by the run's name."""
+    return f"{run}{_NOTES}"
 
 
 def runs_of(names: Iterable[str]) -> list[RunFiles]:
@@ -45,7 +53,11 @@ def runs_of(names: Iterable[str]) -> list[RunFiles]:
     """
     infos: dict[str, str] = {}
     logs: list[tuple[re.Match[str], str]] = []
+    notes: set[str] = set()
     for name in names:
+        if name.endswith(_NOTES):
+            notes.add(name)
+            continue
         log = _EVENTS.fullmatch(name) if name.endswith(".jsonl") else None
         info = None if log else _INFO.fullmatch(name)
         if log is not None:
@@ -54,18 +66,24 @@ def runs_of(names: Iterable[str]) -> list[RunFiles]:
             infos[info["stem"]] = name
     found = [
         RunFiles(
-            id=name.removesuffix(".events.jsonl"),
+            id=run,
             stem=log["stem"],
             info=infos.get(log["stem"]),
             events=name,
             started=_seconds(log["time"]),
             pid=int(log["pid"]),
+            notes=notes_file(run) if notes_file(run) in notes else None,
         )
         for log, name in logs
+        for run in [name.removesuffix(".events.jsonl")]
     ]
     found.sort(key=lambda run: (-(run.started or 0.0), run.id))
     logged = {run.stem for run in found}
-    return found + [RunFiles(stem, stem, infos[stem], None) for stem in sorted(infos) if stem not in logged]
+    return found + [
+        RunFiles(stem, stem, infos[stem], None, notes=notes_file(stem) if notes_file(stem) in notes else None)
+        for stem in sorted(infos)
+        if stem not in logged
+    ]
 
 
 def _seconds(text: str) -> float:

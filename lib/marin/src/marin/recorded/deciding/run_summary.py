@@ -37,6 +37,10 @@ class RunState(StrEnum):
     """Only the run's steps are recorded: it has no event log."""
 
 
+#: Of these states a run's summary does not change any more.
+ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.ENDED})
+
+
 class ProcessState(StrEnum):
     """The state of a run's process, if known."""
 

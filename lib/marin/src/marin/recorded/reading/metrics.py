@@ -85,9 +85,24 @@ def read_metrics(files: OutputFiles) -> tuple[Curves, dict[str, float]]:
         parse = _PARSERS.get(name.rpartition(".")[2])
         if parse is not None and not name.startswith("."):
             curves |= _of_file(files, name, parse)
-    curves |= _curves(_json_lines((files.read(METRICS_FILE) or b"").decode("utf-8", "replace")))
+    curves |= metric_lines(files.read(METRICS_FILE) or b"")
     finals = {name: curve[max(curve)] for name, curve in curves.items()}
     return curves, finals | _returned(files.read(ARTIFACT_FILE))
+
+
+def last_values(lines: bytes, returned: bytes | None) -> dict[str, float]:
+    """Return the final metrics of an output, by the end of its `.executor_metrics` and its return value.
+
+    Args:
+        lines: Whole lines, or an end that begins within one.
+        returned: The content of the file with the return value; None without one.
+    """
+    return {name: curve[max(curve)] for name, curve in metric_lines(lines).items()} | _returned(returned)
+
+
+def metric_lines(lines: bytes) -> Curves:
+    """Return the curves in a part of an `.executor_metrics`."""
+    return _curves(_json_lines(lines.decode("utf-8", "replace")))
 
 
 def _of_logs(files: OutputFiles, names: Sequence[str]) -> Curves:

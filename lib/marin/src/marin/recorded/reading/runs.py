@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from marin.recorded.deciding.run_names import RunFiles, runs_of
+from marin.recorded.deciding.run_notes import RunNotes, parse_notes
 from marin.recorded.deciding.run_summary import (
     EventsRead,
     ProcessState,
@@ -125,6 +126,11 @@ def read_info(directory: str, run: RunFiles) -> dict[str, Any]:
     if not isinstance(info.get("steps"), list):
         raise InvalidRequest(f"run {run.id}: {run.info} has no list of steps")
     return info
+
+
+def read_notes(directory: str, run: RunFiles) -> RunNotes:
+    """Return the tags and the note of a run; none if their file is damaged."""
+    return RunNotes() if run.notes is None else parse_notes(read_bytes_or_none(below(directory, run.notes)))
 
 
 def read_json(path: str) -> tuple[dict[str, Any] | None, str | None]:
