@@ -15,9 +15,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from iris.autoscale.demand import demands
 from iris.autoscale.model import SliceRecord, SliceState, SliceUse
 from iris.autoscale.plan import plan
+from iris.autoscale.planning.demand import demands
 from iris.autoscale.rules import AutoscaleRules
 from iris.core.rules.reduce import reduce
 from iris.core.state.view import ClusterView

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.autoscale.demand import demands
+from iris.autoscale.planning.demand import demands
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.entities import JobsPerUser
 from iris.domain.events import JobHeld, Preempted

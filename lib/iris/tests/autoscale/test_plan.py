@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris.autoscale.closures import Closure, after_answer
-from iris.autoscale.demand import Demand
 from iris.autoscale.lives import Life
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState, SliceUse
 from iris.autoscale.plan import Plan, plan
+from iris.autoscale.planning.demand import Demand
 from iris.autoscale.rules import AutoscaleRules
 from iris.domain.constraints import Constraint, ConstraintOp, evaluate
 from iris.domain.ids import JobId

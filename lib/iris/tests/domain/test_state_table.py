@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.domain.state_table import render
+from support.iris.state_table import render
 
 PAGE = Path(__file__).parents[4] / "docs" / "task-states.md"
 
@@ -12,4 +12,4 @@ PAGE = Path(__file__).parents[4] / "docs" / "task-states.md"
 def test_the_page_is_current():
     if not PAGE.parent.is_dir():
         pytest.skip("not in the repository")
-    assert PAGE.read_text() == render(), "run: uv run python -m iris.domain.state_table > docs/task-states.md"
+    assert PAGE.read_text() == render(), "run: uv run python -m support.iris.state_table > docs/task-states.md"

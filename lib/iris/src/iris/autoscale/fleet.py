@@ -7,11 +7,11 @@ from itertools import count, takewhile
 from typing import Protocol
 
 from iris.autoscale.closures import Closure
-from iris.autoscale.demand import Demand, demands
 from iris.autoscale.lives import Lives
 from iris.autoscale.missing import Missing
 from iris.autoscale.model import SliceRecord, worker_id_of
 from iris.autoscale.plan import Plan, SliceUse, plan
+from iris.autoscale.planning.demand import Demand, demands
 from iris.autoscale.rules import AutoscaleRules
 from iris.core.state.view import ClusterView
 from iris.domain.events import Recorded

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iris.autoscale.closures import Closure
-from iris.autoscale.demand import Demand
 from iris.autoscale.lives import Lives
 from iris.autoscale.model import SliceRecord, SliceUse
-from iris.autoscale.releases import failed_slices, idle_slices
-from iris.autoscale.room import Room
-from iris.autoscale.routes import Route, routes, why_none
+from iris.autoscale.planning.demand import Demand
+from iris.autoscale.planning.releases import failed_slices, idle_slices
+from iris.autoscale.planning.room import Room
+from iris.autoscale.planning.routes import Route, routes, why_none
+from iris.autoscale.planning.supply import GroupState, Supply, closure_text
 from iris.autoscale.rules import AutoscaleRules
-from iris.autoscale.supply import GroupState, Supply, closure_text
 from iris.domain.ids import JobId
 from iris.domain.scale_groups import ScaleGroup
 

@@ -18,8 +18,8 @@ from iris.autoscale.fleet import Cluster, Fleet
 from iris.autoscale.missing import Missing, missing_capacity, to_tell
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState
 from iris.autoscale.plan import Plan, SliceUse
+from iris.autoscale.planning.supply import clock
 from iris.autoscale.port import Listing, Phase, SliceFound, SliceProvider
-from iris.autoscale.supply import clock
 from iris.autoscale.transitions import (
     adopted,
     after_list,

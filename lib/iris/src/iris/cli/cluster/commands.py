@@ -10,13 +10,12 @@ from iris.cli import exit_codes
 from iris.cli.cluster.certs import certs
 from iris.cli.cluster.controller import controller, storage_lines
 from iris.cli.cluster.events import audit, events
+from iris.cli.cluster.files import import_command, validate
 from iris.cli.cluster.hosts import HOST_COLUMNS, clock_lines, host_cells, rival_lines, shared_identity_lines
-from iris.cli.cluster.import_file import import_command
 from iris.cli.cluster.listing import list_command
 from iris.cli.cluster.local_run import coming_lines, config_of, group_lines, slice_lines, start_run
 from iris.cli.cluster.slices import create_slice, delete_slice
 from iris.cli.cluster.token import token
-from iris.cli.cluster.validate import validate
 from iris.cli.cluster.worker import worker
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import duration, output, say, table, told_if_slow

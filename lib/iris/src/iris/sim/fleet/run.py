@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from iris.autoscale.demand import Demand
 from iris.autoscale.fleet import Fleet
 from iris.autoscale.missing import Missing
 from iris.autoscale.model import SliceState, worker_id_of
+from iris.autoscale.planning.demand import Demand
 from iris.autoscale.rules import AutoscaleRules
 from iris.autoscale.runtime import Autoscaler
 from iris.core.state.changes import Changes

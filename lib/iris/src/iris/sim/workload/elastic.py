@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from iris.autoscale.demand import demands
 from iris.autoscale.model import SLICE_ATTRIBUTE, Outcome, SliceRecord, SliceState, SliceUse, worker_id_of
+from iris.autoscale.planning.demand import demands
 from iris.domain.events import WorkerConnected
 from iris.domain.ids import WorkerId
 from iris.domain.job_spec import JobSpec

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from iris.autoscale.closures import Closure, after_answer
-from iris.autoscale.demand import Demand
 from iris.autoscale.lives import Lives, after_loss
 from iris.autoscale.model import Answer, Outcome, SliceRecord, SliceState, SliceUse
 from iris.autoscale.plan import plan
+from iris.autoscale.planning.demand import Demand
 from iris.autoscale.rules import AutoscaleRules
 from iris.domain.constraints import evaluate
 from iris.domain.scale_groups import ScaleGroup

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from iris.autoscale.closures import Closure, closure_of
 from iris.autoscale.lives import Lives, avoided_hosts, create_pauses, recent
 from iris.autoscale.model import SLICE_ATTRIBUTE, Outcome, SliceRecord, SliceState, SliceUse
-from iris.autoscale.room import Room, Rooms
+from iris.autoscale.planning.room import Room, Rooms
 from iris.autoscale.rules import AutoscaleRules
 from iris.domain.resources import Resources
 from iris.domain.scale_groups import GROUP_ATTRIBUTE, ManualTemplate, ScaleGroup

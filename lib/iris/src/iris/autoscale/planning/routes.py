@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from iris.autoscale.demand import Demand
-from iris.autoscale.supply import GroupState
+from iris.autoscale.planning.demand import Demand
+from iris.autoscale.planning.supply import GroupState
 from iris.domain.constraints import evaluate, soft_score
 from iris.domain.resources import Resources, shortfalls, weight
 from iris.domain.scale_groups import tasks_on

@@ -5,8 +5,8 @@ from typing import Final
 
 from iris.autoscale.closures import Closure, closure_of
 from iris.autoscale.model import Outcome, SliceRecord, SliceState, SliceUse
+from iris.autoscale.planning.supply import Supply, closure_text
 from iris.autoscale.rules import AutoscaleRules
-from iris.autoscale.supply import Supply, closure_text
 from iris.domain.scale_groups import CapacityType, ScaleGroup
 
 _UNUSED: Final = SliceUse()
