@@ -86,6 +86,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "iris query": "docs/query.md",
         "fray": "docs/fray.md",
         "Limits and usage of tasks": "docs/worker.md",
+        "Container images": "docs/containers.md",
         "States": "docs/task-states.md",
         "Older callers": "docs/compatibility.md",
         "Changes": "CHANGELOG.md",

@@ -49,7 +49,6 @@ FOOT = """
 
 Each logs a warning:
 
-- `submit(task_image=)`: tasks run from the workspace, without images.
 - `submit(preemption_policy="terminate_children")`: child jobs continue when their parent's task restarts,
   and end with the job.
 - `FrayIrisClient(bundle_id=)`: inside a job, child jobs get its workspace anyway.

@@ -61,7 +61,8 @@ def test_a_submission(caplog):
     assert existing is ExistingJobPolicy.REPLACE
     assert plan.reserve
     assert plan.resources.device == tpu_device("v5p-8")
-    assert "task_image 'gcr.io/x/y' has no effect" in caplog.text
+    assert plan.image == "gcr.io/x/y"
+    assert not caplog.text
 
 
 @pytest.mark.compatible("submit(reservation=[different devices]): held for the job and those below it", since="0.1.0")

@@ -192,6 +192,7 @@ RULES: dict[str, list[Rule]] = {
         by(f"{QUICKSTART}::test_the_commands_of_the_page", language="bash"),
         by(f"{QUICKSTART}::test_the_figures_of_the_page_are_those_of_the_run", language="text"),
     ],
+    "docs/containers.md": [none("needs an image; lib/iris/tests/worker/containers runs them", language="bash")],
     "docs/worker.md": [
         by(f"{README}::test_limits_and_usage", language="bash"),
         none("sentences of several ends; lib/iris/tests/worker has each", language="text"),

@@ -54,7 +54,7 @@ class Played:
     """A worker's parts. `serve` is what its agent does, with the number of the guardian that it has then."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.config = WorkerConfig(root / "work", "w1", SIZE, {"zone": "a"}, stop_grace_s=0.25)
+        self.config = WorkerConfig(root / "work", "w1", SIZE, {"zone": "a"}, stop_grace_s=0.25, containers="off")
         self.told: list[str] = []
         self.guardians: list[Guardian] = []
         self.hidden: list[int] = []

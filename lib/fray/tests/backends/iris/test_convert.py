@@ -114,6 +114,20 @@ def test_where_it_may_run() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("asked", "environment", "image"),
+    [
+        (request(), ENVIRONMENT, None),
+        (request(), EnvironmentConfig(docker_image="jax:1"), "jax:1"),
+        (request(ResourceConfig(image="jax:2")), ENVIRONMENT, "jax:2"),
+    ],
+)
+def test_the_image_is_the_environments_or_that_of_the_resources(
+    asked: JobRequest, environment: EnvironmentConfig, image: str | None
+) -> None:
+    assert to_iris_plan(asked, environment).image == image
+
+
 def test_environment_variables_win_over_the_devices_defaults() -> None:
     environment = create_environment(
         env_vars={"JAX_PLATFORMS": "mine"}, extras=["cpu"], pip_packages=["einops"], environ={"HF_TOKEN": "t"}
@@ -132,8 +146,6 @@ def test_environment_variables_win_over_the_devices_defaults() -> None:
 @pytest.mark.parametrize(
     ("asked", "environment", "reason"),
     [
-        (request(), EnvironmentConfig(docker_image="jax:1"), "'job' asks for the image 'jax:1'"),
-        (request(ResourceConfig(image="jax:2")), ENVIRONMENT, "the image 'jax:2'"),
         (request(ResourceConfig(device=TpuConfig("v5p-8", topology="2x2x1"))), ENVIRONMENT, "leave topology out"),
         (
             request(ResourceConfig.with_tpu("v5p-64"), replicas=9),

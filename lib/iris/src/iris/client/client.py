@@ -279,17 +279,18 @@ class IrisClient(JobStopper):
             existing_job_policy: "error", "keep" or "recreate": the older name of `existing`.
             preemption_policy: Ignored, because child jobs always continue when a task of their parent restarts. Any
                 other policy causes a warning.
-            task_image: Ignored with a warning: tasks run from the workspace.
+            task_image: The container image of the tasks (docs/containers.md); "" for none. None for the parent job's.
 
         Raises:
             InvalidRequest: The request can never succeed. The message names the allowed values.
             JobAlreadyExists: A live job has the same name.
             ControllerUnreachable: The controller does not answer.
         """
-        warn_of_unused(task_image, preemption_policy)
+        warn_of_unused(preemption_policy)
         times = seconds_of(timeout), seconds_of(scheduling_timeout)
         plan = JobPlan(
             entrypoint=entrypoint, name=name, user=user, description=description, working_dir=working_dir,
+            image=task_image,
             resources=ResourceSpec() if resources is None else resources, reserve=reserve,
             soft_limits=soft_limits, limits_said=limits_said, cpu_quota=cpu_quota,
             environment=EnvironmentSpec() if environment is None else environment,

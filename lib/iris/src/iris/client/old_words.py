@@ -38,16 +38,13 @@ def policy_of(policy: ExistingJobPolicy | str | None, existing: ExistingJobPolic
     return _POLICIES.get(policy.lower().removeprefix("existing_job_policy_"), policy)
 
 
-def warn_of_unused(image: str | None, preemption_policy: object) -> None:
+def warn_of_unused(preemption_policy: object) -> None:
     """Warn about arguments of a submission that have no effect.
 
     Args:
-        image: The image; tasks have none, because they run from the workspace.
         preemption_policy: Child jobs always continue when a task of their parent restarts ("preserve_children"). Any
             other policy causes a warning.
     """
-    if image is not None:
-        logger.warning("task_image %r has no effect: tasks run from the workspace, without images", image)
     if "terminate" in str(preemption_policy).lower():
         logger.warning(
             "preemption_policy %r has no effect: child jobs continue when a task of their parent is lost and "

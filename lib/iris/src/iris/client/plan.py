@@ -56,6 +56,7 @@ class JobPlan:
     exclusive: bool = False
     fence_after: float | None = None
     working_dir: str | None = None
+    image: str | None = None
     description: str = ""
     notify_url: str = ""
     health: HealthCheck | None = None
@@ -109,7 +110,8 @@ def _check_types(plan: JobPlan) -> None:
     check_type(plan.limits_said, (bool, type(None)), "limits_said", "True, False or None")
     check_type(plan.cpu_quota, bool, "cpu_quota", "True or False")
     check_type(plan.fence_after, (int, float, type(None)), "fence_after", "a number of seconds, or None")
-    for what, text in (("user", plan.user), ("working_dir", plan.working_dir), ("parent", plan.parent)):
+    texts = ("user", plan.user), ("working_dir", plan.working_dir), ("image", plan.image), ("parent", plan.parent)
+    for what, text in texts:
         if text is not None:
             check_text(text, what)
 

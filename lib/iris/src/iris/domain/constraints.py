@@ -73,6 +73,8 @@ TASK_USERS_ATTRIBUTE = "iris-task-users"
 LIMITS_ATTRIBUTE = "iris-limits"
 # The worker's name, given by the controller.
 WORKER_NAME_ATTRIBUTE = "worker-name"
+# The container engine of a worker that runs tasks in images: "podman" or "docker".
+CONTAINERS_ATTRIBUTE = "iris-containers"
 # Bytes of the disk of a worker that tells anew what is free of it: so much may be free some day.
 DISK_SIZE_ATTRIBUTE = "iris-disk-size"
 _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, ConstraintOp.LE})

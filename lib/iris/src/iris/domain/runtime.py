@@ -1,6 +1,7 @@
-"""The directory and Python of a job's tasks."""
+"""The directory, Python and container image of a job's tasks."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
@@ -11,6 +12,8 @@ from iris.domain.python_version import is_python_request
 from rigging.errors import InvalidRequest
 
 _LONGEST_PATH: Final = 4096
+_LONGEST_IMAGE: Final = 512
+_IMAGE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@+-]*")
 
 
 class PackageSource(IntEnum):
@@ -25,7 +28,7 @@ class PackageSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskRuntime:
-    """The directory and Python of a job's tasks.
+    """The directory, Python and container image of a job's tasks.
 
     Args:
         working_dir: Relative to the project; empty for the project's own directory.
@@ -34,6 +37,7 @@ class TaskRuntime:
         packages: The source of the packages.
         environment_path: The environment's directory, if `packages` is SUBMITTER.
         interpreter: The submitter's interpreter, which a worker on the same machine prefers.
+        image: The container image, e.g. "docker.io/library/python:3.11"; empty for none.
     """
 
     working_dir: str = ""
@@ -42,6 +46,7 @@ class TaskRuntime:
     packages: PackageSource = PackageSource.UNSPECIFIED
     environment_path: str = ""
     interpreter: str = ""
+    image: str = ""
 
 
 DEFAULT_RUNTIME: Final = TaskRuntime()
@@ -60,6 +65,10 @@ def validate_runtime(runtime: TaskRuntime) -> None:
         raise InvalidRequest(
             f"environment_path is {runtime.environment_path!r} and packages {runtime.packages.name}; "
             "a path belongs to SUBMITTER, and to nothing else"
+        )
+    if runtime.image and (len(runtime.image) > _LONGEST_IMAGE or not _IMAGE.fullmatch(runtime.image)):
+        raise InvalidRequest(
+            f"image is {runtime.image[:200]!r}; write a reference such as 'docker.io/library/python:3.11'"
         )
     if runtime.python and not is_python_request(runtime.python):
         raise InvalidRequest(f"python is {runtime.python!r}; write a version or specifiers, e.g. '3.12' or '>=3.11'")

@@ -33,6 +33,7 @@ from iris.worker.connection.credential import (
     write_credential,
 )
 from iris.worker.connection.joining import join_cluster
+from iris.worker.containers.engine import AUTO
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.gce import read_identity, tell_phase, telling_failure
 from iris.worker.host.preemption import GceHost, Platform
@@ -68,6 +69,7 @@ class WorkerOptions:
         max_processes: Maximum number of processes and threads of a task; 0 for most of the host's maximum.
         insecure: Allow unencrypted tokens beyond loopback.
         task_users: Uids for tasks, one per user: "FIRST-LAST"; "off" to run tasks as the worker's user.
+        containers: Runs tasks with an image: "auto", "off", or a command of podman or docker.
         platform: The platform of the host. On GCE, its name, slice, TPU type and zone come from the metadata server.
     """
 
@@ -88,6 +90,7 @@ class WorkerOptions:
     max_processes: int = 0
     insecure: bool = False
     task_users: str = "off"
+    containers: str = AUTO
     platform: str = Platform.NONE.value
 
 
@@ -170,6 +173,7 @@ def _prepare(options: WorkerOptions) -> tuple[WorkerConfig, Resolver]:
         task_variables=variables,
         key=_key(options.work_dir),
         task_users=users,
+        containers=options.containers,
         platform=Platform(options.platform),
     )
     logger.info("worker %s of the cluster at %s, in %s", credential.worker_id, options.controller, options.work_dir)

@@ -41,6 +41,7 @@ def _read(encoded: bytes) -> TaskRuntime:
         packages=number(PackageSource, message.packages, "package source"),
         environment_path=message.environment_path,
         interpreter=message.interpreter,
+        image=message.image,
     )
 
 
@@ -56,4 +57,5 @@ def runtime_to_wire(runtime: TaskRuntime) -> pb.Runtime | None:
         packages=pb.PackageSource.ValueType(int(runtime.packages)),
         environment_path=runtime.environment_path,
         interpreter=runtime.interpreter,
+        image=runtime.image,
     )

@@ -1,16 +1,17 @@
-"""Implicit preferences of jobs, which exclude no worker."""
+"""Implicit preferences and constraints of jobs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from iris.domain.constraints import Constraint, ConstraintOp
+from iris.domain.constraints import CONTAINERS_ATTRIBUTE, Constraint, ConstraintOp
 from iris.domain.ids import parent_of
 from iris.domain.job_spec import JobSpec
 
 _PREEMPTIBLE: Final = "preemptible"
 OFF_PREEMPTIBLE: Final = Constraint(_PREEMPTIBLE, ConstraintOp.NE, ("true",), soft=True)
 SMALL_CPU_MILLIS: Final = 1000
+_CONTAINERS: Final = Constraint(CONTAINERS_ATTRIBUTE, ConstraintOp.EXISTS)
 
 
 def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobSpec:
@@ -30,6 +31,13 @@ def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobS
         return spec
     kinds = {attributes.get(_PREEMPTIBLE) == "true" for attributes in offers}
     return replace(spec, constraints=(*spec.constraints, OFF_PREEMPTIBLE)) if len(kinds) > 1 else spec
+
+
+def with_needs(spec: JobSpec) -> JobSpec:
+    """Restrict a job with an image to workers that run containers: others would run its tasks without the image."""
+    if not spec.runtime.image or _CONTAINERS in spec.constraints:
+        return spec
+    return replace(spec, constraints=(*spec.constraints, _CONTAINERS))
 
 
 def preference_text(constraints: Iterable[Constraint]) -> str:

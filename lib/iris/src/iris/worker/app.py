@@ -12,13 +12,15 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from iris.domain.constraints import LIMITS_ATTRIBUTE, TASK_USERS_ATTRIBUTE
+from iris.domain.constraints import CONTAINERS_ATTRIBUTE, LIMITS_ATTRIBUTE, TASK_USERS_ATTRIBUTE
 from iris.domain.resources import Resources
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.rooms import Room, Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent, AgentEnd, Resolver, cancel_and_wait
 from iris.worker.connection.session import WorkerIdentity
+from iris.worker.containers.engine import AUTO, Engine, find_engine
+from iris.worker.containers.removal import Containers
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.host.disk_offer import CapacityOffer
@@ -76,6 +78,7 @@ class WorkerConfig:
         task_variables: Connection variables for tasks, except the cluster's address and their token.
         key: The private key that authenticates the worker in each session; None to use only its token (embedded).
         task_users: The uids of tasks on this host; None to run them as the worker's user. Needs root.
+        containers: The container engine, as `find_engine`.
         leave_s: Maximum time to send the last reports to the controller.
     """
 
@@ -96,6 +99,7 @@ class WorkerConfig:
     task_variables: Mapping[str, str] = field(default_factory=dict)
     key: Ed25519PrivateKey | None = field(default=None, repr=False)
     task_users: TaskUsers | None = None
+    containers: str = AUTO
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -109,6 +113,7 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
     Raises:
         Denied: Other users can write to the work directory, and could replace the guardian's socket.
     """
+    engine = find_engine(config.containers)
     hide_own_environment()
     if config.task_users is not None:
         os.umask(0o022)  # what it makes for tasks must be readable for them; directories above keep others out
@@ -119,10 +124,10 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
         if holder:
             print(f"worker is already running: process {holder} owns {paths.root}", flush=True)
             return EXIT_OK
-        return asyncio.run(_serve(config, paths, resolve))
+        return asyncio.run(_serve(config, paths, resolve, engine))
 
 
-async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> int:
+async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver, engine: Engine | None) -> int:
     host = GceHost() if config.platform is Platform.GCE else None
     termination = TerminationSignals(host, asyncio.get_running_loop())
     termination.watch()
@@ -134,7 +139,7 @@ async def _serve(config: WorkerConfig, paths: WorkPaths, resolve: Resolver) -> i
             limits=config.limits,
             max_processes=config.max_processes,
         )
-        code = await _serve_guardian(config, paths, resolve, termination, guardian)
+        code = await _serve_guardian(config, paths, resolve, termination, guardian, engine)
         if code is not None:
             return code
         # Its tasks are gone, or will be when the next guardian comes: this is another instance.
@@ -147,6 +152,7 @@ async def _serve_guardian(
     resolve: Resolver,
     termination: TerminationSignals,
     guardian: GuardianClient,
+    engine: Engine | None,
 ) -> int | None:
     """Run the worker with one guardian; return the exit code, or None if the guardian died."""
     held = guardian.held()
@@ -156,14 +162,17 @@ async def _serve_guardian(
     if held:
         logger.info("adopted %d attempts from guardian %s (process %d)", len(held), guardian.guardian_id, guardian.pid)
     logger.info("isolation between tasks: %s; see %s for the reason", guardian.isolation, GuardianPaths(paths.root).log)
-    identity = _identity(config, paths, guardian)
+    identity = _identity(config, paths, guardian, engine)
     # A capacity that was configured stays as it is.
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
     agent = Agent(identity, resolve, config.orphan_timeout_s, offer=CapacityOffer(identity.capacity, free))
+    containers = None if engine is None else Containers(engine, paths.root)
+    if containers is not None:
+        containers.keep_only(attempt.owner for attempt in held)
     supervisor = Supervisor(
         paths,
         guardian,
-        _rooms(config, paths, guardian, agent),
+        _rooms(config, paths, guardian, agent, containers),
         oom_kills=OomKills(own_oom_counters()),
         log_limit_bytes=config.log_limit_bytes,
         send_blob=agent.upload,
@@ -199,10 +208,14 @@ async def _serve_guardian(
         waiting.cancel()
         await cancel_and_wait(serving)
         await agent.close()
+        if containers is not None:
+            await containers.close(0 if termination.interrupted_again.is_set() else config.leave_s)
         guardian.close()
 
 
-def _rooms(config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient, agent: Agent) -> Rooms:
+def _rooms(
+    config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient, agent: Agent, containers: Containers | None
+) -> Rooms:
     base = base_variables(os.environ) | dict(config.task_variables)
     ports = PortChooser(config.port_range)
 
@@ -222,9 +235,10 @@ def _rooms(config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient, age
             ports=ports,
             identity=identity,
             refusal=refusal,
+            engine=None if containers is None else containers.engine,
         )
 
-    return Rooms(make, config.task_users)
+    return Rooms(make, config.task_users, containers)
 
 
 def _paths_of_users(config: WorkerConfig, paths: WorkPaths) -> Iterator[WorkPaths]:
@@ -272,7 +286,9 @@ def _own_address(controller_address: str) -> str:
     return os.environ.get(ACTOR_HOST_VARIABLE) or source_address(controller_address)
 
 
-def _identity(config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient) -> WorkerIdentity:
+def _identity(
+    config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient, engine: Engine | None
+) -> WorkerIdentity:
     return WorkerIdentity(
         worker_id=config.worker_id,
         instance_id=guardian.guardian_id,  # what it holds is what counts, not the process that speaks for it
@@ -282,6 +298,7 @@ def _identity(config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient) 
             **({} if config.capacity else disk_size(paths.root)),
             **config.attributes,
             **({} if config.task_users is None else {TASK_USERS_ATTRIBUTE: "true"}),
+            **({} if engine is None else {CONTAINERS_ATTRIBUTE: engine.kind}),
             **({LIMITS_ATTRIBUTE: guardian.limits} if guardian.limits else {}),
         },
         version=importlib.metadata.version("marin-iris"),

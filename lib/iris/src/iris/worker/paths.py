@@ -16,6 +16,12 @@ _FOR_ROOT: Final = frozenset({"logs", "trash"})
 _FOR_USER: Final = ("errors", "home")
 _RESULT: Final = ".value"
 
+OWN_ERRORS: Final = ".d"
+"""Ending of the directory in which a container has the files of `errors`."""
+
+ENV_FILE: Final = ".env"
+"""Ending of the file with a container's variables."""
+
 
 class WorkPaths:
     """Paths of files and directories below `root`.
@@ -89,7 +95,7 @@ class WorkPaths:
         from iris.worker.host.removal import remove_tree
 
         names = {safe_name(name) for pair in kept for name in pair}
-        names |= {name + _RESULT for name in names}
+        names |= {name + ending for name in names for ending in (_RESULT, OWN_ERRORS, ENV_FILE)}
         for directory in (self.errors, self.logs, self.tokens):
             for path in directory.iterdir():
                 if path.name not in names:

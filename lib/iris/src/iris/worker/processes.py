@@ -87,6 +87,8 @@ class ProcessSpec:
     """Limits of the process."""
     run_as: TaskIdentity | None = None
     """Its identity; None for the guardian's."""
+    is_contained: bool = False
+    """Whether the command is the program of a container engine: the engine limits the attempt's processes."""
     common: CommonSpec | None = None
     """The common part: `env` and `note` are added to these, and its other fields override those of the spec."""
 

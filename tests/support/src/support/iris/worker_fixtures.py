@@ -20,6 +20,8 @@ from iris.worker.attempts.rooms import Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent, AgentEnd, cancel_and_wait
 from iris.worker.connection.session import WorkerIdentity
+from iris.worker.containers.engine import Engine
+from iris.worker.containers.removal import Containers
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import GuardianPaths
 from iris.worker.isolation.plan import IsolationMode, variables_of
@@ -224,6 +226,7 @@ def run_command(
     ports: Iterable[str] = (),
     resources: pb.Resources | None = None,
     enforced: str = "",
+    runtime: pb.Runtime | None = None,
 ) -> pb.RunAttempts:
     """Return the message with which a controller starts attempts of one job. An empty digest means no bundle."""
     entrypoint = pb.Entrypoint(command=pb.Command(argv=argv))
@@ -233,6 +236,7 @@ def run_command(
     launch = pb.Launch(
         job_id=job_id, entrypoint=entrypoint, environment=environment, bundle_digest=bundle, ports=ports,
         replicas=len(refs), resources=resources, enforced=enforced, job_token=f"j:{job_id}:token",
+        runtime=runtime,
     )  # fmt: skip
     return pb.RunAttempts(launch=launch, attempts=refs)
 
@@ -241,13 +245,21 @@ class InProcessWorker:
     """A real worker on this loop, in the test's process, which adopts the guardian's tasks."""
 
     def __init__(
-        self, paths: WorkPaths, guardian: GuardianClient, controller: FakeController, environ: dict[str, str]
+        self,
+        paths: WorkPaths,
+        guardian: GuardianClient,
+        controller: FakeController,
+        environ: dict[str, str],
+        engine: Engine | None = None,
     ) -> None:
         self.paths = paths
         self.guardian = guardian
         identity = WorkerIdentity("w1", guardian.guardian_id, Resources(2000, 1 << 30, 1 << 30), {"os": "linux"})
         self.agent = Agent(identity, controller.connection)
         base = base_variables(environ)
+        self._containers = containers = None if engine is None else Containers(engine, paths.root)
+        if containers is not None:
+            containers.keep_only(held.owner for held in guardian.held())
         self.supervisor = Supervisor(
             self.paths,
             guardian,
@@ -258,7 +270,9 @@ class InProcessWorker:
                     BundlePreparer.over(self.paths, self.agent, guardian, base),
                     TaskEnvironment(self.paths, "w1", base | variables_of(guardian.isolation)),
                     self.agent.address,
-                )
+                    engine=engine,
+                ),
+                containers=containers,
             ),
             send_blob=self.agent.upload,
         )
@@ -272,11 +286,13 @@ class InProcessWorker:
         controller: FakeController,
         environ: dict[str, str],
         isolation: IsolationMode = IsolationMode.OVERLAY,
+        engine: Engine | None = None,
     ) -> "InProcessWorker":
         """Start serving with the guardian of `work_dir`, which is started if needed."""
         paths = WorkPaths(work_dir)
         paths.make()
-        return cls(paths, await attach(GuardianPaths(work_dir), linger_s=1.0, isolation=isolation), controller, environ)
+        guardian = await attach(GuardianPaths(work_dir), linger_s=1.0, isolation=isolation)
+        return cls(paths, guardian, controller, environ, engine)
 
     async def abandon(self) -> None:
         """Disappear silently, like after kill -9. The guardian continues."""
@@ -287,6 +303,8 @@ class InProcessWorker:
     async def close(self) -> None:
         await self.supervisor.stop_all("test is over", 0)
         await self.guardian.finish()
+        if self._containers is not None:
+            await self._containers.close()
         await cancel_and_wait(self.serving)
         await self.agent.close()
         self.guardian.close()

@@ -57,11 +57,6 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
     Raises:
         InvalidRequest: Iris does not support something in the request. The message names it.
     """
-    if environment.docker_image is not None or request.resources.image is not None:
-        image = environment.docker_image or request.resources.image
-        raise InvalidRequest(
-            f"job {request.name!r} asks for the image {image!r}; Iris jobs run from a workspace, without images"
-        )
     hosts = slice_hosts(request)
     several = hosts if hosts is not None and request.replica_count > hosts else None
     return JobPlan(
@@ -69,6 +64,7 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
         name=request.name,
         resources=to_iris_resources(request.resources),
         environment=to_iris_environment(environment, request.resources),
+        image=environment.docker_image or request.resources.image,
         constraints=to_iris_constraints(request.resources),
         coscheduling=None if hosts is None else CoschedulingConfig(group_by=WellKnownAttribute.TPU_NAME),
         replicas=request.replica_count,

@@ -32,6 +32,7 @@ class RunOptions:
     tpu: str | None
     gpu: str | None
     extras: tuple[str, ...]
+    image: str | None
     pip_packages: tuple[str, ...]
     env: tuple[str, ...]
     env_files: tuple[str, ...]
@@ -124,6 +125,7 @@ def submit_job(
         exclusive=options.exclusive,
         fence_after=options.fence_after,
         description=options.description,
+        task_image=options.image,
         notify_url=options.notify_url or "",
         retry_window=options.retry_window,
         retry_delay=options.retry_delay,

@@ -77,6 +77,7 @@ def _program(ctx: click.Context) -> list[str]:
 @click.option("--cpu-quota", is_flag=True, help="Never more CPU than --cpu, even on an idle host.")
 @click.option("--tpu", metavar="TYPE[,TYPE...]", help="TPU slice, e.g. v5p-8; further types are alternatives.")
 @click.option("--gpu", metavar="[TYPEx]N", help="GPUs of each task, e.g. 2 or H100x8.")
+@click.option("--image", metavar="IMAGE", help="Container image of the tasks.")
 @click.option("--extra", "extras", metavar="GROUP", multiple=True, help="Optional-dependency group to install.")
 @click.option("--pip", "pip_packages", metavar="PACKAGE", multiple=True, help="Package to install.")
 @click.option("-e", "--env", "env_shown", metavar="KEY [VALUE]", multiple=True, help=_ENV_HELP)

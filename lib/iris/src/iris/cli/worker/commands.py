@@ -55,6 +55,12 @@ def worker() -> None:
     "others'; needs root. off: as the worker's user.  [default: off]",
 )
 @click.option(
+    "--containers",
+    metavar="COMMAND",
+    help='Run tasks with an image by podman or docker, e.g. "podman --runtime runc"; off: refuse them.  [default: '
+    "podman or docker if it is there]",
+)
+@click.option(
     "--work-dir", type=DIRECTORY, metavar="DIR", help="Directory of its files.  [default: ~/.local/state/iris/worker]"
 )
 @click.option(
@@ -82,6 +88,7 @@ def start(
     limits: str,
     max_processes: float | None,
     task_users: str | None,
+    containers: str | None,
     work_dir: Path | None,
     platform: str,
     insecure: bool,
@@ -126,6 +133,7 @@ def start(
         max_processes=int(max_processes or 0),
         insecure=insecure or context.insecure,
         task_users=task_users or "off",
+        containers=containers or "auto",
         platform=platform,
     )
     configure_logging(logging.INFO)
@@ -170,6 +178,7 @@ def stop(work_dir: Path | None, remove: bool) -> None:
     metavar="RANGE",
     help="[default: 2000000000-2000000999 for a new host of a cluster beyond loopback, off for others and with --user]",
 )
+@click.option("--containers", metavar="COMMAND")
 @click.option("--work-dir", type=DIRECTORY, metavar="DIR", help="[default: /var/lib/iris-worker; with --user your own]")
 @click.option("--platform", type=click.Choice(["none", "gce"]))
 @click.option("--insecure", is_flag=True)

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from iris.cluster.types import (
 from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import SLICE_ATTRIBUTE, slice_hosts, whole_slices
+from iris.domain.runtime import PackageSource, TaskRuntime
 from iris.rpc.generated import iris_pb2 as pb
 from iris.user_name import default_user
 from rigging.arguments import check_text, check_type
@@ -34,6 +35,8 @@ from rigging.text.quantities import check_count
 
 FORWARDED_PREFIX: Final = "MARIN_"
 """Variables that every job gets from its submitter, unless it sets them, so that data locations stay the same."""
+
+_WITHOUT_PACKAGES: Final = (PackageSource.NONE, PackageSource.SUBMITTER)
 
 INLINE_PAYLOAD_BYTES: Final = 1024 * 1024
 
@@ -179,11 +182,17 @@ class Submitter:
             payload_digest=payload_digest,
             environment=self.environment(plan.environment),
             replicas=self._whole_slices(plan),
-            runtime=lambda: self._workspace.runtime(
-                is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
-            ),
+            runtime=lambda: self._runtime(plan),
             bundle_digest=self.bundle_digest,
         )
+
+    def _runtime(self, plan: JobPlan) -> TaskRuntime:
+        runtime = self._workspace.runtime(
+            is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
+        )
+        if plan.image and plan.entrypoint.argv and runtime.packages in _WITHOUT_PACKAGES:
+            runtime = TaskRuntime(runtime.working_dir, runtime.project_dir)  # the image has the programs
+        return runtime if plan.image is None else replace(runtime, image=plan.image)
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """Return the number of tasks, rounded up to whole slices for a gang on TPU slices."""

@@ -468,6 +468,7 @@ class Runtime(_message.Message):
     PACKAGES_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_PATH_FIELD_NUMBER: _builtins.int
     INTERPRETER_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
     working_dir: _builtins.str
     """relative to the project; empty for the project's own directory"""
     project_dir: _builtins.str
@@ -479,6 +480,8 @@ class Runtime(_message.Message):
     """see PACKAGE_SOURCE_SUBMITTER"""
     interpreter: _builtins.str
     """on the same machine: the submitter's interpreter, tried before others"""
+    image: _builtins.str
+    """the container image of the tasks; empty for none"""
     def __init__(
         self,
         *,
@@ -488,10 +491,11 @@ class Runtime(_message.Message):
         packages: Global___PackageSource.ValueType = ...,
         environment_path: _builtins.str = ...,
         interpreter: _builtins.str = ...,
+        image: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_path", b"environment_path", "interpreter", b"interpreter", "packages", b"packages", "project_dir", b"project_dir", "python", b"python", "working_dir", b"working_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_path", b"environment_path", "image", b"image", "interpreter", b"interpreter", "packages", b"packages", "project_dir", b"project_dir", "python", b"python", "working_dir", b"working_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from iris.domain.resources import Resources
+from iris.domain.runtime import TaskRuntime
 from iris.domain.states import TaskState
 from iris.domain.usage import NO_USAGE, Usage
 from iris.worker.attempts.machine import AttemptPhase, AttemptState, StopAsked
@@ -137,6 +138,8 @@ class Attempt:
             "accelerator": launch.has_accelerator,
             "disk": launch.resources.disk_bytes,
         }
+        if launch.runtime.image:
+            note["image"] = launch.runtime.image
         if self.room:
             note["uid"] = self.room
         if self.slot:
@@ -163,6 +166,7 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
         replicas=int(note.get("replicas", 1)),
         has_accelerator=bool(note.get("accelerator")),
         resources=Resources(disk_bytes=int(note.get("disk", 0))),
+        runtime=TaskRuntime(image=str(note.get("image", ""))),
         watch=WatchRules(**note["watch"]) if note.get("watch") else NOT_WATCHED,
     )
     request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)

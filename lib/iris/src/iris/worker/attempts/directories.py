@@ -94,6 +94,15 @@ class AttemptDirectories:
             self._slots.put_on(self._taken[attempt_id], mounts)
         return mounts
 
+    def bundle_place(self, attempt_id: str, prepared: PreparedEnvironment) -> tuple[str, str] | None:
+        """Return the path of an attempt's workspace, and of its own copy if it has one; None for no workspace."""
+        if prepared.bundle_dir is None:
+            return None
+        if self._mode is IsolationMode.OVERLAY:
+            return str(self._paths.bundle_of(prepared.bundle_dir)), ""
+        copy = private_copy(self._paths.layer(attempt_id))
+        return (str(self._paths.bundle_of(prepared.bundle_dir)) if self._mode is IsolationMode.BIND else copy), copy
+
     def _compiled_of(self, prepared: PreparedEnvironment, tree: str) -> str:
         is_ours = Path(tree).parent in (self._paths.bundles, self._paths.envs)
         return self._compiled(Path(tree), f"{prepared.bin_dirs[0]}/python") if is_ours and prepared.bin_dirs else ""

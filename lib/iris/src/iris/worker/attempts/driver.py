@@ -72,6 +72,7 @@ class AttemptDriver:
     ) -> None:
         self._attempts = attempts
         self._runtime = runtime
+        self._containers = rooms.containers
         self._reports = reports
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
@@ -135,6 +136,8 @@ class AttemptDriver:
 
     def _ended(self, attempt: Attempt) -> None:
         self._watcher.end(attempt.attempt_id)
+        if attempt.request.launch.runtime.image and self._containers is not None:
+            self._containers.ended(attempt.attempt_id)
         self._starts.ended(attempt)
         attempt.cancel_timer()
         attempt.log.finish()

@@ -9,14 +9,19 @@ from typing import Final
 
 from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.contained import take_out
 from iris.worker.attempts.machine import Exited
 from iris.worker.attempts.rooms import Rooms
 from iris.worker.host.oom import OomKills
 from iris.worker.processes import Exit
-from iris.worker.reports.exit_cause import classify_exit
+from iris.worker.reports.exit_cause import ExitCause, classify_exit
 from iris.worker.reports.result_file import SendBlob, read_small, send_large
 from iris.worker.reports.task_file import read_error_file
 from iris.worker.types import NO_RESULT
+from rigging.text.quantities import format_size
+
+_ENGINE_FAILED: Final = 125
+_KILLED: Final = 128 + signal.SIGKILL
 
 _NOT_RETURNED: Final = "the process exited with code 0 before its function returned"
 
@@ -47,6 +52,8 @@ class EndReader:
     def read(self, attempt: Attempt, exit: Exit) -> None:
         """Report the outcome of an attempt, now or as soon as its return value has been uploaded."""
         paths = self._rooms.at(attempt.room).paths
+        if attempt.request.launch.runtime.image:
+            take_out(paths, attempt.attempt_id)
         event, path = self._event(attempt, exit), paths.result(attempt.attempt_id)
         if exit.succeeded and attempt.request.launch.payload_digest and not os.path.lexists(path):
             event = replace(event, error=_NOT_RETURNED, failure=FailureKind.USER, returned=False)
@@ -68,6 +75,8 @@ class EndReader:
             paths = self._rooms.at(attempt.room).paths
             words = read_error_file(paths.error(attempt.attempt_id), paths.uid)
             attempt.exception = words.exception
+            if launch.runtime.image:
+                kind, why = _in_container(exit, launch.limits.memory_bytes) or (kind, why)
             error = why or words.text or exit.text()
             if exit.breach is not None and exit.signal != signal.SIGKILL:
                 error = f"{why}; {words.text or exit.text()}"  # it ended by itself after it ran into its limit
@@ -77,3 +86,14 @@ class EndReader:
         paths = self._rooms.at(attempt.room).paths
         attempt.result = await send_large(paths.result(attempt.attempt_id), self._send_blob, owner=paths.uid)
         self._tell(attempt, event, at_ms)
+
+
+def _in_container(exit: Exit, memory_bytes: int) -> ExitCause | None:
+    """Return the cause of an exit that only a container engine has, or that only it hides."""
+    if exit.code == _ENGINE_FAILED:
+        line = exit.tail.decode(errors="replace").strip().rpartition("\n")[2]
+        return FailureKind.START, f"the container did not start: {line}"
+    # Podman 4 does not tell kills for lack of memory from others; nobody else kills in a container.
+    if exit.code == _KILLED and memory_bytes:
+        return FailureKind.OOM, f"out of memory: killed in a container with a limit of {format_size(memory_bytes)}"
+    return None

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Iterator
 
 from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.contained import env_file_of
 from iris.worker.attempts.rooms import Room, Rooms
+from iris.worker.host.removal import remove_tree
+from iris.worker.paths import OWN_ERRORS
 from iris.worker.reports.result_file import remove
 
 
@@ -67,6 +70,9 @@ class KnownAttempts:
         room = self.room(attempt)
         remove(room.paths.error(attempt.attempt_id))
         remove(room.paths.result(attempt.attempt_id))
+        if attempt.request.launch.runtime.image:
+            remove_tree(room.paths.error(attempt.attempt_id) + OWN_ERRORS)
+            remove(env_file_of(room.paths, attempt.attempt_id))
         room.tokens.release(attempt.request)
 
     async def all_ended(self) -> None:

@@ -9,6 +9,8 @@ from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.specs import SpecMaker
 from iris.worker.attempts.tokens import TokenFiles
+from iris.worker.containers.engine import Engine
+from iris.worker.containers.removal import Containers
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import Preparer
@@ -46,6 +48,7 @@ def furnish(
     ports: PortChooser | None = None,
     identity: TaskIdentity | None = None,
     refusal: str = "",
+    engine: Engine | None = None,
 ) -> Room:
     """Create a room. Call it from the running loop.
 
@@ -59,13 +62,15 @@ def furnish(
         ports: Finds ports for tasks; None for any free port.
         identity: As in `Room`.
         refusal: As in `Room`.
+        engine: Runs the attempts with an image; None for none.
     """
     loop = asyncio.get_running_loop()
     directories = AttemptDirectories(paths, isolation, lambda work: loop.run_in_executor(None, work), preparer.compiled)
     tokens = TokenFiles(paths)
     specs = SpecMaker(
-        paths, directories, environment, tokens, controller_address, log_limit_bytes, ports or PortChooser(), identity
-    )
+        paths, directories, environment, tokens, controller_address, log_limit_bytes, ports or PortChooser(), identity,
+        engine,
+    )  # fmt: skip
     return Room(paths, preparer, directories, specs, tokens, identity, refusal)
 
 
@@ -75,10 +80,17 @@ class Rooms:
     Args:
         make: Creates the room of an identity, given its user's name and a refusal; (None, "") for the worker's own.
         users: The uids of tasks; None to run them as the worker's user.
+        containers: Removes the containers of attempts; None if this worker runs none.
     """
 
-    def __init__(self, make: Callable[[TaskIdentity | None, str, str], Room], users: TaskUsers | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[TaskIdentity | None, str, str], Room],
+        users: TaskUsers | None = None,
+        containers: Containers | None = None,
+    ) -> None:
         self._make = make
+        self.containers = containers
         self._users = users
         self._made: dict[int | str, Room] = {}  # by uid; 0: the worker's own
 

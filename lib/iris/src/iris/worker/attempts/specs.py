@@ -7,12 +7,14 @@ from typing import Final
 
 from iris.domain.ids import user_of
 from iris.worker.attempts.attempt import Attempt
+from iris.worker.attempts.contained import ContainerSpecs
 from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.tokens import TokenFiles
+from iris.worker.containers.engine import Engine
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment, command_line, worker_environment
-from iris.worker.processes import CommonSpec, ProcessSpec
+from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed
 from iris.worker.reports.exit_cause import TAIL_BYTES
 from iris.worker.types import Launch
 from iris.worker.users.identity import TaskIdentity
@@ -32,6 +34,7 @@ class SpecMaker:
         log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
         ports: Finds ports for tasks.
         identity: The identity of the attempts; None for the worker's.
+        engine: Runs the attempts with an image; None for none.
     """
 
     def __init__(
@@ -44,7 +47,11 @@ class SpecMaker:
         log_limit_bytes: int,
         ports: PortChooser,
         identity: TaskIdentity | None = None,
+        engine: Engine | None = None,
     ) -> None:
+        self._contained = (
+            None if engine is None else ContainerSpecs(engine, paths, task_environment.base, log_limit_bytes, identity)
+        )
         self._identity = identity
         self._ports = ports
         self._paths = paths
@@ -89,6 +96,8 @@ class SpecMaker:
         attempt.slot = self._directories.slot(name)
         attempt.places = self._directories.places(name)
         temporary = self._directories.temporary(name)
+        if launch.runtime.image:
+            return self._make_contained(attempt, prepared, cwd)
         env = self._task_environment.own(request, self._tokens.path(request), attempt.ports, temporary)
         if launch.watch.stall_s:
             attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)
@@ -102,6 +111,19 @@ class SpecMaker:
             mounts=self._directories.mounts(name, prepared),
             common=self._common(launch, prepared),
         )
+
+    def _make_contained(self, attempt: Attempt, prepared: PreparedEnvironment, cwd: str) -> ProcessSpec:
+        if self._contained is None:
+            raise StartFailed(f"image {attempt.request.launch.runtime.image}: this worker runs no containers")
+        request, name = attempt.request, attempt.attempt_id
+        temporary = self._directories.temporary(name)
+        address, token = self._controller_address(), self._tokens.path(request)
+        env = self._task_environment.variables(request, prepared, address, token, attempt.ports, temporary)
+        env["TMPDIR"] = request.launch.env_vars.get("TMPDIR", "/tmp")
+        if request.launch.watch.stall_s:
+            attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)
+        bundle = self._directories.bundle_place(name, prepared)
+        return self._contained.make(attempt, prepared, env, cwd, bundle, tuple({attempt.slot: None, temporary: None}))
 
     def _common(self, launch: Launch, prepared: PreparedEnvironment) -> CommonSpec:
         """Return one shared object for all attempts with equal common parts, even of different jobs."""

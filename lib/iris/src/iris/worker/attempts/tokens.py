@@ -34,7 +34,7 @@ class TokenFiles:
             return written[1]
         path = self._paths.token(holder)
         own = token if holder == request.launch.job_id else attempt_token(token, request.attempt_id)
-        _write(path, own.encode(), self._paths.uid)
+        write_private(path, own.encode(), self._paths.uid)
         self._written[holder] = (token, path)
         return path
 
@@ -51,7 +51,7 @@ class TokenFiles:
             os.unlink(self._paths.token(holder))
 
 
-def _write(path: str, content: bytes, owner: int) -> None:
+def write_private(path: str, content: bytes, owner: int) -> None:
     """Write or replace the file `path` with this content and owner (0 for this process's uid). Raises OSError."""
     new = f"{path}!"  # no id has this character
     with contextlib.suppress(FileNotFoundError):

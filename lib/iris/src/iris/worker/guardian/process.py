@@ -105,7 +105,8 @@ class ProcessRuntime:
         spec = knowing_its_pipes(spec, out_write, err_write)
         group = None
         try:
-            group = None if self._groups is None or spec.dies_with_worker else self._groups.take(spec.limits)
+            is_apart = spec.dies_with_worker or spec.is_contained
+            group = None if self._groups is None or is_apart else self._groups.take(spec.limits)
             pid = self._spawn(executable, spec, out_write, err_write, group)
         except OSError as error:
             os.close(out_read)

@@ -31,6 +31,7 @@ def spec_from(fields: Json) -> ProcessSpec:
         mounts=mounts_from(fields.get("mounts", ())),
         limits=limits_from(fields.get("limits")),
         run_as=identity_from(fields.get("run_as")),
+        is_contained=bool(fields.get("is_contained", False)),
     )
 
 
@@ -95,7 +96,7 @@ def spec_of_run(
 def fields_of(spec: ProcessSpec) -> Json:
     """Return the fields of a "start", the inverse of `spec_from`; empty fields are omitted."""
     fields: Json = {"id": spec.owner, "argv": spec.argv, "env": spec.env, "cwd": spec.cwd}
-    for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note"):
+    for name in ("sharer", "log", "log_limit", "tail_bytes", "fence_ms", "dies_with_worker", "note", "is_contained"):
         if value := getattr(spec, name):
             fields[name] = value
     _add_words(fields, spec)

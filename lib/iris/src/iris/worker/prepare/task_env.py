@@ -23,6 +23,8 @@ _WORKERS_PLACES: Final = frozenset({"TMPDIR", "UV_CACHE_DIR", "UV_CREDENTIALS_DI
 ACTOR_HOST_VARIABLE: Final = "IRIS_ACTOR_HOST"
 """The variable with the address of a task's actors; without it only tasks on the same host can reach them."""
 
+_CALLABLE_MAIN: Final = str(Path(__file__).parents[1] / "callable_main.py")
+
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -88,7 +90,7 @@ class TaskEnvironment:
         self._paths = paths
         self._work_dir = str(paths.root)
         self._worker_id = worker_id
-        self._base = base
+        self.base = base
         self._own_address = own_address
         self._own_addresses: dict[str, str] = {}
 
@@ -146,7 +148,7 @@ class TaskEnvironment:
             prepared: Its environment.
             controller_address: The controller's address for tasks.
         """
-        env = {**self._base, "PYTHONUNBUFFERED": "1"}
+        env = {**self.base, "PYTHONUNBUFFERED": "1"}
         if prepared.virtual_env:
             env["VIRTUAL_ENV"] = prepared.virtual_env
         if host := self._source_address(controller_address):
@@ -189,7 +191,12 @@ def command_line(launch: Launch, prepared: PreparedEnvironment) -> tuple[str, ..
     if not launch.payload_digest:
         return launch.argv
     # -P: the script's directory holds the worker's modules, which must not shadow anything of the job's.
-    return ("python", "-P", str(Path(__file__).parents[1] / "callable_main.py"), prepared.payload_path)
+    return ("python", "-P", _CALLABLE_MAIN, prepared.payload_path)
+
+
+def callable_sources() -> tuple[str, ...]:
+    """Return the files and directories of the worker that run a callable."""
+    return tuple(filter(None, (_CALLABLE_MAIN, _cloudpickle_directory())))
 
 
 @cache

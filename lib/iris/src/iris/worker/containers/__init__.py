@@ -1,0 +1,1 @@
+"""Runs attempts in containers, by the command line of podman or docker."""

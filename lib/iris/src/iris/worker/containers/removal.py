@@ -1,0 +1,78 @@
+"""Removes the containers of attempts."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from iris.worker.containers.engine import Engine, container_name
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_S: Final = 60.0
+
+
+class Containers:
+    """Removes containers after their attempts, and only those of one worker. Call it from the running loop.
+
+    Args:
+        engine: The engine.
+        work_dir: The worker's directory.
+    """
+
+    def __init__(self, engine: Engine, work_dir: Path) -> None:
+        self.engine = engine
+        self._work_dir = work_dir
+        self._removals: set[asyncio.Task[None]] = set()
+
+    def ended(self, attempt_id: str) -> None:
+        """Remove what is left of an attempt's container."""
+        self._later(self._remove([container_name(self._work_dir, attempt_id)]))
+
+    def keep_only(self, attempt_ids: Iterable[str]) -> None:
+        """Remove this worker's containers, except those of these attempts."""
+        self._later(self._remove_others({container_name(self._work_dir, name) for name in attempt_ids}))
+
+    async def close(self, timeout_s: float = 10.0) -> None:
+        """Wait for all removals, at most this time. The next worker in this directory removes the rest."""
+        for task in (await asyncio.wait(self._removals, timeout=timeout_s))[1] if self._removals else ():
+            task.cancel()
+            await asyncio.wait((task,))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+
+    async def _remove_others(self, kept: set[str]) -> None:
+        found = await self._call(self.engine.list_all(str(self._work_dir)))
+        if others := sorted(set(found.split()) - kept):
+            logger.info("removing containers of earlier attempts: %s", ", ".join(others))
+            await self._remove(others)
+
+    async def _remove(self, names: list[str]) -> None:
+        await self._call(self.engine.remove(names))
+
+    async def _call(self, words: tuple[str, ...]) -> str:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        except OSError as error:
+            logger.warning("%s: %s", words[0], error)
+            return ""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                out, errors = await process.communicate()
+        except TimeoutError:
+            logger.warning("%s did not end within %g s", " ".join(words), _TIMEOUT_S)
+            return ""
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode and b"No such container" not in errors:
+            logger.warning("%s: %s", " ".join(words), errors.decode(errors="replace").strip())
+        return out.decode(errors="replace")
