@@ -134,7 +134,8 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         "--job-name j --user bob --no-preemptible --no-terminate-on-exit --description d --notify-url http://n "
         "--retry-delay 3 --retry-window 1h --stall-timeout 20m --health-cmd true --health-interval 5 "
         "--health-timeout 2s --health-retries 7 --cpu-quota --gang rack --host w1 --host w2 --not-host w3 "
-        "--constraint disks>=4 --start-at 2026-05-03T14:00+00:00 --max-running 2 --image py:3 --after a --after /bob/b:any"
+        "--constraint disks>=4 --start-at 2026-05-03T14:00+00:00 --max-running 2 --after a --after /bob/b:any "
+        "--image py:3"
     )
     iris(*words.split(), "--constraint", "kind in a, b", "--", "true")
     sent = cluster.submitted
@@ -156,7 +157,8 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         "scheduling_timeout": 6, "existing": "adopt", "reserve": True, "exclusive": True, "fence_after": 8,
         "timeout": 9, "priority_band": "batch", "name": "j", "description": "d", "notify_url": "http://n",
         "retry_delay": 3, "retry_window": 3600, "stall_timeout": 1200, "health": HealthCheck("true", 5, 2, 7),
-        "cpu_quota": True, "start_at": 1_777_816_800.0, "max_running": 2, "task_image": "py:3", "after": ("a", "/bob/b:any"),
+        "cpu_quota": True, "start_at": 1_777_816_800.0, "max_running": 2, "after": ("a", "/bob/b:any"),
+        "task_image": "py:3",
     }  # fmt: skip
     assert {name: sent[name] for name in wanted} == wanted
     assert cluster.opened["user"] == "bob"
