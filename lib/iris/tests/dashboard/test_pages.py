@@ -110,21 +110,34 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
             use = pb.AttemptUsage(attempt_id=name, cpu_ms=second, memory_bytes=2**21, at_ms=begin + 500 * second)
             worker.send(pb.WorkerMessage(usage=[use]))
         used = pb.AttemptUsage(attempt_id=name, cpu_ms=5, at_ms=begin + lasted)
-        worker.observe(name, FAILED, exit_code=3, error="out of luck", at_ms=begin + lasted, usage=used)
+        data = encode(False, begin, b"begun") + encode(True, begin, b"the end")
+        worker.append_log(name, 0, data)
+        worker.wait_for_log_ack(name, len(data))
+        worker.observe(
+            name, FAILED, exit_code=3, error="out of luck", at_ms=begin + lasted, usage=used, log_size=len(data)
+        )
     admin.wait("/ann/a")
     admin.submit("/ann/large", replicas=3)  # of two cores
     worker.wait_for_start("/ann/large/1:0")
     client = pages.browser("ann")
     page = text_of(client, "/job?id=/ann/a")
-    for part in ("exit code 3", "attempt 0, 2.0 s: out of luck", 'class="fill-earlier" x="0.00"'):
-        assert part in page
-    assert "Pending because" in text_of(client, "/job?id=/ann/large")
+    for part in (
+        'aria-label="Failure"',
+        "out of luck",
+        "exit code 3",
+        "/logs?id=%2Fann%2Fa%2F0&attempt=1#L2",
+        "the end</pre>",
+    ):
+        assert part in page, part
+    tasks = text_of(client, "/job/tasks?id=/ann/a")
+    for part in ("attempt 0, 2.0 s: out of luck", 'class="fill-earlier" x="', "exit code 3"):
+        assert part in tasks, part
+    assert "place 1 of 1 in the queue" in text_of(client, "/job?id=/ann/large")
     assert "/ann/large" in text_of(client, "/queue")
     last, first = text_of(client, "/task?id=/ann/a/0").split("<tbody>")[1].split("</tr>")[:2]
     assert ("out of luck" in last, "4.0 s" in last, "2.0 s" in first) == (True, True, True)
     assert ("2 MiB" in last, 'data-usage="/task/usage?id=/ann/a/0"' in page) == (True, True)
     assert '"cpu_asked": [1.0, ' in text_of(client, "/task/usage?id=/ann/a/0"), "an ended task has a chart, too"
-    assert "exit code 3" in text_of(client, "/job/tasks?id=/ann/a")
 
 
 def test_what_users_may_not_see_the_pages_do_not_show(pages: Any, admin: User) -> None:
@@ -216,6 +229,9 @@ def test_stopping_needs_a_link_that_allows_it_and_a_form_of_the_session(pages: A
     assert post(writer, "/job/stop", page, **form)[0] == 200
     assert admin.get("/ann/a").state == pb.JOB_STATE_KILLED
     assert "stopped by ann in the dashboard" in admin.get("/ann/a").error
+    assert post(pages.browser("ann"), "/job/retry", page, **form)[0] == 403
+    assert post(pages.browser("ann", may_write=True), "/job/retry", page, **form)[0] == 200
+    assert admin.get("/ann/a").state == pb.JOB_STATE_PENDING
 
 
 def test_workers_are_cordoned_by_admins_alone(pages: Any, admin: User, worker: ScriptedWorker) -> None:

@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from iris.client.types import LogLine
 from iris.dashboard import queries
-from iris.dashboard.job_pages import attempts_of, history_of, usage_of
+from iris.dashboard.job_facts import (
+    attempts_of,
+    command_line,
+    figures_of,
+    history_of,
+    history_of_all,
+    named,
+    usage_of,
+)
 from iris.dashboard.live import events_of, is_wanted
-from iris.dashboard.log_pages import LogPlace, line_of
+from iris.dashboard.log_lines import line_of
+from iris.dashboard.log_pages import LogPlace
 from iris.dashboard.metrics import metrics_text
 from iris.dashboard.settings import settings_of
 from iris.dashboard.timeline import timeline_of
@@ -70,12 +79,15 @@ def test_a_timeline_reaches_from_the_first_start_to_now() -> None:
         task(1, pb.TASK_STATE_RUNNING, T + 250, attempt=2),
         task(2, pb.TASK_STATE_PENDING),
     ]
-    first, second = timeline_of(tasks, T + 1000)
+    timeline = timeline_of(tasks, T + 1000)
+    first, second = timeline.bars.values()
+    assert timeline.ticks == ((0.0, "0"), (100.0, "1 s"))
+    assert timeline_of(tasks, T + 1000, T - 1000, T + 3_000_000).ticks[1] == (pytest.approx(100 * 600 / 3001), "10 min")
     (span,) = first.spans
     assert (first.label, first.state, span.left, span.width) == ("0", "succeeded", 0, 50)
     (span,) = second.spans
     assert (span.left, span.width, second.seconds, second.earlier) == (25, 75, 0.75, 2)
-    assert timeline_of(tasks[2:], T) == []
+    assert timeline_of(tasks[2:], T).bars == {}
 
 
 def test_earlier_attempts_are_on_the_timeline_of_their_task_as_far_as_it_is_known_when_they_ran() -> None:
@@ -84,26 +96,26 @@ def test_earlier_attempts_are_on_the_timeline_of_their_task_as_far_as_it_is_know
     retried.causes.extend(["attempt 0 on w1: exit code 3", "attempt 1 on w1: lost", "attempt 2 on w2: exit code 4"])
     for number, (begin, end) in enumerate(((T, T + 200), (0, T + 400), (T + 500, T + 700))):
         retried.usage.add(attempt_id=f"/ann/a/0:{number}", began_at_ms=begin, at_ms=end)
-    (bar,) = timeline_of([retried, task(1, pb.TASK_STATE_PENDING)], T + 5000)
+    (bar,) = timeline_of([retried, task(1, pb.TASK_STATE_PENDING)], T + 5000).bars.values()
     assert [(each.attempt, each.state, each.left, each.width, each.words) for each in bar.spans] == [
         (0, "earlier", 0, 100 * 2 / 7, "attempt 0, 0.2 s: exit code 3"),
         (2, "earlier", 100 * 5 / 7, 100 * 2 / 7, "attempt 2, 0.2 s: exit code 4"),
     ], "of the second one nobody knows when it ran"
     retried.started_at_ms, retried.finished_at_ms, retried.state = T + 500, T + 1000, pb.TASK_STATE_FAILED
-    (bar,) = timeline_of([retried], T + 5000)
+    (bar,) = timeline_of([retried], T + 5000).bars.values()
     found = [(each.attempt, each.state, each.left, each.width) for each in bar.spans]
     assert found == [(0, "earlier", 0, 20), (2, "failed", 50, 50)]
     assert (bar.seconds, bar.earlier) == (0.5, 2)
     retried.failures = retried.preemptions = 1
     retried.causes[0] = "attempt 0 on w1: the platform preempted the host"
-    assert [each.state for each in timeline_of([retried], T)[0].spans] == ["preempted", "failed"]
+    assert [each.state for each in timeline_of([retried], T).bars["0"].spans] == ["preempted", "failed"]
 
 
 @given(st.lists(st.tuples(st.integers(T - 10**9, T + 10**9), st.integers(-(10**6), 10**9)), min_size=1))
 def test_bars_lie_within_the_timeline(times: list[tuple[int, int]]) -> None:
     """Clocks that were set back make ends before beginnings."""
     tasks = [task(i, pb.TASK_STATE_SUCCEEDED, at, at + lasted) for i, (at, lasted) in enumerate(times)]
-    for bar in timeline_of(tasks, T):
+    for bar in timeline_of(tasks, T).bars.values():
         assert all(0 <= span.left <= 100 and span.width > 0 for span in bar.spans)
         assert bar.seconds >= 0
 
@@ -136,6 +148,33 @@ def test_a_chart_of_a_task_has_its_attempts_with_gaps_between_and_what_was_asked
     assert (chart["memory"][:4], chart["memory_peak"][:4]) == ([7, 7, 5, None], [7, 7, 9, None])
     assert (chart["cpu_asked"], "memory_asked" in chart) == ([1.5] * 6, False)
     assert history_of(pb.TaskStatus(), pb.Resources())["at"] == []
+    # Of two tasks the use is added up where both ran.
+    other = pb.TaskStatus(usage=[pb.AttemptUsage()])
+    other.usage[0].history.add(from_ms=T + 1000, until_ms=T + 3000, cpu_ms=2000, memory_peak_bytes=1)
+    total = history_of_all([found, other], pb.Resources(cpu_millis=1500))
+    assert total["at"] == [begin + second for second in (0, 1, 2, 3, 4, 20, 22)]
+    assert total["cpu"] == [0.5, 1.5, 2.5, 1.5, None, 0.5, None]
+    assert total["cpu_asked"] == [1.5, 3, 3, 1.5, None, 1.5, None]
+
+
+def test_a_job_says_what_it_used_of_what_it_held_and_how_a_copy_is_submitted() -> None:
+    spec = pb.JobSpec(job_id="/ann/top/a", replicas=2, band=pb.PRIORITY_BAND_BATCH, max_retries_preemption=1000)
+    spec.entrypoint.command.argv.extend(["python", "-c", "print('x y')"])
+    spec.resources.CopyFrom(pb.Resources(cpu_millis=500, memory_bytes=2**31))
+    spec.resources.device.CopyFrom(pb.Device(kind="gpu", variant="H100", count=8))
+    expected = "iris job run --job-name a --cpu 0.5 --memory 2GB --gpu H100x8 --replicas 2 --priority batch -- "
+    assert command_line(spec) == expected + """python -c 'print('"'"'x y'"'"')'"""
+    status = pb.JobStatus(spec=spec, submitted_at_ms=T, started_at_ms=T + 1000, finished_at_ms=T + 7_201_000)
+    used = {"cpu_seconds": 1800.0, "memory_peak_bytes": 2**30, "seconds": 14_400.0}
+    assert figures_of(status, used, T) == [
+        ("Run time", "2 h 0 min", "waited 1.0 s"),
+        ("Core-hours", "0.5", "25 % of 2 held"),
+        ("Chip-hours", "32", "8 × H100 a task"),
+        ("Peak memory of a task", "1 GiB", "50 % of 2 GiB"),
+    ]
+    assert named("waits for /ann/a.b: 3 of 4, see docs/x") == [
+        ("waits for ", ""), ("/ann/a.b", "/job?id=/ann/a.b"), (": 3 of 4, see docs/x", ""),
+    ]  # fmt: skip
 
 
 def test_metrics_are_prometheus_text() -> None:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from iris.dashboard.cluster_client import ClusterClient, is_admin
 from iris.dashboard.cluster_pages import ClusterPages, used_share
+from iris.dashboard.job_facts import named
 from iris.dashboard.job_pages import JobPages
 from iris.dashboard.live import LiveNews
 from iris.dashboard.log_pages import LogPages
@@ -60,7 +61,7 @@ def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> Pa
             NavItem("SQL", "/sql", group="Cluster"),
         ),
         public_paths=_PUBLIC,
-        globals={"used_share": used_share},
+        globals={"used_share": used_share, "named": named},
         lifespan=lifespan,
     )
 
@@ -99,7 +100,7 @@ def make_application(
     tasks = TaskPages(client, task_port, home_port)
     name = settings.cluster_name or "local"
     if others is None:
-        others = [replace(pages, viewers=is_admin) for pages in offered_page_sets({})]
+        others = [replace(pages, viewers=is_admin) for pages in offered_page_sets({"jobs_url": "/job?id="})]
     app = create_app(
         WebSettings(
             title=f"iris · {name}",

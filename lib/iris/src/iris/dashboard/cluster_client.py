@@ -165,6 +165,10 @@ class ClusterClient:
         """Return the cluster and all its workers."""
         return await self._shared(viewer, self._cluster.Status, pb.ClusterStatusRequest(all_workers=True))
 
+    async def requeue_job(self, viewer: Viewer, job_id: str) -> None:
+        """Submit a job again as it was. Raises NotFound, Denied, InvalidRequest."""
+        await self._change(viewer, self._jobs.RequeueJob, pb.RequeueJobRequest(job_id=job_id))
+
     async def cordon(self, viewer: Viewer, worker_id: str, reason: str) -> None:
         """Cordon a worker, or uncordon it if the reason is empty. Raises Denied, NotFound.
 

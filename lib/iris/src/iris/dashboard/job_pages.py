@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
@@ -17,11 +17,26 @@ from starlette.routing import BaseRoute, Route
 
 from iris.dashboard import queries
 from iris.dashboard.cluster_client import ClusterClient, Row
-from iris.dashboard.timeline import attempts_in_time, timeline_of
+from iris.dashboard.job_facts import (
+    attempts_of,
+    command_line,
+    figures_of,
+    history_of,
+    history_of_all,
+    in_order,
+    is_failed,
+    spec_facts,
+    tasks_of,
+    usage_of,
+    word_of,
+)
+from iris.dashboard.log_lines import is_for_programs, last_lines, line_of
+from iris.dashboard.timeline import timeline_of
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
 from rigging.web.events import encode_event, event_response
+from rigging.web.login import Viewer
 from rigging.web.pages import query_text
 from rigging.web.paging import Page, asked_page, page_number
 from rigging.web.writes import write_route
@@ -33,8 +48,12 @@ _MOST_UNFOLDED = 20
 MOST_MEASURED = 256
 _SAMPLE_S = 2.0
 _HISTORY_S = 5.0
-_SIDE_BY_SIDE = 32
-"""Maximum number of gang members to show side by side."""
+_ALL_HISTORY_S = 15.0
+_FAILED_LINES = 20
+MOST_SUMMED = 32
+"""Maximum number of tasks whose usage is shown over their whole lives, and whose pending reasons are."""
+STEP_OF = re.compile(r"step (\S+)")
+"""The description of a job that runs a step of an experiment: `marin.execution` names the step's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +63,16 @@ class _Children:
     parent: str
     rows: list[Row]
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLog:
+    """The end of the log of a task that failed: its lines, the number of the first, and the address of the last."""
+
+    task_id: str
+    lines: list[str]
+    first: int | None
+    address: str
 
 
 @dataclass(slots=True)
@@ -67,6 +96,7 @@ class JobPages:
             Route("/task", self.task),
             Route("/task/usage", self.task_usage),
             write_route("/job/stop", self.stop),
+            write_route("/job/retry", self.retry),
         ]
 
     async def jobs(self, request: Request) -> Response:
@@ -104,54 +134,94 @@ class JobPages:
         return render(request, "iris/jobs_rows.html", jobs=found.rows, depth=depth, more=found)
 
     async def job(self, request: Request) -> Response:
-        """A job: its state with the reason, its tasks, usage and child jobs."""
+        """A job: its state with the reason, what it used, its tasks over time and child jobs."""
         job_id = _asked_job(request)
         viewer = viewer_of(request)
         status = await self.client.job(viewer, job_id)
         states = await self.client.rows(viewer, queries.task_states(job_id))
         below = await self.client.rows(viewer, queries.descendants_of([job_id]))
-        members: list[pb.TaskStatus] = []
-        if status.replicas <= _SIDE_BY_SIDE:
-            members = await self.client.tasks(viewer, job_id)
-        timeline = timeline_of(members, int(time.time() * 1000))
-        template = "iris/job_body.html" if is_fragment(request) else "iris/job.html"
+        (used,) = await self.client.rows(viewer, queries.used_by(job_id))
+        failed = await self._failed_log(viewer, status) if is_failed(status) else None
         return render(
             request,
-            template,
+            "iris/job_body.html" if is_fragment(request) else "iris/job.html",
             job=status,
             state=word_of(pb.JobState.Name(status.state)),
-            states=states,
+            states=in_order([(row["state_word"], row["tasks"]) for row in states]),
             below=below,
-            members=[(task, word_of(pb.TaskState.Name(task.state))) for task in members if status.replicas > 1],
-            # Of a single task that ran once it tells nothing.
-            timeline=timeline if status.replicas > 1 or any(bar.earlier for bar in timeline) else [],
+            below_counts=in_order([(row["state_word"], row["jobs"]) for row in below]),
+            figures=figures_of(status, used, int(time.time() * 1000)),
+            failed=failed,
             spec=spec_facts(status),
+            command=command_line(status.spec),
+            step=STEP_OF.fullmatch(status.description),
             is_live=not status.finished_at_ms,
+            summed=1 < status.replicas <= MOST_SUMMED,
         )
 
+    async def _failed_log(self, viewer: Viewer, status: pb.JobStatus) -> FailedLog | None:
+        """Return the end of the log of the task by which a job failed; None if it has none that can be read now."""
+        task_id = status.deciding_task_id or (f"{status.job_id}/0" if status.replicas == 1 else "")
+        if not task_id:
+            return None
+        try:
+            task = await self.client.task(viewer, task_id)
+            wanted = pb.FetchLogsRequest(id=task_id, attempt=max(task.attempt, 0))
+            found = await last_lines(self.client, viewer, wanted, _FAILED_LINES)
+        except MarinError:
+            return None
+        lines = [(number, str(line_of(line, wanted)["text"])) for number, line in found if not is_for_programs(line)]
+        first = next((number for number, _ in lines if number), None)
+        address = f"/logs?{urlencode({'id': task_id, 'attempt': wanted.attempt})}"
+        last = next((number for number, _ in reversed(lines) if number), None)
+        return FailedLog(task_id, [text for _, text in lines], first, address + (f"#L{last}" if last else ""))
+
     async def tasks(self, request: Request) -> Response:
-        """A page of a job's tasks."""
+        """A page of a job's tasks, over time."""
         job_id, state = _asked_job(request), query_text(request, "state", 40)
         viewer = viewer_of(request)
+        status = await self.client.job(viewer, job_id)
         (counted,) = await self.client.rows(viewer, queries.count_tasks(job_id, state))
         number = page_number(asked_page(request.query_params.get("page")), counted["total"], TASKS_PER_PAGE)
         rows = await self.client.rows(
             viewer, queries.list_tasks(job_id, state, (number - 1) * TASKS_PER_PAGE, TASKS_PER_PAGE), TASKS_PER_PAGE
         )
+        indexes = [row["task_index"] for row in rows]
+        times = await self.client.rows(viewer, queries.attempt_times(job_id, indexes), 100_000) if indexes else []
+        reasons: dict[int, pb.TaskStatus] = {}
+        if status.replicas <= MOST_SUMMED:
+            tasks = await self.client.tasks(viewer, job_id)
+            reasons = {int(task.task_id.rpartition("/")[2]): task for task in tasks}
         given = {"id": job_id} | ({"state": state} if state else {})
         return render(
             request,
             "iris/tasks_table.html",
             page=Page(rows, number, counted["total"], TASKS_PER_PAGE),
             job_id=job_id,
+            state=state,
+            timeline=timeline_of(
+                tasks_of(rows, times), int(time.time() * 1000), status.started_at_ms, status.finished_at_ms
+            ),
+            known=reasons,
             url=lambda number: "/job/tasks?" + urlencode(given | {"page": number}),
             address="/job/tasks?" + urlencode(given | {"page": number}),
         )
 
     async def usage(self, request: Request) -> Response:
-        """A stream of events with the usage of a job's running tasks, every two seconds."""
+        """A stream of events with the usage of a job's tasks over their lives; of many tasks, the current usage."""
         job_id, viewer = _asked_job(request), viewer_of(request)
         status = await self.client.job(viewer, job_id)
+
+        async def histories() -> AsyncIterator[bytes]:
+            while True:
+                job = await self.client.job(viewer, job_id)
+                names = [f"{job_id}/{index}" for index in range(job.replicas)]
+                tasks = await asyncio.gather(*(self.client.task(viewer, name, with_history=True) for name in names))
+                yield encode_event("history", json.dumps(history_of_all(tasks, job.spec.resources)))
+                if job.finished_at_ms:
+                    break
+                await asyncio.sleep(_ALL_HISTORY_S)
+            yield encode_event("end", "")
 
         async def samples() -> AsyncIterator[bytes]:
             # Of very many tasks a look costs the controller more than it tells.
@@ -163,7 +233,7 @@ class JobPages:
                 await asyncio.sleep(_SAMPLE_S)
             yield encode_event("end", "")
 
-        return event_response(_until_away(samples()))
+        return event_response(_until_away(histories() if status.replicas <= MOST_SUMMED else samples()))
 
     async def task_usage(self, request: Request) -> Response:
         """A stream of events with the usage of a task's attempts over their whole lives, until its job has ended."""
@@ -205,6 +275,14 @@ class JobPages:
         await self.client.stop_job(viewer, job_id, f"stopped by {viewer.name} in the dashboard")
         return RedirectResponse(f"/job?id={quote(job_id)}", 303)
 
+    async def retry(self, request: Request, form: dict[str, str]) -> Response:
+        """Submit an ended job again, as it was."""
+        job_id = form.get("id", "")
+        if not job_id:
+            raise InvalidRequest("the form has no id of a job to run again")
+        await self.client.requeue_job(viewer_of(request), job_id)
+        return RedirectResponse(f"/job?id={quote(job_id)}", 303)
+
     async def _children(self, request: Request, parent: str, unfolded: set[str]) -> _Children:
         viewer, chosen = viewer_of(request), queries.JobFilter(parent=parent)
         (counted,) = await self.client.rows(viewer, queries.count_jobs(chosen))
@@ -225,40 +303,6 @@ class JobPages:
             row["unfolded"] = await self._children(request, row["job_id"], unfolded) if is_unfolded else None
 
 
-def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:
-    """Return the total usage of running tasks: tasks, cores, bytes of memory.
-
-    Args:
-        tasks: The running tasks.
-        now: Seconds since the epoch.
-    """
-    latest = [task.usage[-1] for task in tasks if task.usage]
-    cores, memory = sum(item.cpu_millis for item in latest) / 1000, sum(item.memory_bytes for item in latest)
-    return {"at": now, "tasks": len(latest), "cpu": cores, "memory": memory}
-
-
-def history_of(task: pb.TaskStatus, asked: pb.Resources) -> dict[str, list[float | None]]:
-    """Return the usage of a task's attempts as columns of a chart, with a gap between two attempts.
-
-    Args:
-        task: The task with its history.
-        asked: What the task requested.
-    """
-    rows: list[tuple[float | None, ...]] = []
-    for use in task.usage:
-        if rows and use.history:
-            rows.append((rows[-1][0], None, None, None, None))
-        for number, point in enumerate(use.history):
-            cores = point.cpu_ms / max(point.until_ms - point.from_ms, 1)
-            memory = point.memory_bytes or point.memory_peak_bytes
-            values = (cores, max(point.cpu_peak_millis / 1000, cores), memory, point.memory_peak_bytes)
-            rows += [(at_ms / 1000, *values) for at_ms in (point.from_ms, point.until_ms)[number > 0 :]]
-    names = ("at", "cpu", "cpu_peak", "memory", "memory_peak")
-    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    limits = {"cpu_asked": asked.cpu_millis / 1000, "memory_asked": asked.memory_bytes}
-    return columns | {name: [limit] * len(rows) for name, limit in limits.items() if limit}
-
-
 async def _until_away(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     with contextlib.suppress(MarinError):  # the browser connects again
         async for event in events:
@@ -270,47 +314,3 @@ def _asked_job(request: Request) -> str:
     if not job_id:
         raise InvalidRequest("the address needs the job's id: /job?id=/user/name")
     return job_id
-
-
-def word_of(name: str) -> str:
-    """Return a state's name: `JOB_STATE_RUNNING` is "running"."""
-    return name.split("_STATE_")[-1].lower()
-
-
-def attempts_of(task: pb.TaskStatus, now_ms: int) -> list[dict[str, Any]]:
-    """Return the attempts of a task, newest first: number, reason of the end ("" if running), usage and times or None.
-
-    Args:
-        task: The task.
-        now_ms: Unix time.
-    """
-    times = {each.number: each for each in attempts_in_time(task, now_ms)}
-    usage = {item.attempt_id.rpartition(":")[2]: item for item in task.usage}
-    found = []
-    for number in range(task.attempt + 1):
-        cause = task.causes[number] if number < len(task.causes) else ""
-        found.append({"number": number, "cause": cause, "usage": usage.get(str(number)), "times": times.get(number)})
-    return found[::-1]
-
-
-def spec_facts(status: pb.JobStatus) -> list[tuple[str, str]]:
-    """Return a job's request as labels and values.
-
-    Args:
-        status: The job's status with its spec.
-    """
-    spec, resources = status.spec, status.spec.resources
-    facts = [("cpu", f"{resources.cpu_millis / 1000:g}")]
-    if resources.memory_bytes:
-        facts.append(("memory", f"{resources.memory_bytes / 2**30:.3g} GiB"))
-    if resources.disk_bytes:
-        facts.append(("disk", f"{resources.disk_bytes / 2**30:.3g} GiB"))
-    if resources.device.kind:
-        facts.append(("device", f"{resources.device.kind} {resources.device.variant} × {resources.device.count}"))
-    facts.append(("band", word_of(pb.PriorityBand.Name(spec.band).replace("PRIORITY_BAND_", "_STATE_"))))
-    facts.append(
-        ("retries", f"{spec.max_retries_failure} after failures, {spec.max_retries_preemption} after preemptions")
-    )
-    for constraint in spec.constraints:
-        facts.append(("constraint", json.dumps(str(constraint).strip().replace("\n", ", "))[1:-1].replace('\\"', '"')))
-    return facts

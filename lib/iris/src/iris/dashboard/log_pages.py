@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
@@ -18,14 +15,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from iris.client.logs.for_programs import MARK
 from iris.client.types import LogLine
 from iris.dashboard.cluster_client import ClusterClient, first
-from iris.dashboard.job_pages import word_of
+from iris.dashboard.job_facts import word_of
+from iris.dashboard.log_lines import is_for_programs, last_lines, line_of
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.logfilter import LEVELS
 from rigging.errors import InvalidRequest, MarinError
-from rigging.text.printable import printable_line
 from rigging.web.context import render, viewer_of
 from rigging.web.events import HEARTBEAT_SECONDS, encode_event, event_response
 from rigging.web.login import Viewer
@@ -37,10 +33,7 @@ MOST_BACK: Final = 20_000
 ALL_ATTEMPTS: Final = -1
 _MOST_DOWNLOADED: Final = 10_000_000
 _GIVEN: Final = ("id", "grep", "level", "attempt", "children")
-_LONGEST_SHOWN: Final = 4000
 _TOGETHER_S: Final = 0.1
-# Carriage returns, colours and their like; pages show them (rigging/web/static/terminal.js).
-_TERMINAL: Final = re.compile(r"\r|\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(slots=True)
@@ -124,15 +117,8 @@ class LogPages:
 
     async def _newest(self, viewer: Viewer, wanted: pb.FetchLogsRequest) -> list[tuple[int, LogLine]]:
         """Return the newest lines, with their numbers if they are those of one attempt."""
-        if is_numbered(wanted):
-            wanted.first_line = -SHOWN
-            newest: deque[tuple[int, LogLine]] = deque(maxlen=SHOWN)
-            async with aclosing(self.client.numbered(viewer, wanted)) as lines:
-                async for item in lines:
-                    newest.append(item)
-            wanted.first_line = 0
-            if newest:
-                return list(newest)
+        if is_numbered(wanted) and (newest := await last_lines(self.client, viewer, wanted, SHOWN)):
+            return newest
         wanted.max_lines = SHOWN
         return [(0, line) for line in await first(self.client.logs(viewer, wanted), SHOWN)]
 
@@ -251,38 +237,6 @@ class LogPlace:
             self._skip -= 1
             return False
         return True
-
-
-def is_for_programs(entry: LogLine) -> bool:
-    """Return whether a line is for programs and hidden on pages (docs/iris-cli.md, "Lines for programs").
-
-    Args:
-        entry: The line.
-    """
-    return not entry.note and entry.data.startswith(MARK)
-
-
-def line_of(entry: LogLine, wanted: pb.FetchLogsRequest, number: int = 0) -> dict[str, object]:
-    """Return a line in the form for the page.
-
-    Args:
-        entry: The line.
-        wanted: The request; lines of other tasks than the requested one, and of one of several attempts, name it.
-        number: The line's number; 0 if it has none.
-    """
-    who = entry.task_id.removeprefix(wanted.id).strip("/") if entry.task_id != wanted.id else ""
-    if entry.attempt and not wanted.HasField("attempt"):
-        who += f" attempt {entry.attempt}"
-    text = entry.data[:_LONGEST_SHOWN].decode(errors="replace")
-    text = printable_line(_TERMINAL.sub(lambda match: "\u240d" if match[0] == "\r" else "\u241b" + match[0][1:], text))
-    if len(entry.data) > _LONGEST_SHOWN:
-        text += f" … ({len(entry.data)} bytes)"
-    kind = "note" if entry.note else "err" if entry.is_stderr else "out"
-    at = datetime.fromtimestamp(entry.at_ms / 1000).strftime("%H:%M:%S.%f")[:-3] if 0 <= entry.at_ms < 2**42 else ""
-    return {
-        "n": number, "at": at, "who": who, "kind": kind, "text": text, "partial": entry.partial,
-        "attempt": entry.attempt,
-    }  # fmt: skip
 
 
 def _wanted(request: Request) -> pb.FetchLogsRequest:

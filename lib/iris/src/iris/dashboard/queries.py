@@ -162,11 +162,29 @@ def list_tasks(job_id: str, state: str, offset: int, limit: int) -> str:
     )
     return (
         "SELECT t.task_id, t.task_index, t.state_word, t.attempt, t.worker_id, t.failures, t.preemptions, t.exit_code, "
-        "t.exit_signal, substr(t.error, 1, 300) AS error, t.started_at_ms, t.finished_at_ms, "
+        "t.exit_signal, substr(t.error, 1, 300) AS error, t.started_at_ms, t.finished_at_ms, t.causes, t.state, "
         "used.cpu_seconds, used.memory_peak_bytes "
         f"FROM (SELECT * FROM tasks WHERE {_tasks_of(job_id, state)} "
         f"ORDER BY task_index LIMIT {int(limit)} OFFSET {int(offset)}) AS t "
         f"LEFT JOIN ({used}) AS used USING (task_index)"
+    )
+
+
+def used_by(job_id: str) -> str:
+    """Return the query for what all attempts of a job used, and the seconds that they ran."""
+    return (
+        "SELECT sum(cpu_seconds) AS cpu_seconds, max(memory_peak_bytes) AS memory_peak_bytes, "
+        "sum(max(at_ms - began_at_ms, 0)) FILTER (WHERE began_at_ms > 0) / 1000.0 AS seconds "
+        f"FROM attempt_usage WHERE job_id = {quoted(job_id)}"
+    )
+
+
+def attempt_times(job_id: str, indexes: list[int]) -> str:
+    """Return the query for the times of all attempts of some tasks."""
+    tasks = ", ".join(str(int(index)) for index in indexes)
+    return (
+        "SELECT attempt_id, task_index, began_at_ms, at_ms FROM attempt_usage "
+        f"WHERE job_id = {quoted(job_id)} AND task_index IN ({tasks}) ORDER BY task_index, attempt"
     )
 
 

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from iris.rpc.generated import iris_pb2 as pb
+
+_DAY: Final = 86400
+_MOST_TICKS: Final = 6
+_STEPS: Final = (
+    *((step, 1, "s") for step in (1, 2, 5, 10, 20)),
+    *((step, 60, "min") for step in (1, 2, 5, 10, 20)),
+    *((step, 3600, "h") for step in (1, 2, 4, 8)),
+    *((step, _DAY, "d") for step in (1, 2, 5, 10, 20)),
+)
+"""Distances of marks of an axis: number, unit in seconds, word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +91,45 @@ def attempts_in_time(task: pb.TaskStatus, now_ms: int) -> list[AttemptTimes]:
     return found
 
 
-def timeline_of(tasks: Sequence[pb.TaskStatus], now_ms: int) -> list[Bar]:
-    """Return the bars of the tasks that have started.
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Tasks over time.
+
+    Attributes:
+        bars: The tasks that have started, by number.
+        ticks: Marks of the axis: their place, in percent, and the time since its start.
+    """
+
+    bars: dict[str, Bar]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def timeline_of(tasks: Sequence[pb.TaskStatus], now_ms: int, since_ms: int = 0, until_ms: int = 0) -> Timeline:
+    """Return the bars of the tasks that have started, on one axis.
 
     Args:
         tasks: The tasks.
         now_ms: Current Unix time, the end of running attempts.
+        since_ms: The axis begins here or earlier; 0 for the first start.
+        until_ms: The axis ends here or later.
     """
     known = [(task, times) for task in tasks if (times := attempts_in_time(task, now_ms))]
     if not known:
-        return []
-    first = min(each.begin_ms for _, times in known for each in times)
-    whole = max(max(each.end_ms for _, times in known for each in times) - first, 1)
-    return [_bar(task, times, first, whole) for task, times in known]
+        return Timeline({}, ())
+    begins = [each.begin_ms for _, times in known for each in times]
+    first = min([*begins, since_ms] if since_ms else begins)
+    whole = max(max(each.end_ms for _, times in known for each in times), until_ms) - first
+    bars = [_bar(task, times, first, max(whole, 1)) for task, times in known]
+    return Timeline({bar.label: bar for bar in bars}, _ticks(whole / 1000))
+
+
+def _ticks(seconds: float) -> tuple[tuple[float, str], ...]:
+    step, size, word = next(
+        (each for each in _STEPS if each[0] * each[1] * _MOST_TICKS >= seconds), (seconds // _DAY // 5 + 1, _DAY, "d")
+    )
+    count = int(seconds / (step * size)) + 1 if seconds > 0 else 1
+    found = [(100 * number * step * size / max(seconds, 1e-9), f"{number * step:g} {word}") for number in range(count)]
+    return ((0.0, "0"), *found[1:])
 
 
 def _bar(task: pb.TaskStatus, times: Sequence[AttemptTimes], first_ms: int, whole_ms: int) -> Bar:

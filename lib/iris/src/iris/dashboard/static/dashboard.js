@@ -20,6 +20,11 @@
   body.addEventListener("live:away", () => say("The controller is away. This page updates again when it is back.", "broken"));
   body.addEventListener("live:back", () => { say("The controller is back.", "mended"); setTimeout(() => { if (bar.classList.contains("mended")) say("", ""); }, 3000); });
 
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) navigator.clipboard?.writeText(document.querySelector(button.dataset.copy).textContent).then(() => { button.textContent = "Copied"; }, () => {});
+  });
+
   // Trees: a second press folds what the first has unfolded.
   document.addEventListener("click", (event) => {
     const button = event.target.closest(".unfold");
@@ -37,7 +42,13 @@
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     const button = event.target.closest && event.target.closest(".unfold");
-    if (button && event.detail.successful) button.setAttribute("aria-expanded", "true");
+    if (!button || !event.detail.successful) return;
+    button.setAttribute("aria-expanded", "true");
+    // A list that was asked for before this would fold it again.
+    const list = button.closest("#jobs.htmx-request");
+    if (!list) return;
+    htmx.trigger(list, "htmx:abort");
+    setTimeout(() => body.dispatchEvent(new CustomEvent("live:jobs")), 600);
   });
 
   // Logs.
@@ -89,25 +100,39 @@
   if (charts && window.uPlot) {
     const digits = (value) => String(Number(value.toPrecision(3)));
     const size = (bytes) => bytes >= 2 ** 30 ? digits(bytes / 2 ** 30) + " GiB" : bytes >= 2 ** 20 ? digits(bytes / 2 ** 20) + " MiB" : digits(bytes / 2 ** 10) + " KiB";
+    const clock = (ticks) => {
+      const apart = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+      const look = apart < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : apart < 86400 ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric" };
+      const form = new Intl.DateTimeFormat(undefined, { ...look, hourCycle: "h23" });
+      return (tick) => form.format(1000 * tick);
+    };
     const data = { at: [], cpu: [], memory: [] };
     const plots = {};
     const empty = charts.querySelector("[data-empty]");
+    const legend = charts.querySelector("[data-legend]");
     const draw = () => {
       const style = getComputedStyle(body);
-      for (const box of charts.querySelectorAll(".chart")) {
+      legend.hidden = false;
+      for (const box of charts.querySelectorAll("[data-series]")) {
         const name = box.dataset.series;
         // The mean; of a whole life the peak and what was asked for, too.
         const parts = [[name, "--busy", {}], [name + "_peak", "--busy", { width: 1, dash: [2, 3] }], [name + "_asked", "--warn", { width: 1, dash: [8, 4] }]].filter(([part]) => data[part]);
         const values = [data.at, ...parts.map(([part]) => data[part])];
         if (plots[name]) { plots[name].setData(values); continue; }
+        const note = box.closest(".chart").querySelector("figcaption").appendChild(document.createElement("span"));
+        note.className = "note";
         const text = name === "cpu" ? (value) => value.toFixed(1) : size;
         const axis = { stroke: style.color, grid: { stroke: style.getPropertyValue("--line") }, ticks: { stroke: style.getPropertyValue("--line") } };
         plots[name] = new uPlot({
-          width: box.clientWidth || 320, height: 160, title: box.dataset.label, cursor: { show: false }, legend: { show: false },
+          width: box.clientWidth || 320, height: 160, cursor: { points: { show: false }, drag: { x: false, y: false }, sync: { key: "usage" } }, legend: { show: false },
+          hooks: { setCursor: [(plot) => {
+            const at = plot.cursor.idx, value = at == null ? null : plot.data[1][at];
+            note.textContent = value == null ? "" : text(value) + " at " + new Date(1000 * plot.data[0][at]).toLocaleTimeString();
+          }] },
           // A first sample has no width of its own, upon which the axis would span years.
           scales: { x: { range: () => [Math.min(data.at[0], data.at.at(-1) - 60), data.at.at(-1)] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-          series: [{}, ...parts.map(([part, colour, look]) => ({ label: part, stroke: style.getPropertyValue(colour), width: 2, points: { show: false }, ...look }))],
-          axes: [axis, { ...axis, size: 70, ...(name === "memory" && { incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 10)) }), values: (plot, ticks) => ticks.map(text) }],
+          series: [{}, ...parts.map(([part, colour, look]) => ({ label: part, stroke: style.getPropertyValue(colour), width: 2, points: { show: false }, ...(data.stepped && { paths: uPlot.paths.stepped({ align: 1 }) }), ...look }))],
+          axes: [{ ...axis, space: 80, values: (plot, ticks) => ticks.map(clock(ticks)) }, { ...axis, size: 70, ...(name === "memory" && { incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 10)) }), values: (plot, ticks) => ticks.map(text) }],
         }, values, box);
       }
     };

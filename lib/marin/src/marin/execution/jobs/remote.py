@@ -190,6 +190,7 @@ def job_request(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     env_vars: Mapping[str, str] | None = None,
+    description: str = "",
 ) -> JobRequest:
     """Return the fray job that runs `remote_fn(*args, **kwargs)`.
 
@@ -202,6 +203,7 @@ def job_request(
         args: Positional arguments.
         kwargs: Keyword arguments.
         env_vars: Further variables.
+        description: The job's purpose, which Iris shows.
     """
     from fray.types import Entrypoint, JobRequest, create_environment
     from marin.execution.jobs.packages import split_dependency_groups
@@ -213,6 +215,7 @@ def job_request(
         carried[PREFIX_VARIABLE] = os.environ[PREFIX_VARIABLE]
     return JobRequest(
         name=name,
+        description=description,
         entrypoint=Entrypoint.from_callable(plain_function(remote_fn.fn), args=args, kwargs=kwargs),
         resources=remote_fn.resources,
         environment=create_environment(
@@ -265,11 +268,12 @@ def submit(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     env_vars: Mapping[str, str] | None = None,
+    description: str = "",
 ) -> JobHandle:
     """Submit the function to the current fray client and return immediately. Arguments are those of `job_request`."""
     from fray.current_client import current_client
 
-    return current_client().submit(job_request(remote_fn, name, args, kwargs, env_vars))
+    return current_client().submit(job_request(remote_fn, name, args, kwargs, env_vars, description))
 
 
 def submit_step(
@@ -314,7 +318,10 @@ def submit_step(
     # The job calls the wrapper: there the budget applies, and there the return value is stored.
     function = _shown_as(functools.partial(call_step_in_job, plain_function(remote_fn.fn)), remote_fn.fn)
     call = replace(remote_fn, fn=function, resources=resources)
-    return submit(call, name, ((config,), output_path, budget_gb, token, log, making_here()), env_vars=variables)
+    arguments = ((config,), output_path, budget_gb, token, log, making_here())
+    # By this the page of the job links to that of the step.
+    step = f"step {output_path.removeprefix(prefix).lstrip('/')}"
+    return submit(call, name, arguments, env_vars=variables, description=step)
 
 
 def job_region(remote_fn: RemoteCallable[..., Any], config: Any, *, step_name: str, output_path: str) -> str | None:
