@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 PODMAN: Final = "podman --runtime runc --cgroup-manager cgroupfs"
-_PROGRAMS: Final = ("cat", "dash", "env", "id", "ls", "sleep", "touch")
+_PROGRAMS: Final = ("cat", "dash", "env", "sleep", "true")
 
 
 def why_not() -> str:
@@ -29,27 +29,28 @@ def podman(*words: str, stdin: bytes | None = None) -> str:
     return done.stdout.decode()
 
 
-def make_image(name: str, place: Path) -> None:
+def make_image(image: str, place: Path) -> None:
     """Import an image with a shell, some programs, and the libraries that this interpreter needs, but no Python.
 
     Args:
-        name: Name of the image.
+        image: Name of the image.
         place: An empty directory.
     """
     programs = [str(shutil.which(program)) for program in _PROGRAMS]
     modules = [str(path) for path in Path(sysconfig.get_path("platstdlib"), "lib-dynload").glob("*.so")]
+    for name in ("bin", "lib", "lib64"):
+        (place / "usr" / name).mkdir(parents=True)
+        (place / name).symlink_to(f"usr/{name}")
     for path in {*programs, *_libraries([*programs, os.path.realpath(sys.executable), *modules])}:
         target = place / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
-    shell = place / "bin" / "sh"
-    shell.parent.mkdir(exist_ok=True)
-    shell.symlink_to(str(shutil.which("dash")))
-    for directory in ("tmp", "etc", "proc", "dev"):
+    (place / "bin" / "sh").symlink_to("dash")
+    for directory in ("tmp", "etc", "proc", "dev"):  # engines mount into them
         (place / directory).mkdir(exist_ok=True)
     (place / "etc" / "image").write_text("of the image")
     archive = subprocess.run(["tar", "-C", str(place), "-c", "."], capture_output=True, check=True).stdout
-    podman("import", "--change", "ENV FROM_IMAGE=yes", "-", name, stdin=archive)
+    podman("import", "--change", "ENV FROM_IMAGE=yes", "-", image, stdin=archive)
 
 
 def _libraries(files: list[str]) -> set[str]:
