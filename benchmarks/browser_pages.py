@@ -1,8 +1,10 @@
-"""Response times of the experiment pages: 10,000 runs, one of 2,000 steps, a log of 1 GB, and 20 pages that follow.
+"""Response times of the experiment pages: 10,000 runs with metrics, one of 2,000 steps, 50 curves of 100,000 points,
+a log of 1 GB, and 20 pages that follow.
 
-    uv run --group dev python benchmarks/browser_pages.py [--runs 10000] [--steps 2000]
+    uv run --group dev python benchmarks/browser_pages.py [--runs 10000] [--steps 2000] [--points 100000]
 
-Prints the first time of each page and the median of nine more, over HTTP on loopback, in milliseconds.
+Prints the first time of each page and the median of nine more, over HTTP on loopback, in milliseconds; and with
+Chromium, when the curves are painted.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
+import random
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -27,8 +31,10 @@ from marin.browser.site import make_site
 from rigging.web.login import Viewer
 from rigging.web.serving import WebServer, bind
 from support.marin.recorded_runs import RecordedStorage, ended, started, step_ended
+from support.rigging.chromium import chromium, chromium_path
 
 BIG = "many-aaaaaa"
+CURVES = 50
 _REPEATS = 9
 _CONFIG = {"model": {"layers": 24, "width": 2048}, "data": [f"shard-{number}" for number in range(20)]}
 
@@ -37,7 +43,18 @@ def write_root(root: Path, runs: int, steps: int) -> None:
     """Write the runs, the large run, and a log of 1 GB (sparse, with text at its end)."""
     storage = RecordedStorage(root)
     for number in range(runs):
-        storage.run(f"run-{number:06x}", [], [started(0, user="ada"), ended(ends={"succeeded": 1})], pid=number + 1)
+        step = {
+            "name": "train",
+            "output_path": f"{root}/train-{number:06x}",
+            "config": {"lr": number},
+            "dependencies": [],
+        }
+        output = Path(step["output_path"])
+        output.mkdir()
+        rows = ({"step": n, "loss": number + n, "acc": n / 9, "lr": number} for n in range(5))
+        (output / ".executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        events = [started(1, user="ada"), ended(ends={"succeeded": 1})]
+        storage.run(f"run-{number:06x}", [step], events, pid=number + 1)
     made = []
     for number in range(steps):
         name = f"stage_{number // 40}/part_{number % 40}"
@@ -63,9 +80,60 @@ def write_root(root: Path, runs: int, steps: int) -> None:
         file.write(b"".join(f"line {number}\n".encode() for number in range(100_000)))
 
 
+def write_curves(root: Path, points: int) -> str:
+    """Write a run with 50 steps whose curves have many points. Return its name."""
+    storage = RecordedStorage(root)
+    values = (math.exp(-n / 20_000) + random.random() / 10 for n in range(points))
+    lines = "".join(f'{{"step": {n}, "loss": {value}, "lr": 0.001}}\n' for n, value in enumerate(values))
+    steps = [storage.step(f"curve{number}-{number:06x}", config={"seed": number}) for number in range(CURVES)]
+    for step in steps:
+        Path(step["output_path"], ".executor_metrics").write_text(lines)
+    return storage.run("curves-aaaaaa", steps, [started(CURVES), *map(step_ended, steps), ended()], hour=6)
+
+
+def time_curves(client: httpx2.Client, run: str) -> None:
+    """Print how long the first points of 50 curves take, all points, and a part of them."""
+    time_page(client, "results of 50 curves", f"run/results?run={run}", repeats=0)
+    query = "curves?metric=loss&columns=400&" + "&".join(f"output=curve{n}-{n:06x}" for n in range(CURVES))
+    began = time.perf_counter()
+    time_page(client, "50 curves, a sample of them", query, repeats=0)
+    while not client.get(f"/experiments/{query}").json()["whole"]:
+        time.sleep(0.2)
+    print(f"all points of 50 curves are known after {time.perf_counter() - began:.1f} s")
+    time_page(client, "50 curves, all points", query)
+    time_page(client, "a tenth of them", f"{query}&from=40000&to=50000")
+
+
+def time_painting(address: str, login: str, run: str) -> None:
+    """Print when a browser has painted the curves, and how long a zoom takes."""
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 900}, bypass_csp=True)
+        page.goto(address + login)
+        page.goto(f"{address}/experiments/run?run={run}")
+        drawn = "document.querySelector('[data-series]')?.dataset.drawn"
+        for name in ("first", "again"):
+            began = time.perf_counter()
+            page.goto(f"{address}/experiments/run?run={run}&tab=results")
+            page.wait_for_function(f"{drawn} >= 1")
+            print(f"a browser paints 50 curves, {name}: {1000 * (time.perf_counter() - began):.0f} ms")
+            page.wait_for_function("!document.querySelector('.sampled')", timeout=120_000)
+            page.wait_for_function(f"{drawn} >= 2")
+        for _ in range(3):
+            box = page.locator(".u-over").first.bounding_box()
+            assert box is not None
+            before = page.evaluate(drawn)
+            page.mouse.move(box["x"] + 100, box["y"] + 50)
+            page.mouse.down()
+            page.mouse.move(box["x"] + 200, box["y"] + 50)
+            began = time.perf_counter()
+            page.mouse.up()
+            page.wait_for_function(f"{drawn} > {before}", polling=5)
+            print(f"zoom: {1000 * (time.perf_counter() - began):.0f} ms")
+
+
 @contextlib.contextmanager
-def served(root: Path) -> Iterator[httpx2.Client]:
-    """Context manager: yield a client that is signed in at the served pages."""
+def served(root: Path) -> Iterator[tuple[httpx2.Client, Callable[[], str]]]:
+    """Context manager: yield a client that is signed in at the served pages, and a function that makes a login path."""
     site = make_site(str(root), f"{root}/experiments")
     bound = bind(0)
     app = browser_app(site, bound, None)
@@ -75,22 +143,23 @@ def served(root: Path) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=bound.url, timeout=60) as client:
         client.get(app.state.web.login_path(Viewer("ada")))
         try:
-            yield client
+            yield client, lambda: app.state.web.login_path(Viewer("ada"))
         finally:
             server.stop()
             thread.join()
 
 
-def time_page(client: httpx2.Client, name: str, address: str) -> None:
+def time_page(client: httpx2.Client, name: str, address: str, repeats: int = _REPEATS) -> None:
     """Print the response time of a page, and its size."""
     times = []
-    for _ in range(_REPEATS + 1):
+    for _ in range(repeats + 1):
         began = time.perf_counter()
         answer = client.get(f"/experiments/{address}")
         times.append(1000 * (time.perf_counter() - began))
         assert answer.status_code == 200, answer.text
     size = len(answer.content) / 1024
-    print(f"{name:<44} first {times[0]:7.1f} ms   median {statistics.median(times[1:]):7.1f} ms   {size:7.0f} KiB")
+    median = statistics.median(times[1:] or times)
+    print(f"{name:<44} first {times[0]:7.1f} ms   median {median:7.1f} ms   {size:7.0f} KiB")
 
 
 def main() -> None:
@@ -98,13 +167,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=2_000)
+    parser.add_argument("--points", type=int, default=100_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         write_root(root, options.runs, options.steps)
+        curves = write_curves(root, options.points)
         first = psutil.Process().memory_info().rss / 2**20
-        with served(root) as client:
+        with served(root) as (client, login):
             time_page(client, f"{options.runs} runs, the newest", "runs")
+            columns = "columns=chosen&col=loss&col=acc&col=lr"
+            time_page(client, "with three columns of metrics", f"runs?{columns}")
+            time_page(client, "sorted by one of them", f"runs?{columns}&sort=loss&order=up")
             time_page(client, "the last page of them", "runs?page=200")
             time_page(client, "found by words", "runs?q=run-0012")
             time_page(client, "found by state", "runs?state=succeeded")
@@ -115,6 +189,10 @@ def main() -> None:
             time_page(client, "the log alone", "log?path=stage_0/part_0-000000")
             time_page(client, "the middle of the log", "log?path=stage_0/part_0-000000&end=536870912")
             time_page(client, "compared with another", f"compare?before=run-000001&after={BIG}")
+            if chromium_path() is not None:
+                time_painting(str(client.base_url).rstrip("/"), login(), curves)
+        with served(root) as (client, _):
+            time_curves(client, curves)
             process = psutil.Process()
             before = process.memory_info().rss
             print(f"memory of all, this client included: {before / 2**20:.0f} MiB, at first {first:.0f}")

@@ -265,11 +265,10 @@ def test_runs_are_listed_with_chosen_columns_in_any_order_and_with_tags(empty: P
 def test_runs_are_compared_by_what_differs_at_its_root(empty: Pages) -> None:
     names = [_trained(empty, number) for number in (1, 2, 3)]
     page = empty.client.get("/experiments/compare", params={"run": names}).text
-    table = re.sub(r"<[^>]+>", " ", page[page.index("What differs") : page.index("Logarithmic")])
-    assert re.sub(r"\s+", " ", table).startswith(
-        "What differs train affects 1 step below eval optimizer.lr 0.1 0.2 0.3 Results loss 1.02 2.02 3.02 score 9 8 7"
-        " Durations train 1 min 0 s 2 min 0 s 3 min 0 s eval"
-    )
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    assert "What differs train affects 1 step below eval optimizer.lr 0.1 0.2 0.3 Curves" in words
+    results = "Results loss 1.02 2.02 3.02 score 9 8 7 Durations train 1 min 0 s 2 min 0 s 3 min 0 s eval"
+    assert results in words
     series = json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1]))
     assert series == {"loss": [[f"train-{number:06x}", f"Number {number}, train"] for number in (1, 2, 3)]}
     assert empty.status("compare", run="nothing") == 404
@@ -280,7 +279,7 @@ def test_curves_of_long_logs_are_sampled_first_and_then_whole(empty: Pages) -> N
     query = {"metric": "loss", "output": "train-000001", "columns": 100}
     first = json.loads(empty.get("curves", **query))
     assert not first["whole"]
-    assert len(first["steps"]) > 100
+    assert len(first["steps"]) > 50
     deadline = time.monotonic() + 60
     while not (found := json.loads(empty.get("curves", **query)))["whole"]:
         assert time.monotonic() < deadline

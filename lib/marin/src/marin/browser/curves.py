@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from array import array
 from collections import OrderedDict
@@ -12,14 +13,15 @@ from typing import Final
 
 from marin.browser.confined import Confined, ConfinedFiles
 from marin.output_files import METRICS_FILE
-from marin.recorded.deciding.thinning import Points
+from marin.recorded.deciding.thinning import Curve, curve_of
 from marin.recorded.reading.metrics import Curves, metric_lines, read_metrics
 from rigging.errors import MarinError
 
 _MOST_BYTES: Final = 512 << 20
 _QUICK_BYTES: Final = 256 << 10
-_SAMPLES: Final = 200
-_SAMPLE_BYTES: Final = 512
+_SAMPLES: Final = 100
+_HEAD_BYTES: Final = 1024
+_PAUSE_SECONDS: Final = 0.5
 _POINT_BYTES: Final = 16
 
 
@@ -28,11 +30,11 @@ class OutputCurves:
     """The curves of an output.
 
     Attributes:
-        curves: Steps and values of each metric.
+        curves: The curve of each metric.
         is_whole: Whether all points are known; else they are a sample.
     """
 
-    curves: Mapping[str, Points]
+    curves: Mapping[str, Curve]
     is_whole: bool
 
 
@@ -48,8 +50,9 @@ class CurveStore:
         self._place = place
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[object, Mapping[str, Points]]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[object, Mapping[str, Curve]]] = OrderedDict()
         self._pending: set[str] = set()
+        self._stopped = threading.Event()
         self._reader = ThreadPoolExecutor(1, "marin-curves")
 
     def read(self, output: str) -> OutputCurves:
@@ -69,12 +72,15 @@ class CurveStore:
             return OutputCurves(self._read(output, mark), True)
         with self._lock:
             if output not in self._pending:
+                if not self._pending:  # the page that asks has the processor first
+                    self._reader.submit(self._stopped.wait, _PAUSE_SECONDS)
                 self._pending.add(output)
                 self._reader.submit(self._read_later, output, mark)
         return OutputCurves(curves or self._sample(f"{output}/{METRICS_FILE}", size), False)
 
     def stop(self) -> None:
         """Read nothing more in the background."""
+        self._stopped.set()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _mark(self, output: str) -> tuple[int, float | None]:
@@ -94,32 +100,38 @@ class CurveStore:
             with self._lock:
                 self._pending.discard(output)
 
-    def _read(self, output: str, mark: object) -> Mapping[str, Points]:
+    def _read(self, output: str, mark: object) -> Mapping[str, Curve]:
         curves = _points(read_metrics(ConfinedFiles(self._place, output))[0])
         with self._lock:
             self._known[output] = (mark, curves)
-            sizes = {name: sum(len(steps) for steps, _ in kept.values()) for name, (_, kept) in self._known.items()}
+            sizes = {
+                name: sum(len(curve.points[0]) for curve in kept.values()) for name, (_, kept) in self._known.items()
+            }
             while len(self._known) > 1 and _POINT_BYTES * sum(sizes.values()) > self._most_bytes:
                 sizes.pop(self._known.popitem(last=False)[0])
         return curves
 
-    def _sample(self, name: str, size: int) -> Mapping[str, Points]:
-        """Return the points of lines at equal distances in a file of metrics."""
+    def _sample(self, name: str, size: int) -> Mapping[str, Curve]:
+        """Return the points of lines at equal distances in a file of metrics; none in a bucket, where each would be a
+        request.
+        """
+        if not self._place.is_local:
+            return {}
         lines: list[bytes] = []
         try:
             with self._place.open(name) as file:
+                part = 2 * max(map(len, os.pread(file.fileno(), _HEAD_BYTES, 0).split(b"\n"))) + 2
                 for number in range(_SAMPLES):
-                    file.seek(max(0, (size - _SAMPLE_BYTES) * number // (_SAMPLES - 1)))
-                    whole = file.read(_SAMPLE_BYTES).split(b"\n")[1:-1]
-                    lines += whole[:1] if number < _SAMPLES - 1 else whole[-1:]
+                    found = os.pread(file.fileno(), part, max(0, (size - part) * number // (_SAMPLES - 1)))
+                    lines.append(found[found.find(b"\n") + 1 : found.rfind(b"\n")])
         except (MarinError, OSError):
             return {}
         return _points(metric_lines(b"\n".join(lines)))
 
 
-def _points(curves: Curves) -> dict[str, Points]:
-    found: dict[str, Points] = {}
+def _points(curves: Curves) -> dict[str, Curve]:
+    found: dict[str, Curve] = {}
     for name, curve in curves.items():
         steps = sorted(curve)
-        found[name] = (array("d", steps), array("d", map(curve.__getitem__, steps)))
+        found[name] = curve_of(array("d", steps), array("d", map(curve.__getitem__, steps)))
     return found

@@ -76,9 +76,11 @@ def compare_page(site: Site, request: Request) -> Response:
     measured = [measured_steps(site, view) for view in views]
     finals = [{name: value for each in steps for name, value in each.finals.items()} for steps in measured]
     metrics = list(dict.fromkeys(name for each in finals for name in each))[:_MOST_METRICS]
+    steps = changed_steps(infos)
     shown.update(
         runs=runs,
-        steps=changed_steps(infos),
+        steps=steps[:_MOST_CHANGED],
+        more_steps=max(0, len(steps) - _MOST_CHANGED),
         durations=_durations(views),
         results=[(name, [cell(each.get(name)) for each in finals]) for name in metrics],
         series=curve_series(

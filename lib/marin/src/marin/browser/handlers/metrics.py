@@ -17,7 +17,7 @@ from marin.browser.site import Site, address, asked_path
 from marin.output_files import ARTIFACT_FILE, INFO_FILE, METRICS_FILE
 from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
 from marin.recorded.deciding.run_steps import RunStep
-from marin.recorded.deciding.thinning import on_columns, thinned
+from marin.recorded.deciding.thinning import curve_of, on_columns, thinned
 from rigging.errors import InvalidRequest
 from rigging.web.context import render
 from rigging.web.pages import query_text
@@ -27,7 +27,8 @@ MOST_POINTS: Final = 2000
 _MOST_STEPS: Final = 200
 _MOST_CURVES: Final = 200
 _MOST_SERIES: Final = 100
-_TAIL_BYTES: Final = 16 << 10
+_TAIL_BYTES: Final = 4 << 10
+_NO_CURVE: Final = curve_of((), ())
 
 
 def metrics(site: Site, request: Request) -> Response:
@@ -79,7 +80,7 @@ def measured_steps(site: Site, view: RunView) -> list[Measured]:
             tail = site.outputs.read(f"{output}/{METRICS_FILE}", max(0, size - _TAIL_BYTES), size)
             logged = last_values(tail, None)
         else:
-            logged = {name: values[-1] for name, (_, values) in site.curves.read(output).curves.items()}
+            logged = {name: curve.points[1][-1] for name, curve in site.curves.read(output).curves.items()}
         if logged or returned:
             found.append(Measured(step, output, {**logged, **returned}, logged.keys()))
     return found
@@ -103,8 +104,15 @@ def curves(site: Site, request: Request) -> Response:
     found = [site.curves.read(name) for name in outputs if site.outputs.path(name)]
     columns = min(max(asked_page(request.query_params.get("columns")), 10), MOST_POINTS)
     first, last = (_number(request.query_params.get(name)) for name in ("from", "to"))
-    steps, values = on_columns([each.curves.get(metric, ((), ())) for each in found], first, last, columns)
-    return JSONResponse({"steps": steps, "values": values, "whole": all(each.is_whole for each in found)})
+    steps, values = on_columns([each.curves.get(metric, _NO_CURVE) for each in found], first, last, columns)
+    whole = "true" if all(each.is_whole for each in found) else "false"
+    lines = ",".join(map(_numbers, values))
+    return Response(f'{{"steps":{_numbers(steps)},"values":[{lines}],"whole":{whole}}}', media_type="application/json")
+
+
+def _numbers(values: Sequence[float | None]) -> str:
+    """Return numbers as JSON, with so many digits as a chart shows: half the size of all of them."""
+    return f"[{','.join(['null' if value is None else f'{value:.9g}' for value in values])}]"
 
 
 def _number(text: str | None) -> float | None:

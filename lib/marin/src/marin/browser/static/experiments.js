@@ -229,8 +229,8 @@
       const axis = { stroke: style.getPropertyValue("--muted"), font: "11px " + style.fontFamily, grid: line, ticks: line };
       plot = new uPlot({
         width: box.clientWidth - 24 || 320, height: HEIGHT, legend: { show: false }, focus: { alpha: 0.25 },
-        scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } }, cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
-        series: [{}, ...labels.map((label, index) => ({ label, stroke: colour(style, index, labels.length), width: 1.5, spanGaps: true, points: { show: false } }))],
+        scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } }, cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: !zoomed } },
+        series: [{}, ...labels.map((label, index) => ({ label, stroke: colour(style, index, labels.length), width: labels.length > 10 ? 1 : 1.5, spanGaps: true, points: { show: false } }))],
         axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => tick == null ? "" : number(tick)) }],
         hooks: {
           setCursor: [(self) => {
@@ -239,7 +239,7 @@
             value.textContent = at == null ? rest() : number(self.data[which][at]) + " at " + Math.round(self.data[0][at]) + (labels.length > 1 ? ": " + labels[which - 1] : "");
           }],
           setSelect: [(self) => {
-            if (self.select.width > 2) zoomed?.(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
+            if (self.select.width > 2 && zoomed) zoomed(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
           }],
         },
       }, shown(), box);
@@ -249,7 +249,10 @@
     const draw = () => {
       value.textContent = rest();
       if (data[0].length < 2) return;
-      if (plot) plot.setData(shown());
+      if (plot) {
+        plot.setSelect({ width: 0, height: 0 }, false);
+        plot.setData(shown());
+      }
       else make();
     };
     const observer = new ResizeObserver(() => plot?.setSize({ width: Math.max(120, box.clientWidth - 24), height: HEIGHT }));
@@ -290,7 +293,7 @@
       let view = [null, null];
       const load = async () => {
         const turn = ++wanted;
-        const query = new URLSearchParams([["metric", name], ["columns", String(Math.max(100, shown.box.clientWidth - 80))], ...series.map(([output]) => ["output", output])]);
+        const query = new URLSearchParams([["metric", name], ["columns", String(Math.round(Math.max(100, shown.box.clientWidth - 80) / (series.length > 10 ? 2 : 1)))], ...series.map(([output]) => ["output", output])]);
         if (view[0] !== null) { query.set("from", view[0]); query.set("to", view[1]); }
         const answer = await fetch("/experiments/curves?" + query);
         if (!answer.ok || turn !== wanted) return;

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_BLOCK: Final = 32
 
 Points = tuple[Sequence[float], Sequence[float]]
 """The steps of a curve, increasing, and their values."""
@@ -28,8 +33,34 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[list[int], 
     return [step for step, _ in points], [value for _, value in points]
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A curve, and fewer points of it that have the lowest and the highest value of each block of points.
+
+    Attributes:
+        points: All points.
+        outline: Those of each block; the same as `points` for a short curve.
+    """
+
+    points: Points
+    outline: Points
+
+
+def curve_of(steps: Sequence[float], values: Sequence[float]) -> Curve:
+    """Return a curve with its outline."""
+    if len(steps) < 2 * _BLOCK:
+        return Curve((steps, values), (steps, values))
+    kept: list[int] = []
+    for start in range(0, len(steps), _BLOCK):
+        piece = values[start : start + _BLOCK]
+        kept += sorted({start + piece.index(min(piece)), start + piece.index(max(piece))})
+    if kept[-1] != len(steps) - 1:
+        kept.append(len(steps) - 1)
+    return Curve((steps, values), (array("d", map(steps.__getitem__, kept)), array("d", map(values.__getitem__, kept))))
+
+
 def on_columns(
-    curves: Sequence[Points], first: float | None, last: float | None, columns: int
+    curves: Sequence[Curve], first: float | None, last: float | None, columns: int
 ) -> tuple[list[float], list[list[float | None]]]:
     """Return curves on common steps, which a chart draws without joining them: the steps, and each curve's values.
 
@@ -42,9 +73,22 @@ def on_columns(
         last: The last step, likewise.
         columns: The number of columns.
     """
-    known = [steps for steps, _ in curves if steps]
+    known = [curve.points[0] for curve in curves if curve.points[0]]
     begin = min((steps[0] for steps in known), default=0.0) if first is None else first
     end = max((steps[-1] for steps in known), default=0.0) if last is None else last
+    return _on_columns([_fitting(curve, begin, end, columns) for curve in curves], begin, end, columns)
+
+
+def _fitting(curve: Curve, begin: float, end: float, columns: int) -> Points:
+    """Return the outline if it has at least two points for each column of a window, else all points."""
+    steps = curve.outline[0]
+    many = bisect_right(steps, end) - bisect_left(steps, begin) >= 2 * columns
+    return curve.outline if many else curve.points
+
+
+def _on_columns(
+    curves: Sequence[Points], begin: float, end: float, columns: int
+) -> tuple[list[float], list[list[float | None]]]:
     spans = [(bisect_left(steps, begin), bisect_right(steps, end)) for steps, _ in curves]
     seen: set[float] = set()
     for (steps, _), (low, high) in zip(curves, spans, strict=True):
