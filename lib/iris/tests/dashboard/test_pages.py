@@ -243,6 +243,8 @@ def test_workers_are_cordoned_by_admins_alone(pages: Any, admin: User, worker: S
     client = pages.browser("root", is_admin=True, may_write=True)
     post(client, "/worker/cordon", "/workers", **form)
     assert "fan is loud" in text_of(client, "/workers")
+    overview = text_of(client, "/cluster?span=month")
+    assert all(part in overview for part in ("1 of 2 promised, 0 used", "No use has been recorded", "No pending jobs"))
     assert "/ann/a/0" in text_of(client, "/worker?id=w1")
     post(client, "/worker/cordon", "/workers", id="w1", do="uncordon")
     assert "fan is loud" not in text_of(client, "/workers?page=1")

@@ -24,6 +24,7 @@ from iris.dashboard.live import events_of, is_wanted
 from iris.dashboard.log_lines import line_of
 from iris.dashboard.log_pages import LogPlace
 from iris.dashboard.metrics import metrics_text
+from iris.dashboard.overview import HOUR_MS, capacities, columns_of, quantile
 from iris.dashboard.settings import settings_of
 from iris.dashboard.timeline import timeline_of
 from iris.rpc.generated import dashboard_pb2 as dashboard
@@ -175,6 +176,30 @@ def test_a_job_says_what_it_used_of_what_it_held_and_how_a_copy_is_submitted() -
     assert named("waits for /ann/a.b: 3 of 4, see docs/x") == [
         ("waits for ", ""), ("/ann/a.b", "/job?id=/ann/a.b"), (": 3 of 4, see docs/x", ""),
     ]  # fmt: skip
+
+
+def test_the_overview_adds_up_what_connected_workers_have_and_what_it_was_used_for() -> None:
+    device = pb.Device(kind="gpu", variant="H100", count=8)
+    here = pb.WorkerInfo(
+        connected=True, used_cpu_millis=500,
+        capacity=pb.Resources(cpu_millis=4000, memory_bytes=8, device=device),
+        committed=pb.Resources(cpu_millis=1000, memory_bytes=2, device=pb.Device(count=2)),
+    )  # fmt: skip
+    found = capacities([here, here, pb.WorkerInfo(capacity=pb.Resources(cpu_millis=9000))])
+    assert [(item.name, item.total, item.promised, item.used) for item in found] == [
+        ("Cores", 8, 2, 1), ("Memory", 16, 4, 0), ("H100 chips", 16, 4, None),
+    ]  # fmt: skip
+    rows = [
+        {"start_ms": T + hour * HOUR_MS, "class": use, "core_seconds": seconds}
+        for hour, use, seconds in ((0, "idle", 3600), (0, "productive", 10_800), (2, "lost", 1800), (9, "lost", 1800))
+    ]
+    chart = columns_of(rows, "core_seconds", T, HOUR_MS, 4)
+    assert (chart.top, chart.width, chart.totals) == (4, 25, (("productive", 3.0), ("lost", 0.5), ("idle", 1.0)))
+    assert [(column.x, column.parts) for column in chart.columns] == [
+        (0, (("good", 25, 75), ("idle", 0, 25))), (50, (("bad", 87.5, 12.5),)),
+    ]  # fmt: skip
+    assert [quantile([1, 2, 3, 4], share) for share in (0, 0.5, 0.95, 1)] == [1, 3, 4, 4]
+    assert quantile([], 0.5) is None
 
 
 def test_metrics_are_prometheus_text() -> None:

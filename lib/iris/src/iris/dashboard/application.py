@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from iris.dashboard.cluster_client import ClusterClient, is_admin
-from iris.dashboard.cluster_pages import ClusterPages, used_share
+from iris.dashboard.cluster_pages import ClusterPages
 from iris.dashboard.job_facts import named
 from iris.dashboard.job_pages import JobPages
 from iris.dashboard.live import LiveNews
@@ -52,6 +52,7 @@ def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> Pa
         ],
         package="iris.dashboard",
         nav=(
+            NavItem("Overview", "/cluster", group="Cluster"),
             NavItem("Jobs", "/jobs", group="Cluster"),
             NavItem("Queue", "/queue", group="Cluster"),
             NavItem("Workers", "/workers", group="Cluster"),
@@ -61,7 +62,7 @@ def cluster_pages(client: ClusterClient, live: LiveNews, tasks: TaskPages) -> Pa
             NavItem("SQL", "/sql", group="Cluster"),
         ),
         public_paths=_PUBLIC,
-        globals={"used_share": used_share, "named": named},
+        globals={"named": named},
         lifespan=lifespan,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from iris.dashboard.cluster_client import ClusterClient, user_of, value_of
 from iris.dashboard.cluster_client import viewer_of as make_viewer
 from iris.dashboard.endpoint_rules import is_http
 from iris.dashboard.metrics import metrics_text
-from iris.rpc.generated import iris_pb2 as pb
+from iris.dashboard.overview import DAY_MS, HOUR_MS, USES, capacities, columns_of, quantile
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
 from rigging.web.pages import query_text
@@ -24,6 +25,8 @@ from rigging.web.paging import asked_page, page_of
 from rigging.web.writes import write_route
 
 _MOST_ROWS = 1000
+_BANDS = dict(enumerate(("", "production", "interactive", "batch")))
+_USERS_DAYS = 7
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class ClusterPages:
     def routes(self) -> list[BaseRoute]:
         """Return the routes of these pages."""
         return [
+            Route("/cluster", self.overview),
             Route("/workers", self.workers),
             Route("/worker", self.worker),
             write_route("/worker/cordon", self.cordon),
@@ -54,6 +58,34 @@ class ClusterPages:
             Route("/health", self.health),
             Route("/ready", self.ready),
         ]
+
+    async def overview(self, request: Request) -> Response:
+        """Capacity, use over time and by user, the queue, scale groups."""
+        viewer, now_ms = viewer_of(request), int(time.time() * 1000)
+        is_month = query_text(request, "span", 10) == "month"
+        step_ms, count = (DAY_MS, 30) if is_month else (HOUR_MS, 24)
+        begin_ms = (now_ms // step_ms - count + 1) * step_ms
+        status, figures = await self.client.status(viewer), await self.client.figures(viewer)
+        used = await self.client.rows(viewer, queries.used_over_time(begin_ms, step_ms), count * len(USES))
+        waits = await self.client.rows(viewer, queries.waits_since(begin_ms), 10_000)
+        seconds = [max(row["wait_ms"], 0) / 1000 for row in waits]
+        charts = [
+            (f"{of}-hours", columns_of(used, f"{of}_seconds", begin_ms, step_ms, count)) for of in ("core", "chip")
+        ]
+        return render(
+            request,
+            "iris/overview_body.html" if is_fragment(request) else "iris/overview.html",
+            cluster=status,
+            figures=figures,
+            capacities=capacities(status.workers),
+            charts=[item for item in charts if item[1].columns],
+            fills=USES,
+            users=await self.client.rows(viewer, queries.used_by_users(begin_ms)),
+            waits=(len(seconds), quantile(seconds, 0.5), quantile(seconds, 0.95)),
+            is_month=is_month,
+            begin_ms=begin_ms,
+            bands=_BANDS,
+        )
 
     async def workers(self, request: Request) -> Response:
         """All workers with their load."""
@@ -98,25 +130,27 @@ class ClusterPages:
         viewer = viewer_of(request)
         budgets = {item.user: item for item in await self.client.budgets(viewer)}
         rows = await self.client.rows(viewer, queries.users())
+        since_ms = int(time.time() * 1000) - _USERS_DAYS * DAY_MS
+        used = {row["user"]: row for row in await self.client.rows(viewer, queries.used_by_users(since_ms))}
         known = {row["user"] for row in rows}
         rows += [{"user": user} for user in budgets if user not in known]
         return render(
             request,
             "iris/users.html",
-            users=[(row, budgets.get(row["user"])) for row in rows],
-            bands=dict(enumerate(("", "production", "interactive", "batch"))),
+            users=[(row, budgets.get(row["user"]), used.get(row["user"])) for row in rows],
+            days=_USERS_DAYS,
+            bands=_BANDS,
         )
 
     async def queue(self, request: Request) -> Response:
         """Pending jobs in scheduling order."""
         figures = await self.client.figures(viewer_of(request))
-        waiting = list(enumerate(figures.queue, 1))
         return render(
             request,
             "iris/queue_table.html" if is_fragment(request) else "iris/queue.html",
-            page=page_of(waiting, asked_page(request.query_params.get("page")), 100),
+            page=page_of(figures.queue, asked_page(request.query_params.get("page")), 100),
             queued=figures.queued_jobs,
-            bands=dict(enumerate(("", "production", "interactive", "batch"))),
+            bands=_BANDS,
         )
 
     async def endpoints(self, request: Request) -> Response:
@@ -197,8 +231,3 @@ class ClusterPages:
 def csv_cell(value: Any) -> Any:
     """Return a value as a cell of a CSV file, with "'" before text that spreadsheets would run as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-
-
-def used_share(worker: pb.WorkerInfo) -> float:
-    """Return the share of a worker's cpu that is assigned to tasks, from 0 to 1."""
-    return min(worker.committed.cpu_millis / worker.capacity.cpu_millis, 1.0) if worker.capacity.cpu_millis else 0.0

@@ -202,6 +202,31 @@ def users() -> str:
     )
 
 
+def used_over_time(begin_ms: int, step_ms: int) -> str:
+    """Return the query for core- and chip-seconds by class in steps of time, from the ledger."""
+    return (
+        f"SELECT start_ms / {int(step_ms)} * {int(step_ms)} AS start_ms, class, sum(core_seconds) AS core_seconds, "
+        f"sum(chip_seconds) AS chip_seconds FROM ledger WHERE start_ms >= {int(begin_ms)} GROUP BY 1, 2"
+    )
+
+
+def used_by_users(begin_ms: int) -> str:
+    """Return the query for core- and chip-seconds, their cost, and core-seconds lost, by user, from the ledger."""
+    return (
+        "SELECT user, sum(core_seconds) AS core_seconds, sum(chip_seconds) AS chip_seconds, sum(cost) AS cost, "
+        "sum(core_seconds) FILTER (WHERE class = 'lost') AS lost_seconds "
+        f"FROM ledger WHERE user IS NOT NULL AND start_ms >= {int(begin_ms)} GROUP BY user ORDER BY 2 DESC LIMIT 100"
+    )
+
+
+def waits_since(begin_ms: int) -> str:
+    """Return the query for the milliseconds that jobs waited which have started since a time, sorted."""
+    return (
+        "SELECT started_at_ms - submitted_at_ms AS wait_ms FROM jobs "
+        f"WHERE started_at_ms >= {int(begin_ms)} ORDER BY 1 LIMIT 10000"
+    )
+
+
 def endpoints() -> str:
     """Return the query for the endpoints of live attempts."""
     columns = "name, namespace, attempt_id, address, metadata, registered_at_ms"
