@@ -13,6 +13,9 @@ LOG_FILE: Final = ".log"
 ERROR_FILE: Final = ".error"
 TARGET_CONFIG_FILE: Final = ".target_config"
 METRICS_FILE: Final = ".executor_metrics"
+LINK_NAME: Final = "link"
+LINK_URL: Final = "url"
+"""A line of the metrics with these names links a page elsewhere."""
 
 #: The earlier output is at the output path with this suffix while `--force` makes it again.
 ASIDE_SUFFIX: Final = ".forced"

@@ -352,6 +352,15 @@ def test_metrics_of_a_step_are_thinned_without_losing_a_spike(empty: Pages) -> N
     rows = ({"step": step, "loss": 900.0 if step == 4321 else 1.0} for step in range(10_000))
     (place / ".executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (place / ".artifact").write_text("0.5")
+    with (place / ".executor_metrics").open("r+") as file:
+        lines = file.read()
+        file.seek(0)
+        file.write(
+            '{"link": "wandb", "url": "https://wandb.ai/x"}\n{"link": "x", "url": "javascript:alert(1)"}\n' + lines
+        )
+    page = empty.get("step", path="train-0a1b2c")
+    assert re.search(r'href="https://wandb.ai/x"[^>]*>Open in W&amp;B<', page)
+    assert "javascript" not in page
     (place / "more.jsonl").symlink_to("/etc/passwd")
     found = json.loads(empty.get("metrics", path="train-0a1b2c"))
     steps, values = found.pop("loss")

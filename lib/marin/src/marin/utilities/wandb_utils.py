@@ -25,6 +25,8 @@ def init_wandb(
 ) -> Any:
     """Start a run and return it; None, with a log line, if WANDB_API_KEY is not set.
 
+    In a step its config has the output path as `marin_output`, and the step's page links the run.
+
     Args:
         run_name: Its name. Defaults to WANDB_RUN_NAME, or else the time.
         tags: Its tags.
@@ -37,6 +39,14 @@ def init_wandb(
         return None
     import wandb
 
+    from marin.execution.log.metric_log import link, output_of_step
+
+    output = output_of_step()
+    if output is not None:
+        config = {"marin_output": output, **(config or {})}
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     name = run_name or os.environ.get("WANDB_RUN_NAME") or f"run-{now}"
-    return wandb.init(entity=entity, project=project, name=name, tags=tags, config=config)
+    run = wandb.init(entity=entity, project=project, name=name, tags=tags, config=config)
+    if url := getattr(run, "url", None):  # an offline run has none
+        link("wandb", url)
+    return run

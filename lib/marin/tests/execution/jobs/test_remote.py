@@ -282,6 +282,7 @@ def test_a_steps_job_is_shown_as_its_function_and_keeps_its_value(
     assert Artifact.load(str(tmp_path)) == {"twice": 8}
     assert request.environment is not None
     assert request.environment.env_vars["MARIN_PREFIX"] == "/the/prefix"
+    assert request.environment.env_vars["WANDB_NOTES"] == f"marin step {tmp_path}"
     assert request.description == f"step {str(tmp_path).lstrip('/')}", "by which the job's page links to the step's"
 
 

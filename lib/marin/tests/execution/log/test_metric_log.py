@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -20,7 +21,8 @@ from fray.testing.waiting import eventually
 from marin import metrics
 from marin.execution.jobs.remote import remote
 from marin.execution.log.metric_log import metrics_kept
-from marin.recorded.reading.metrics import StoredFiles, read_metrics
+from marin.recorded.reading.metrics import StoredFiles, links_in, read_metrics
+from marin.utilities.wandb_utils import init_wandb
 from rigging.errors import InvalidRequest
 from support.marin.steps import MakeExecutor, MakeStep
 
@@ -55,6 +57,23 @@ def test_a_step_records_numbers_and_a_retry_goes_on(
     curves, finals = read_metrics(StoredFiles(executor.output_paths[step]))
     assert curves == {"train/loss": {3: 0.5}, "lr": {3: 1.0}, "kept": {4: 1.0}}, "a step that was repeated counts once"
     assert finals == {"train/loss": 0.5, "lr": 1.0, "kept": 1.0}
+
+
+def test_a_run_of_wandb_and_its_step_know_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[dict[str, Any]] = []
+
+    def init(**given: Any) -> Any:
+        begun.append(given)
+        return SimpleNamespace(url="https://wandb.ai/a/b/runs/c")
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.setenv("WANDB_API_KEY", "key")
+    with metrics_kept(str(tmp_path), None):
+        init_wandb(config={"lr": 1})
+        metrics.log(loss=0.5)
+    assert begun[0]["config"] == {"marin_output": str(tmp_path), "lr": 1}
+    assert links_in((tmp_path / ".executor_metrics").read_bytes()) == [("wandb", "https://wandb.ai/a/b/runs/c")]
+    assert read_metrics(StoredFiles(str(tmp_path)))[0] == {"loss": {0: 0.5}}
 
 
 class Scalar:

@@ -16,9 +16,10 @@ from marin.browser.follow import encode_log, follow_file, start_of_id
 from marin.browser.listing import Listing
 from marin.browser.run_view import RunView
 from marin.browser.site import Site, address, asked_path, job_address
-from marin.output_files import ERROR_FILE, INFO_FILE, LOCK_FILE, LOG_FILE, STATUS_FILE
+from marin.output_files import ERROR_FILE, INFO_FILE, LOCK_FILE, LOG_FILE, METRICS_FILE, STATUS_FILE
 from marin.recorded.deciding.run_steps import RunStep
 from marin.recorded.deciding.step_names import digits_of
+from marin.recorded.reading.metrics import links_in
 from rigging.errors import MarinError, NotFound
 from rigging.web.context import is_fragment, render
 from rigging.web.events import event_response, last_event_id
@@ -28,6 +29,7 @@ LOG_BYTES = 64 << 10
 _MOST_INFO_BYTES = 64 << 20
 _MOST_ERROR_BYTES = 256 << 10
 _MOST_CONFIG = 200_000
+_HEAD_BYTES = 32 << 10
 _RUNNING = "RUNNING"
 # The words of status files, as the pages of runs have them.
 _RUNS_WORDS = {"SUCCESS": "succeeded", "FAILED": "failed", "RUNNING": "running", "DEP_FAILED": "dep_failed"}
@@ -96,6 +98,7 @@ def step_page(site: Site, request: Request) -> Response:
         attempts=_attempts(step, recorded),
         job=job_address(site.jobs_url, step.log if step else None),
         log=log,
+        links=links_in(read_head(site.outputs, f"{name}/{METRICS_FILE}")),
         error=_text(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
         # A page whose log is over reloads: it must not be live then.
         is_live=shown == _RUNNING or (_word(status) is None and step is not None and step.status in _GOES_ON),
@@ -131,6 +134,14 @@ def _text(place: Confined, name: str, most: int) -> str | None:
         return place.read(name, 0, most).decode("utf-8", "replace")
     except MarinError:  # none, or one that leads elsewhere
         return None
+
+
+def read_head(place: Confined, name: str) -> bytes:
+    """Return the beginning of a file; b"" if it cannot be read."""
+    try:
+        return place.read(name, 0, _HEAD_BYTES)
+    except MarinError:
+        return b""
 
 
 def _word(status: str | None) -> str | None:

@@ -312,7 +312,8 @@ def submit_step(
 
     region = job_region(remote_fn, config, step_name=step_name, output_path=output_path)
     resources = remote_fn.resources if region is None else replace(remote_fn.resources, regions=[region])
-    variables = {**(env_vars or {}), PREFIX_VARIABLE: prefix}
+    # W&B shows it in the overview of a run that the function starts.
+    variables = {"WANDB_NOTES": f"marin step {output_path}", **(env_vars or {}), PREFIX_VARIABLE: prefix}
     if budget_gb is not None:
         variables[MARIN_MIRROR_BUDGET_ENV] = repr(float(budget_gb))
     # The job calls the wrapper: there the budget applies, and there the return value is stored.

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsFloat
 
-from marin.output_files import METRICS_FILE
+from marin.output_files import LINK_NAME, LINK_URL, METRICS_FILE
 from rigging.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -52,6 +52,31 @@ def log(values: Mapping[str, float] | None = None, /, *, step: int | None = None
         recorder.add(step, {**values, **named} if values else named)
 
 
+def output_of_step() -> str | None:
+    """Return the output path of the calling step; None outside of steps, and for a thread of none of several."""
+    recorder = _recorder_or_none()
+    return None if recorder is None else recorder.output_path
+
+
+def link(name: str, url: str) -> None:
+    """Record a page about the calling step elsewhere, which the step's page links. Outside of steps it does nothing.
+
+    Args:
+        name: What the page belongs to, such as `wandb`.
+        url: Its address.
+    """
+    recorder = _recorder_or_none()
+    if recorder is not None:
+        recorder.link(name, url)
+
+
+def _recorder_or_none() -> Recorder | None:
+    try:
+        return _recorder()
+    except InvalidRequest:
+        return None
+
+
 class WritesUnderLease(Protocol):
     """A lease, or its token."""
 
@@ -64,13 +89,16 @@ class Recorder:
     """The metrics of one output. Several threads may add to it.
 
     Args:
+        output_path: The output path.
         open_file: Opens the file, once there is something to write.
     """
 
-    def __init__(self, open_file: Callable[[], LogFile]) -> None:
+    def __init__(self, output_path: str, open_file: Callable[[], LogFile]) -> None:
+        self.output_path = output_path
         self._open_file = open_file
         self._file: LogFile | None = None
         self._rows: deque[tuple[int, dict[str, float]]] = deque()
+        self._links: deque[str] = deque()
         self._next = 0
         self._guard = threading.Lock()
         self._trouble: Exception | None = None
@@ -91,11 +119,18 @@ class Recorder:
         self._rows.append((step, values))
         _WRITER.wake()
 
+    def link(self, name: str, url: str) -> None:
+        """Buffer the address of a page."""
+        self._links.append(json.dumps({LINK_NAME: name, LINK_URL: url}) + "\n")
+        _WRITER.wake()
+
     def flush(self) -> None:
         """Write what is buffered. After an error nothing more is written."""
         with self._guard:
             lines = []
             try:
+                while self._links:
+                    lines.append(self._links.popleft())
                 while self._rows:
                     lines.append(_line(*self._rows.popleft()))
                 if not lines or self._trouble is not None:
@@ -122,6 +157,7 @@ class Recorder:
         """Forget what the parent process will write."""
         self._guard = threading.Lock()
         self._rows.clear()
+        self._links.clear()
 
     def _note(self, error: Exception) -> None:
         self._trouble = error
@@ -197,7 +233,7 @@ def metrics_kept(output_path: str, lease: WritesUnderLease | None, *, is_fresh: 
         lease: Its lease; None outside of any run.
         is_fresh: Whether there was no earlier attempt, and so no file to append to.
     """
-    recorder = Recorder(lambda: _open(output_path, lease, is_fresh))
+    recorder = Recorder(output_path, lambda: _open(output_path, lease, is_fresh))
     _WRITER.add(recorder)
     token = _current.set(recorder)
     try:

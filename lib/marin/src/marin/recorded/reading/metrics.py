@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from marin.output_files import ARTIFACT_FILE, METRICS_FILE
+from marin.output_files import ARTIFACT_FILE, LINK_NAME, LINK_URL, METRICS_FILE
 from marin.recorded.reading.event_files import EVENT_FILE, RUN_FILE, event_values, is_number, run_values
 from marin.recorded.reading.store import below, size_of
 from marin.stored_files import names_in
@@ -99,6 +99,13 @@ def last_values(lines: bytes, returned: bytes | None) -> dict[str, float]:
         returned: The content of the file with the return value; None without one.
     """
     return {name: curve[max(curve)] for name, curve in metric_lines(lines).items()} | _returned(returned)
+
+
+def links_in(lines: bytes) -> list[tuple[str, str]]:
+    """Return the name and the address of each page that an `.executor_metrics` links."""
+    rows = (row for block in _json_lines(lines.decode("utf-8", "replace")) for row in block if LINK_URL in row)
+    found = [(str(row.get(LINK_NAME, "")), str(row[LINK_URL])) for row in rows]
+    return [(name, url) for name, url in dict.fromkeys(found) if url.startswith(("https://", "http://"))]
 
 
 def metric_lines(lines: bytes) -> Curves:
