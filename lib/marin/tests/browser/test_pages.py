@@ -259,18 +259,20 @@ def test_runs_are_listed_with_chosen_columns_in_any_order_and_with_tags(empty: P
     tagged = empty.get("runs", tag="best")
     assert re.findall(r">Number (\d)<", tagged) == ["2"]
     assert "Half the layers." in tagged
+    assert "Half the layers." in empty.get("run", run=names[1])
     assert re.findall(r">Number (\d)<", empty.get("runs", q="half best")) == ["2"]
 
 
 def test_runs_are_compared_by_what_differs_at_its_root(empty: Pages) -> None:
     names = [_trained(empty, number) for number in (1, 2, 3)]
+    (empty.root / f"experiments/{names[1]}.notes.json").write_text('{"tags": ["best"]}')
     page = empty.client.get("/experiments/compare", params={"run": names}).text
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert "What differs train affects 1 step below eval optimizer.lr 0.1 0.2 0.3 Curves" in words
     results = "Results loss 1.02 2.02 3.02 score 9 8 7 Durations train 1 min 0 s 2 min 0 s 3 min 0 s eval"
     assert results in words
     series = json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1]))
-    assert series == {"loss": [[f"train-{number:06x}", f"Number {number}, train"] for number in (1, 2, 3)]}
+    assert series == {"loss": [[f"train-{number:06x}", f"Number {number}"] for number in (1, 2, 3)]}
     assert empty.status("compare", run="nothing") == 404
 
 

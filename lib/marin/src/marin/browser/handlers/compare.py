@@ -85,9 +85,10 @@ def compare_page(site: Site, request: Request) -> Response:
         results=[(name, [cell(each.get(name)) for each in finals]) for name in metrics],
         series=curve_series(
             [
-                (each, run.label if len(steps) == 1 else f"{run.label}, {each.step.name}")
+                (each, run.label if len(drawn) == 1 else f"{run.label}, {each.step.name}")
                 for run, steps in zip(runs, measured, strict=True)
-                for each in steps
+                for drawn in [[each for each in steps if each.curves]]
+                for each in drawn
             ]
         ),
         tags=site.index.notes([run.files for run in summaries]),

@@ -21,6 +21,7 @@ from marin.browser.site import Site, address, job_address
 from marin.recorded.deciding.dag import STATUSES, Node
 from marin.recorded.deciding.metric_table import flat
 from marin.recorded.deciding.run_names import RunFiles
+from marin.recorded.deciding.run_notes import RunNotes
 from marin.recorded.deciding.run_steps import RunStep
 from marin.recorded.deciding.run_summary import RunState, RunSummary
 from marin.recorded.deciding.run_times import timeline_of
@@ -94,6 +95,7 @@ def _head(site: Site, summary: RunSummary, view: RunView) -> dict[str, Any]:
     done = view.counts["succeeded"] + view.counts["cached"]
     is_running = summary.state is RunState.RUNNING
     return {
+        "notes": site.index.notes([summary.files]).get(summary.files.id, RunNotes()),
         "counts": [*known, *rest],
         "words": [f"{done} of {len(view.steps)} steps done"] if view.steps else [],
         "failure": None if is_running and not summary.ends else failure_of(site, view),

@@ -206,9 +206,10 @@
   // --- metrics ---
   const number = (value) => value == null ? "–" : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   const HEIGHT = 190;
-  const colour = (style, index, count) => count <= 8 ? style.getPropertyValue("--curve-" + (index + 1)) : "hsl(" + Math.round(360 * index / count) + " 60% 50%)";
+  const MOST_IN_LEGEND = 24;
+  const colour = (index, count) => count <= 8 ? getComputedStyle(body).getPropertyValue("--curve-" + (index + 1)) : "hsl(" + Math.round(360 * index / count) + " 60% 50%)";
   // A chart in a frame. `labels` name its curves; `zoomed(from, to)` is told of a new window, null for all.
-  const chart = (boxes, name, labels, zoomed) => {
+  const chart = (boxes, name, labels, zoomed, colours = labels.map((_, index) => colour(index, labels.length))) => {
     const style = getComputedStyle(body);
     const box = document.createElement("figure");
     box.className = "chart";
@@ -230,7 +231,7 @@
       plot = new uPlot({
         width: box.clientWidth - 24 || 320, height: HEIGHT, legend: { show: false }, focus: { alpha: 0.25 },
         scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } }, cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: !zoomed } },
-        series: [{}, ...labels.map((label, index) => ({ label, stroke: colour(style, index, labels.length), width: labels.length > 10 ? 1 : 1.5, spanGaps: true, points: { show: false } }))],
+        series: [{}, ...labels.map((label, index) => ({ label, stroke: colours[index], width: labels.length > 10 ? 1 : 1.5, spanGaps: true, points: { show: false } }))],
         axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => tick == null ? "" : number(tick)) }],
         hooks: {
           setCursor: [(self) => {
@@ -288,7 +289,25 @@
     const seen = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting && entry.target.begin) { entry.target.begin(); entry.target.begin = null; }
     }, { rootMargin: "300px" });
-    for (const [name, series] of Object.entries(JSON.parse(boxes.dataset.series))) {
+    const all = Object.entries(JSON.parse(boxes.dataset.series));
+    // A curve has its colour in all charts.
+    const known = new Map(all.flatMap(([, series]) => series));
+    const colours = new Map([...known.keys()].map((output, index) => [output, colour(index, known.size)]));
+    if (known.size > 1) {
+      const legend = document.createElement("ul");
+      legend.className = "legend";
+      for (const [output, label] of [...known].slice(0, MOST_IN_LEGEND)) {
+        const entry = document.createElement("li");
+        const words = document.createElement("span");
+        words.textContent = label;
+        entry.style.color = colours.get(output);
+        entry.append(words);
+        legend.append(entry);
+      }
+      if (known.size > MOST_IN_LEGEND) legend.append("and " + (known.size - MOST_IN_LEGEND) + " more, named below the pointer");
+      boxes.before(legend);
+    }
+    for (const [name, series] of all) {
       let wanted = 0;
       let view = [null, null];
       const load = async () => {
@@ -303,7 +322,7 @@
         shown.box.classList.toggle("sampled", !whole);
         if (!whole) setTimeout(() => { if (turn === wanted && shown.box.isConnected) load().catch(() => {}); }, 1500);
       };
-      const shown = chart(boxes, name, series.map(([, label]) => label), (from, to) => { view = [from, to]; load().catch(() => {}); });
+      const shown = chart(boxes, name, series.map(([, label]) => label), (from, to) => { view = [from, to]; load().catch(() => {}); }, series.map(([output]) => colours.get(output)));
       shown.box.begin = () => load().catch(() => {});
       seen.observe(shown.box);
       toggle?.addEventListener("change", () => shown.log(toggle.checked));

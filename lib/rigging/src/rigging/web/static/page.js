@@ -21,7 +21,7 @@
     opener?.focus?.();
   };
   document.addEventListener("htmx:beforeRequest", (event) => { if (event.detail.target?.matches?.(".panel")) opener = event.detail.elt; });
-  document.addEventListener("htmx:afterSwap", (event) => {
+  document.addEventListener("htmx:beforeSwap", (event) => {
     const panel = event.detail.target;
     if (!panel.matches?.(".panel")) return;
     panel.hidden = false;
@@ -38,7 +38,8 @@
 
   // The end of an excerpt is what a reader looks for.
   document.addEventListener("htmx:load", (event) => {
-    for (const box of event.target.querySelectorAll("[data-terminal]")) {
+    for (const box of [event.target, ...event.target.querySelectorAll("[data-terminal]")]) {
+      if (!box.matches("[data-terminal]")) continue;
       TerminalText.of(box);
       box.scrollTop = box.scrollHeight;
     }
