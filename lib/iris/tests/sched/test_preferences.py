@@ -1,4 +1,4 @@
-"""Small root jobs are placed off preemptible hosts by themselves, and never wait for that."""
+"""What jobs get by themselves: small root jobs prefer hosts that stay; images need workers with containers."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.ids import JobId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Device, Resources
-from iris.sched.preferences import OFF_PREEMPTIBLE, preference_text, with_preferences
+from iris.domain.runtime import TaskRuntime
+from iris.sched.preferences import OFF_PREEMPTIBLE, preference_text, with_image, with_preferences
 
 STAYS, GOES = {"preemptible": "false"}, {"preemptible": "true"}
 SMALL = Resources(1000, 2**30, 0)
@@ -41,3 +42,16 @@ def test_it_is_a_preference_and_is_said() -> None:
     assert OFF_PREEMPTIBLE.soft
     assert "not preemptible are preferred" in preference_text((OFF_PREEMPTIBLE,))
     assert preference_text(()) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "image"),
+    [("", "", ""), ("a", "", "a"), ("", "d", "d"), ("a", "d", "a"), ("none", "d", ""), ("none", "", "")],
+)
+def test_the_image_is_the_jobs_or_the_clusters_and_needs_a_worker_with_containers(
+    asked: str, default: str, image: str
+) -> None:
+    found = with_image(spec(runtime=TaskRuntime(image=asked)), default)
+    assert found.runtime.image == image
+    assert [constraint.key for constraint in found.constraints] == (["iris-containers"] if image else [])
+    assert with_image(found, "") == found

@@ -85,6 +85,7 @@ class Platform:
         worker_port: The port of workers; 0 for any.
         cache_dir: The directory of workers' files; empty for the default.
         environment: Variables of workers. task_environment: Variables of tasks.
+        task_image: Container image of tasks whose job names none; empty for none.
     """
 
     project_id: str = ""
@@ -95,3 +96,4 @@ class Platform:
     cache_dir: str = ""
     environment: tuple[tuple[str, str], ...] = ()
     task_environment: tuple[tuple[str, str], ...] = ()
+    task_image: str = ""

@@ -279,7 +279,8 @@ class IrisClient(JobStopper):
             existing_job_policy: "error", "keep" or "recreate": the older name of `existing`.
             preemption_policy: Ignored, because child jobs always continue when a task of their parent restarts. Any
                 other policy causes a warning.
-            task_image: The container image of the tasks (docs/containers.md); "" for none. None for the parent job's.
+            task_image: The container image of the tasks (docs/containers.md); "" for none. None for the parent job's or
+                the cluster's.
 
         Raises:
             InvalidRequest: The request can never succeed. The message names the allowed values.

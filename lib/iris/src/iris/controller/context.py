@@ -48,7 +48,7 @@ from iris.domain.scale_groups import offers as group_offers
 from iris.domain.states import ExistingJobPolicy, JobState, TaskState
 from iris.rpc.convert_job import SpecReader
 from iris.sched.feasible import WorkerCapacity
-from iris.sched.preferences import with_needs, with_preferences
+from iris.sched.preferences import with_image, with_preferences
 from iris.store.history import History
 from iris.store.replicate.replicator import Replicator
 from iris.tls.pins import PinnedToken
@@ -344,7 +344,7 @@ class Controller:
         open_waits(view, spec)
         check_band(view, spec)
         check_pending_jobs(view, spec)
-        spec, offers = with_needs(spec), self._offers(transaction)
+        spec, offers = with_image(spec, self.config.platform.task_image), self._offers(transaction)
         self.admission.check_place(spec, offers)
         if spec.reserve:
             self.admission.check_reservation(spec, reserved_beside(view, spec), offers)

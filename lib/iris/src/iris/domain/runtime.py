@@ -11,6 +11,9 @@ from typing import Final
 from iris.domain.python_version import is_python_request
 from rigging.errors import InvalidRequest
 
+NO_IMAGE: Final = "none"
+"""The image of a job that runs without one, even if its cluster has a default."""
+
 _LONGEST_PATH: Final = 4096
 _LONGEST_IMAGE: Final = 512
 _IMAGE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@+-]*")
@@ -37,7 +40,8 @@ class TaskRuntime:
         packages: The source of the packages.
         environment_path: The environment's directory, if `packages` is SUBMITTER.
         interpreter: The submitter's interpreter, which a worker on the same machine prefers.
-        image: The container image, e.g. "docker.io/library/python:3.11"; empty for none.
+        image: The container image, e.g. "docker.io/library/python:3.11"; empty for the
+            cluster's default, NO_IMAGE for none.
     """
 
     working_dir: str = ""

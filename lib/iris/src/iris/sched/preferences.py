@@ -7,6 +7,7 @@ from typing import Final
 from iris.domain.constraints import CONTAINERS_ATTRIBUTE, Constraint, ConstraintOp
 from iris.domain.ids import parent_of
 from iris.domain.job_spec import JobSpec
+from iris.domain.runtime import NO_IMAGE
 
 _PREEMPTIBLE: Final = "preemptible"
 OFF_PREEMPTIBLE: Final = Constraint(_PREEMPTIBLE, ConstraintOp.NE, ("true",), soft=True)
@@ -33,9 +34,18 @@ def with_preferences(spec: JobSpec, offers: Iterable[Mapping[str, str]]) -> JobS
     return replace(spec, constraints=(*spec.constraints, OFF_PREEMPTIBLE)) if len(kinds) > 1 else spec
 
 
-def with_needs(spec: JobSpec) -> JobSpec:
-    """Restrict a job with an image to workers that run containers: others would run its tasks without the image."""
-    if not spec.runtime.image or _CONTAINERS in spec.constraints:
+def with_image(spec: JobSpec, default: str) -> JobSpec:
+    """Give a job the cluster's image if it names none, and restrict jobs with an image to workers that run containers.
+
+    Args:
+        spec: The requested job.
+        default: The cluster's image; empty for none.
+    """
+    image = spec.runtime.image or default
+    image = "" if image == NO_IMAGE else image
+    if image != spec.runtime.image:
+        spec = replace(spec, runtime=replace(spec.runtime, image=image))
+    if not image or _CONTAINERS in spec.constraints:
         return spec
     return replace(spec, constraints=(*spec.constraints, _CONTAINERS))
 

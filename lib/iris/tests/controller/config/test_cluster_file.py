@@ -269,6 +269,7 @@ defaults:
   ssh: {user: ann, connect_timeout: 30s}
   worker: {port: 10001, cache_dir: /x, env: {A: b}}
   task_env: {C: d}
+  task_image: "py:3"
 scale_groups:
   tpu:
     accelerator: {type: tpu, variant: v5p-64}
@@ -293,7 +294,7 @@ def test_a_platform_its_groups_in_each_zone_and_their_prices_are_read(tmp_path: 
     config = controller_config(written(tmp_path, PLATFORM), Given(tmp_path))
     assert config.platform == Platform(
         "p", "big", ControllerHost("us-east5-a", "n2-standard-8", 200, port=10000),
-        SshSettings("ann", connect_timeout_s=30), 10001, "/x", (("A", "b"),), (("C", "d"),),
+        SshSettings("ann", connect_timeout_s=30), 10001, "/x", (("A", "b"),), (("C", "d"),), "py:3",
     )  # fmt: skip
     assert config.autoscale == AutoscaleRules(look_s=20, idle_s=1.5, boot_deadline_s=300, max_hosts=9)
     assert config.port == 10000

@@ -121,6 +121,7 @@ controller:
   image: x
   port: 7
 storage: {bundle_prefix: gs://b, remote_state_dir: gs://b/iris}
+defaults: {worker: {docker_image: w, default_task_image: t}}
 scale_groups:
   a:
     priority: 3
@@ -135,12 +136,13 @@ scale_groups:
     assert [line.split(": ")[0:2] for line in told] == [
         ["4", "controller.image"],
         ["6", "storage.bundle_prefix"],
-        ["11", "scale_groups.a.worker.task_env"],
-        ["13", "scale_groups.a.slice_template.gcp.mode"],
+        ["7", "defaults.worker.docker_image"],
+        ["12", "scale_groups.a.worker.task_env"],
+        ["14", "scale_groups.a.slice_template.gcp.mode"],
     ]
     assert all(item.why for item in found.left_out)
     config = read_cluster_config(path)
-    assert (config.port, config.remote_state_dir) == (7, "gs://b/iris")
+    assert (config.port, config.remote_state_dir, config.platform.task_image) == (7, "gs://b/iris", "t")
 
 
 @pytest.mark.parametrize(

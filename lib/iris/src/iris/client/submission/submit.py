@@ -26,7 +26,7 @@ from iris.cluster.types import (
 from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import SLICE_ATTRIBUTE, slice_hosts, whole_slices
-from iris.domain.runtime import PackageSource, TaskRuntime
+from iris.domain.runtime import NO_IMAGE, PackageSource, TaskRuntime
 from iris.rpc.generated import iris_pb2 as pb
 from iris.user_name import default_user
 from rigging.arguments import check_text, check_type
@@ -190,9 +190,9 @@ class Submitter:
         runtime = self._workspace.runtime(
             is_callable=not plan.entrypoint.argv, working_dir=plan.working_dir, extras=plan.environment.extras
         )
-        if plan.image and plan.entrypoint.argv and runtime.packages in _WITHOUT_PACKAGES:
+        if plan.image not in (None, "", NO_IMAGE) and plan.entrypoint.argv and runtime.packages in _WITHOUT_PACKAGES:
             runtime = TaskRuntime(runtime.working_dir, runtime.project_dir)  # the image has the programs
-        return runtime if plan.image is None else replace(runtime, image=plan.image)
+        return runtime if plan.image is None else replace(runtime, image=plan.image or NO_IMAGE)
 
     def _whole_slices(self, plan: JobPlan) -> int:
         """Return the number of tasks, rounded up to whole slices for a gang on TPU slices."""

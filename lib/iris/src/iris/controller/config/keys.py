@@ -166,6 +166,7 @@ DEFAULTS: Final[Table] = {
     "ssh": section(SSH),
     "worker": section({"port": PORT, "cache_dir": TEXT, "env": TEXTS}),
     "task_env": TEXTS,
+    "task_image": TEXT,
 }
 BUDGET: Final[Table] = {
     "name": TEXT,

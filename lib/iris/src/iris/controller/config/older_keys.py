@@ -9,7 +9,7 @@ from iris.controller.config.keys import COUNT, FLAG, NAMES, ROOT, TEXT, TEXTS, i
 from iris.controller.config.kinds import Key, Kind, Table
 
 _ADDRESSES: Final = "jobs and clients find what they need through the controller"
-_IMAGE: Final = "no containers: a task runs in the environment of its job's own lock file"
+_IMAGE: Final = "controllers and workers run in no container; tasks get defaults.task_image"
 _PROVIDER: Final = "the platform and each group's slice_template say how machines are made"
 _NOT_HERE: Final = "machines are made at Google, or exist and are reached by ssh"
 _SSH: Final = "ssh uses defaults.ssh.user and key_file"
@@ -73,7 +73,8 @@ _SIZE: Final[Table] = {"min_slices": COUNT, "max_slices": COUNT, "buffer_slices"
 _WORKER: Final[Table] = {
     "task_env": TEXTS,
     "default_task_env": TEXTS,
-    **_none(_IMAGE, "docker_image", "default_task_image", "runtime"),
+    "default_task_image": TEXT,
+    **_none(_IMAGE, "docker_image", "runtime"),
     **_none("tasks get the ports that they ask for (`iris worker start --port-range`)", "port_range"),
     **_none("attributes belong to groups", "attributes"),
 }
@@ -188,5 +189,8 @@ BUDGET_PLACES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"name": ("user", "user_id"), "max_weight": ("limit", "budget_limit"), "max_band": ()}
 )
 DEFAULTS_PLACES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"task_env": ("worker.task_env", "worker.default_task_env")}
+    {
+        "task_env": ("worker.task_env", "worker.default_task_env"),
+        "task_image": ("worker.default_task_image",),
+    }
 )

@@ -23,6 +23,7 @@ def platform_of(root: Section) -> Platform:
         cache_dir=worker.text("cache_dir"),
         environment=worker.texts("env"),
         task_environment=defaults.texts("task_env"),
+        task_image=defaults.text("task_image"),
     )
 
 
