@@ -158,8 +158,10 @@ def test_a_log_is_followed_and_a_new_run_appears(served: Served, page: Page) -> 
     expect(page.locator("#step-status")).to_have_text("succeeded")
     expect(page.locator("#log-text")).to_have_text("begun\n<b>half</b> way\ndone\n")
     served.goto(page, "log?path=train/live-111111")
-    expect(page.locator("#log-text .ansi-2")).to_have_text("done")
-    expect(page.locator("#log-text")).to_have_text("begun\n<b>half</b> way\ndone\n")
+    expect(page.locator("#log .ansi-2")).to_have_text("done")
+    expect(page.locator("#log .text")).to_have_text(["begun", "<b>half</b> way", "done"])
+    served.goto(page, "log?path=train/live-111111#L2")
+    expect(page.locator("#log .hit .text")).to_have_text("<b>half</b> way")
 
 
 def test_a_step_has_a_chart_of_each_metric_that_grows(served: Served, page: Page) -> None:

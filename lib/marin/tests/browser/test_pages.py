@@ -220,6 +220,20 @@ def test_the_tail_of_a_huge_log_is_shown_and_earlier_lines_on_demand(empty: Page
     assert f"line {int(first[1]) - 1:08}" in earlier
 
 
+def test_lines_of_a_log_have_numbers_wherever_one_looks(empty: Pages) -> None:
+    path = empty.root / "many-111111"
+    path.mkdir()
+    (path / ".log").write_text("".join(f"line {number:07}\n" for number in range(1, 300_001)) + "5 %\r")
+    page = empty.get("log", path="many-111111")
+    assert re.findall(r'data-n="(\d+)" data-partial.*?class="text">([^<]*)<', page) == [("300001", "5 %\u240d")]
+    for number in (1, 150_000, 299_900):
+        lines = json.loads(empty.get("log/lines", path="many-111111", **{"from": number}))
+        assert lines[0] == {"kind": "out", "n": number, "text": f"line {number:07}"}
+        assert len(lines) == min(1000, 300_001 - number + 1)
+    assert json.loads(empty.get("log/lines", path="many-111111", **{"from": 400_000})) == []
+    assert empty.status("log/lines", path="none") == 404
+
+
 def test_a_download_is_the_file_and_never_a_page(samples: Pages) -> None:
     answer = samples.client.get("/experiments/raw", params={"path": f"{TINY}/report.html"})
     assert answer.content == (samples.root / TINY / "report.html").read_bytes()

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from marin.browser.handlers import compare, files, metrics, peek, run, runs, step
+from marin.browser.handlers import compare, files, logs, metrics, peek, run, runs, step
 from marin.browser.site import BASE, Site, address, make_site
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.reading.places import runs_directory, storage_root
@@ -73,8 +73,9 @@ def pages_of(site: Site) -> PageSet:
             page("metrics", metrics.metrics),
             page("curves", metrics.curves),
             page("run/results", metrics.results),
-            page("log", step.log_page),
-            page("log/events", step.log_events),
+            page("log", logs.log_page),
+            page("log/events", logs.log_events),
+            page("log/lines", logs.log_lines),
             page("files", files.files_page),
             page("raw", files.raw_file),
         ],

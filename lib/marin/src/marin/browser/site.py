@@ -13,6 +13,7 @@ from marin.browser.curves import CurveStore
 from marin.browser.facts import FactStore
 from marin.browser.follow import Pace
 from marin.browser.index import RunIndex
+from marin.browser.lines import LineIndex
 from marin.browser.run_view import RunView, RunViews
 from marin.recorded.deciding.run_summary import RunSummary
 from rigging.web.pages import query_text
@@ -31,6 +32,7 @@ class Site:
         views: Reads the runs.
         facts: Reads their configs and final metrics for the list.
         curves: Reads the curves of outputs.
+        lines: Counts the lines of logs.
         jobs_url: The URL of job pages up to a job's name; "" if there are none.
         pace: The polling intervals of files.
         is_stopping: Set when the server stops, to end streams.
@@ -41,6 +43,7 @@ class Site:
     views: RunViews
     facts: FactStore
     curves: CurveStore
+    lines: LineIndex
     jobs_url: str = ""
     pace: Pace = field(default_factory=Pace)
     is_stopping: bool = False
@@ -72,6 +75,7 @@ def make_site(root: str, runs_at: str, jobs_url: str = "", pace: Pace | None = N
         RunViews(runs),
         FactStore(runs, outputs),
         CurveStore(outputs),
+        LineIndex(outputs),
         jobs_url,
         pace or Pace(),
     )

@@ -9,8 +9,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from marin.browser.confined import Confined
-from marin.browser.handlers.step import log_part, read_object
+from marin.browser.handlers.logs import MOST_NUMBERED, log_part
+from marin.browser.handlers.step import read_object
 from marin.browser.run_view import RunView
 from marin.browser.site import Site, address, asked_path, job_address
 from marin.output_files import INFO_FILE, LOG_FILE
@@ -25,7 +25,6 @@ _FAILURE_LINES: Final = 20
 _PANEL_LINES: Final = 40
 _PANEL_FILES: Final = 8
 _MOST_VALUES: Final = 40
-_MOST_COUNTED: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +66,32 @@ def failure_of(site: Site, view: RunView) -> Failure | None:
     name = site.outputs.name_of(step.path)
     if name is None:
         return Failure(step, LastLines(), None, len(failed) - 1)
-    log = last_lines(site.outputs, f"{name}/{LOG_FILE}", _FAILURE_LINES)
+    log = last_lines(site, f"{name}/{LOG_FILE}", _FAILURE_LINES)
     if not log.lines:
         return Failure(step, log, address("step", path=name, run=view.files.id), len(failed) - 1)
     mark = f"#L{log.first + len(log.lines) - 1}" if log.first else ""
     return Failure(step, log, address("log", path=name) + mark, len(failed) - 1)
 
 
-def last_lines(place: Confined, name: str, count: int) -> LastLines:
+def last_lines(site: Site, name: str, count: int) -> LastLines:
     """Return the last lines of a log; none if it cannot be read.
 
     Args:
-        place: The storage root.
+        site: The pages.
         name: The log.
         count: The number of lines.
     """
     try:
-        part = log_part(place, name, None)
+        part = log_part(site.outputs, name, None)
         if part is None:
             return LastLines()
         lines = part.text.removesuffix("\n").split("\n") if part.text else []
-        if part.start > _MOST_COUNTED or (part.start and not place.is_local):
+        if part.size > MOST_NUMBERED or (part.start and not site.outputs.is_local):
             return LastLines(lines[-count:])
-        before = place.read(name, 0, part.start).count(b"\n")
+        first = site.lines.number_at(name, part.start)
     except MarinError:
         return LastLines()
-    return LastLines(lines[-count:], before + max(0, len(lines) - count) + 1)
+    return LastLines(lines[-count:], first + max(0, len(lines) - count))
 
 
 def panel(site: Site, request: Request) -> Response:
@@ -115,7 +114,7 @@ def panel(site: Site, request: Request) -> Response:
         name=name,
         run=view.files.id,
         config=list(flat(info.get("config") or {}))[:_MOST_VALUES],
-        log=last_lines(site.outputs, f"{name}/{LOG_FILE}", _PANEL_LINES),
+        log=last_lines(site, f"{name}/{LOG_FILE}", _PANEL_LINES),
         files=files,
         job=job_address(site.jobs_url, step.log),
         address=address,

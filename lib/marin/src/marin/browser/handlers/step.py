@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from marin.browser.confined import Confined
-from marin.browser.follow import encode_log, follow_file, start_of_id
+from marin.browser.handlers.logs import log_part, status_word, text_of
 from marin.browser.listing import Listing
 from marin.browser.run_view import RunView
 from marin.browser.site import Site, address, asked_path, job_address
@@ -21,11 +20,9 @@ from marin.recorded.deciding.run_steps import RunStep
 from marin.recorded.deciding.step_names import digits_of
 from marin.recorded.reading.metrics import links_in
 from rigging.errors import MarinError, NotFound
-from rigging.web.context import is_fragment, render
-from rigging.web.events import event_response, last_event_id
+from rigging.web.context import render
 from rigging.web.pages import query_text
 
-LOG_BYTES = 64 << 10
 _MOST_INFO_BYTES = 64 << 20
 _MOST_ERROR_BYTES = 256 << 10
 _MOST_CONFIG = 200_000
@@ -38,23 +35,6 @@ _ENDED_WITH_RUN = ("died", "stopped")
 _GOES_ON = ("running", "retrying", "queued")
 # A lease is renewed every 30 s, and lost after 90.
 _LEASE_SECONDS = 90.0
-
-
-@dataclass(frozen=True, slots=True)
-class LogPart:
-    """A part of a log.
-
-    Attributes:
-        text: Its text.
-        start: The offset of its start in bytes.
-        end: The offset of its end.
-        size: The log's total size.
-    """
-
-    text: str
-    start: int
-    end: int
-    size: int
 
 
 def step_page(site: Site, request: Request) -> Response:
@@ -71,9 +51,9 @@ def step_page(site: Site, request: Request) -> Response:
         if step is None:
             raise
     info, damage = read_object(site.outputs, f"{name}/{INFO_FILE}")
-    status = _text(site.outputs, f"{name}/{STATUS_FILE}", 4096)
+    status = text_of(site.outputs, f"{name}/{STATUS_FILE}", 4096)
     log = log_part(site.outputs, f"{name}/{LOG_FILE}", None)
-    shown = _word(status) or (step.status if step else None)
+    shown = status_word(status) or (step.status if step else None)
     if step is not None and shown == _RUNNING and step.status in _ENDED_WITH_RUN and not _is_held(site.outputs, name):
         shown = step.status  # nobody was left to write it
     recorded = info or _recorded(site, view, path)
@@ -99,9 +79,9 @@ def step_page(site: Site, request: Request) -> Response:
         job=job_address(site.jobs_url, step.log if step else None),
         log=log,
         links=links_in(read_head(site.outputs, f"{name}/{METRICS_FILE}")),
-        error=_text(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
+        error=text_of(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
         # A page whose log is over reloads: it must not be live then.
-        is_live=shown == _RUNNING or (_word(status) is None and step is not None and step.status in _GOES_ON),
+        is_live=shown == _RUNNING or (status_word(status) is None and step is not None and step.status in _GOES_ON),
         files=entries.part(0, 50),
         file_count=len(entries),
         address=address,
@@ -129,13 +109,6 @@ def read_object(place: Confined, name: str) -> tuple[Mapping[str, Any], str | No
     return (value, None) if isinstance(value, dict) else ({}, f"{name} is damaged: it is not a JSON object")
 
 
-def _text(place: Confined, name: str, most: int) -> str | None:
-    try:
-        return place.read(name, 0, most).decode("utf-8", "replace")
-    except MarinError:  # none, or one that leads elsewhere
-        return None
-
-
 def read_head(place: Confined, name: str) -> bytes:
     """Return the beginning of a file; b"" if it cannot be read."""
     try:
@@ -144,17 +117,10 @@ def read_head(place: Confined, name: str) -> bytes:
         return b""
 
 
-def _word(status: str | None) -> str | None:
-    """Return the status word in a status file of either format."""
-    from marin.execution.lease.status_words import parse_status
-
-    return None if status is None else parse_status(status.encode())
-
-
 def _holder(place: Confined, name: str) -> str | None:
     from rigging.lease.record import StoredLease, holder_of
 
-    content = _text(place, f"{name}/{LOCK_FILE}", 1 << 16)
+    content = text_of(place, f"{name}/{LOCK_FILE}", 1 << 16)
     return None if content is None else holder_of(StoredLease(content.encode(), ""))
 
 
@@ -228,65 +194,3 @@ def _attempt_value(name: str, value: Any) -> Any:
     if name in ("outcome", "error"):
         return None if value is None else str(value)
     return value if type(value) in (int, float) else None
-
-
-def log_part(place: Confined, name: str, end: int | None, most: int = LOG_BYTES) -> LogPart | None:
-    """Return the part of a log that ends at a position, in whole lines if possible; None without a log.
-
-    Args:
-        place: The storage root.
-        name: The log.
-        end: The end of the part in bytes; None for the log's end.
-        most: Maximum number of bytes.
-    """
-    size = place.size(name)
-    if size is None:
-        return None
-    end = size if end is None else min(end, size)
-    start = max(0, end - most)
-    content = place.read(name, start, end)
-    if start:
-        cut = content.find(b"\n") + 1
-        if cut < len(content):
-            content = content[cut:]
-            start += cut
-    # HTML has no carriage return: it reads one as a line break. The page's scripts know the sign for it.
-    text = content.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\u240d")
-    return LogPart(text, start, start + len(content), size)
-
-
-def log_page(site: Site, request: Request) -> Response:
-    """Show a part of a step's log, or the preceding part if a page requests it."""
-    name = asked_path(request)
-    end = start_of_id(request.query_params.get("end"), -1)
-    part = log_part(site.outputs, f"{name}/{LOG_FILE}", None if end < 0 else end)
-    if part is None:
-        raise NotFound(f"{name!r} has no log")
-    template = "marin/log_part.html" if is_fragment(request) else "marin/log.html"
-    return render(request, template, name=name, log=part, address=address)
-
-
-async def log_events(site: Site, request: Request) -> Response:
-    """Stream additions to a step's log from a position on."""
-    import anyio.to_thread
-
-    name = asked_path(request)
-    site.outputs.path(name)
-    log = f"{name}/{LOG_FILE}"
-    site.outputs.path(log)
-    start = start_of_id(last_event_id(request), start_of_id(request.query_params.get("at"), 0))
-
-    async def is_over() -> bool:
-        status = await anyio.to_thread.run_sync(_text, site.outputs, f"{name}/{STATUS_FILE}", 4096)
-        return _word(status) not in (None, _RUNNING)
-
-    stream = follow_file(
-        site.outputs,
-        log,
-        start,
-        encode_log,
-        pace=site.pace,
-        is_over=is_over,
-        is_stopping=lambda: site.is_stopping,
-    )
-    return event_response(stream)

@@ -178,6 +178,21 @@
     select.addEventListener("change", () => location.assign(select.value));
   }
 
+  // --- a whole log: rows with numbers ---
+  const rows = document.getElementById("log");
+  if (rows) {
+    const view = new LogView(rows, document.getElementById("follow") || { checked: false });
+    document.getElementById("log-start").addEventListener("click", () => view.toLine(1));
+    document.getElementById("log-end").addEventListener("click", () => view.toEnd());
+    on("log", (data) => {
+      const lines = JSON.parse(data).replaceAll("\r\n", "\n").replaceAll("\r", "\u240d").replaceAll("\x1b", "\u241b").split("\n");
+      const rest = lines.pop();
+      view.stream([...lines.map((text) => ({ kind: "out", text })), ...(rest ? [{ kind: "out", text: rest, partial: true }] : [])]);
+    });
+    on("reset", () => location.reload());
+    on("over", () => { document.getElementById("log-state").textContent = "The log is complete."; });
+  }
+
   // --- log ---
   const log = document.getElementById("log-text");
   if (log) {

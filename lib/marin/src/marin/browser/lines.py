@@ -1,0 +1,63 @@
+"""The numbers of a log's lines. Logs only grow, so that what was counted stays true."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from marin.browser.confined import Confined
+
+_CHUNK: Final = 1 << 20
+_KEPT: Final = 64
+
+
+class LineIndex:
+    """Count the lines of logs on a disk, each part once. Threads may share it.
+
+    Args:
+        place: The storage root.
+    """
+
+    def __init__(self, place: Confined) -> None:
+        self._place = place
+        self._lock = threading.Lock()
+        # The number of line ends in each whole chunk of a file.
+        self._counts: OrderedDict[str, list[int]] = OrderedDict()
+
+    def number_at(self, name: str, offset: int) -> int:
+        """Return the number of the line, from 1, that an offset is in."""
+        whole, counts = offset // _CHUNK, self._counted(name, offset)
+        rest = self._place.read(name, whole * _CHUNK, offset)
+        return sum(counts[:whole]) + rest.count(b"\n") + 1
+
+    def offset_of(self, name: str, number: int, size: int) -> int:
+        """Return where a line begins; the file's size if it has fewer lines."""
+        missing = number - 1  # line ends before it
+        if missing <= 0:
+            return 0
+        chunk = 0
+        for count in self._counted(name, size):
+            if count >= missing:
+                break
+            missing -= count
+            chunk += 1
+        content, at = self._place.read(name, chunk * _CHUNK, min(size, (chunk + 1) * _CHUNK)), -1
+        for _ in range(missing):
+            at = content.find(b"\n", at + 1)
+            if at < 0:
+                return size
+        return chunk * _CHUNK + at + 1
+
+    def _counted(self, name: str, offset: int) -> list[int]:
+        """Return the counts of at least the whole chunks before an offset."""
+        with self._lock:
+            known = self._counts.get(name, [])
+        for chunk in range(len(known), offset // _CHUNK):
+            known = [*known, self._place.read(name, chunk * _CHUNK, (chunk + 1) * _CHUNK).count(b"\n")]
+        with self._lock:
+            self._counts[name] = known
+            self._counts.move_to_end(name)
+            while len(self._counts) > _KEPT:
+                self._counts.popitem(last=False)
+        return known
