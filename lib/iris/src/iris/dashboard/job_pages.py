@@ -141,6 +141,7 @@ class JobPages:
         states = await self.client.rows(viewer, queries.task_states(job_id))
         below = await self.client.rows(viewer, queries.descendants_of([job_id]))
         (used,) = await self.client.rows(viewer, queries.used_by(job_id))
+        (below_it,) = await self.client.rows(viewer, queries.steps_below(job_id))
         failed = await self._failed_log(viewer, status) if is_failed(status) else None
         return render(
             request,
@@ -154,6 +155,7 @@ class JobPages:
             failed=failed,
             spec=spec_facts(status),
             command=command_line(status.spec),
+            runs_steps=below_it["steps"] > 0,
             step=STEP_OF.fullmatch(status.description),
             is_live=not status.finished_at_ms,
             summed=1 < status.replicas <= MOST_SUMMED,

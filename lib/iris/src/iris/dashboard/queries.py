@@ -170,6 +170,14 @@ def list_tasks(job_id: str, state: str, offset: int, limit: int) -> str:
     )
 
 
+def steps_below(job_id: str) -> str:
+    """Return the query for the number of a job's children that run steps of an experiment, as `steps`."""
+    below = quoted(job_id)
+    return (
+        f"SELECT count(*) AS steps FROM jobs WHERE {_below(below)} AND {_is_child(below)} AND description LIKE 'step %'"
+    )
+
+
 def used_by(job_id: str) -> str:
     """Return the query for what all attempts of a job used, and the seconds that they ran."""
     return (

@@ -112,7 +112,7 @@ class RunIndex:
         """Return the runs that match a search, newest first.
 
         Args:
-            text: Words that must all occur in the run's name, user, host, description, tags or note, ignoring case.
+            text: Words that must all occur in its name, user, host, job, description, tags or note, ignoring case.
             state: Their state; "" for any.
             tag: A tag that they have; "" for any.
         """
@@ -126,7 +126,7 @@ class RunIndex:
         found = []
         for summary in self.summaries(runs):
             said = notes.get(summary.files.id, RunNotes())
-            told = f"{summary.files.id} {summary.user} {summary.host} {summary.description or ''}".lower()
+            told = f"{summary.files.id} {summary.user} {summary.host} {summary.job} {summary.description or ''}".lower()
             told += f" {' '.join(said.tags)} {said.note}".lower()
             if (not state or summary.state == state) and all(word in told for word in words):
                 found.append(summary.files)

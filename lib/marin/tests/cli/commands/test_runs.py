@@ -57,7 +57,15 @@ def test_json_has_the_documented_keys(storage: RecordedStorage, marin: Marin) ->
     ends = {"succeeded": 0, "cached": 0, "failed": 1, "dep_failed": 0, "lost": 0}
     times = {"started": 1699923600.0, "state": "failed", "seconds": 62.0, "steps": 1, "ends": ends}
     who = {"user": "bob", "host": "h", "description": "Train.", "git_commit": "c0ffee", "error": None, "damage": None}
-    assert listed == {"run": name, "steps_id": "train-0a1b2c", "command": None, "code": None, **times, **who}
+    assert listed == {
+        "run": name,
+        "steps_id": "train-0a1b2c",
+        "command": None,
+        "code": None,
+        "job": None,
+        **times,
+        **who,
+    }
 
 
 def test_runs_are_tagged_and_found_by_tags(storage: RecordedStorage, marin: Marin) -> None:

@@ -59,6 +59,7 @@ def run_page(site: Site, request: Request) -> Response:
         "tabs": [(word, title, _tab_address(summary, word), None) for word, title in TABS.items()],
         "title": title_of(summary),
         "is_live": _may_change(site, summary),
+        "job_link": job_address(site.jobs_url, f"job {summary.job}" if summary.job else None),
     }
     if is_fragment(request) and query_text(request, "part", 10) == "head":
         return render(request, "marin/run_head.html", **shown, **_head(site, summary, view))

@@ -191,7 +191,8 @@ class EventLog:
             self._ends[event.status] += 1
         elif isinstance(event, RunStarted):
             code = None if event.code is None else event.code()
-            return event_line(event, host=os.uname().nodename, user=user_name(), command=script_command(), code=code)
+            further = {"host": os.uname().nodename, "user": user_name(), "command": script_command(), "code": code}
+            return event_line(event, **further, job=os.environ.get("IRIS_JOB_ID"))
         elif isinstance(event, RunEnded):
             return event_line(event, ends=dict(self._ends))
         return event_line(event)

@@ -83,6 +83,7 @@ class RunSummary:
         damage: Its unreadable files, and the reasons.
         command: The script and its arguments; None if not recorded.
         code: The code it ran (`marin.execution.record.code_record`); {} if not recorded.
+        job: The Iris job in which it ran; None for none.
     """
 
     files: RunFiles
@@ -99,6 +100,7 @@ class RunSummary:
     damage: str | None = None
     command: str | None = None
     code: Mapping[str, Any] = field(default_factory=dict)
+    job: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as an entry of `marin runs --json`."""
@@ -118,6 +120,7 @@ class RunSummary:
             "damage": self.damage,
             "command": self.command,
             "code": dict(self.code) or None,
+            "job": self.job,
         }
 
 
@@ -197,6 +200,7 @@ def summarize(
         damage=damage,
         command=_text(started.get("command")),
         code=code,
+        job=_text(started.get("job")),
     )
 
 
