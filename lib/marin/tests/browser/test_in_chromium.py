@@ -197,6 +197,12 @@ def test_the_results_of_a_run_are_sorted_and_its_curves_lie_over_each_other(serv
     chart = page.locator("#results .chart")
     chart.locator(".u-over").hover()
     expect(chart).to_contain_text("lr=")
+    drawn = page.locator("#results .charts")
+    expect(drawn).to_have_attribute("data-drawn", "1")
+    chart.press("+")
+    expect(drawn).to_have_attribute("data-drawn", "2")
+    page.locator("#log-scale").check()
+    assert serious_findings(page) == []
     assert watched.problems == []
 
 

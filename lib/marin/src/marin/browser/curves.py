@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -17,11 +18,12 @@ from marin.recorded.deciding.thinning import Curve, curve_of
 from marin.recorded.reading.metrics import Curves, metric_lines, read_metrics
 from rigging.errors import MarinError
 
-_MOST_BYTES: Final = 512 << 20
+_MOST_BYTES: Final = 256 << 20
 _QUICK_BYTES: Final = 256 << 10
 _SAMPLES: Final = 100
 _HEAD_BYTES: Final = 1024
 _PAUSE_SECONDS: Final = 0.5
+_OTHERS_SECONDS: Final = 10
 _POINT_BYTES: Final = 16
 
 
@@ -84,14 +86,12 @@ class CurveStore:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _mark(self, output: str) -> tuple[int, float | None]:
-        """Return what changes with the curves: size and time of the recorded metrics, else the time of the output."""
-        for name in (f"{output}/{METRICS_FILE}", output):
-            try:
-                entry = self._place.entry(name)
-            except MarinError:
-                continue
-            return (entry.size, entry.modified)
-        return (0, None)
+        """Return what changes with the curves: size and time of the recorded metrics; of other files' a short time."""
+        try:
+            entry = self._place.entry(f"{output}/{METRICS_FILE}")
+        except MarinError:
+            return (0, time.monotonic() // _OTHERS_SECONDS)
+        return (entry.size, entry.modified)
 
     def _read_later(self, output: str, mark: object) -> None:
         try:

@@ -10,6 +10,7 @@ from marin.browser.confined import Confined
 
 _CHUNK: Final = 1 << 20
 _KEPT: Final = 64
+_HEAD: Final = 256
 
 
 class LineIndex:
@@ -22,8 +23,8 @@ class LineIndex:
     def __init__(self, place: Confined) -> None:
         self._place = place
         self._lock = threading.Lock()
-        # The number of line ends in each whole chunk of a file.
-        self._counts: OrderedDict[str, list[int]] = OrderedDict()
+        # The beginning of a file, by which another one of its name is known, and the line ends in each whole chunk.
+        self._counts: OrderedDict[str, tuple[bytes, list[int]]] = OrderedDict()
 
     def number_at(self, name: str, offset: int) -> int:
         """Return the number of the line, from 1, that an offset is in."""
@@ -51,12 +52,15 @@ class LineIndex:
 
     def _counted(self, name: str, offset: int) -> list[int]:
         """Return the counts of at least the whole chunks before an offset."""
+        head = self._place.read(name, 0, _HEAD)
         with self._lock:
-            known = self._counts.get(name, [])
+            seen, known = self._counts.get(name, (b"", []))
+        if not head.startswith(seen):
+            known = []
         for chunk in range(len(known), offset // _CHUNK):
             known = [*known, self._place.read(name, chunk * _CHUNK, (chunk + 1) * _CHUNK).count(b"\n")]
         with self._lock:
-            self._counts[name] = known
+            self._counts[name] = (head, known)
             self._counts.move_to_end(name)
             while len(self._counts) > _KEPT:
                 self._counts.popitem(last=False)

@@ -271,6 +271,22 @@
       }
       else make();
     };
+    // By keyboard: + and - zoom, arrows go along, 0 shows all.
+    if (zoomed) {
+      box.tabIndex = 0;
+      box.setAttribute("role", "group");
+      box.setAttribute("aria-label", "Chart of " + name + ": plus and minus zoom, arrows go along, 0 shows all");
+      box.addEventListener("keydown", (event) => {
+        const { min, max } = plot?.scales.x || {};
+        if (min == null) return;
+        const part = (max - min) / 4;
+        const [low, high] = { "+": [part, -part], "-": [-2 * part, 2 * part], ArrowLeft: [-part, -part], ArrowRight: [part, part], 0: [null, null] }[event.key] || [];
+        if (low === undefined) return;
+        event.preventDefault();
+        if (low === null) zoomed(null, null);
+        else zoomed(min + low, max + high);
+      });
+    }
     const observer = new ResizeObserver(() => plot?.setSize({ width: Math.max(120, box.clientWidth - 24), height: HEIGHT }));
     observer.observe(box);
     return {
