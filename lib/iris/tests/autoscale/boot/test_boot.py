@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from iris.domain.scale_groups import ScaleGroup
 from iris.python_tools.uv import uv_program
 from rigging.timing import ExponentialBackoff
 from support.google.cloud import Machine
-from support.google.machines import RunningMachines, startup_script
+from support.google.machines import RunningMachines, alone
 from support.google.metadata import MetadataServer
 from support.google.server import GoogleServer
 from support.rigging.gcs_server import GcsServer
@@ -49,12 +49,6 @@ scale_groups:
     capacity_type: spot
     attributes: {{rack: "4 a"}}
 """
-
-
-def alone(machine: Machine, home: Path) -> Sequence[str]:
-    """The startup script with processes of its own, which end together, like those of a machine."""
-    own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if os.geteuid() == 0 else []
-    return ["env", f"IRIS_BOOT_DIR={home}/iris", *own, *startup_script(machine, home)]
 
 
 @contextmanager

@@ -19,6 +19,12 @@ def startup_script(machine: Machine, home: Path) -> Sequence[str]:
     return ["bash", str(script)]
 
 
+def alone(machine: Machine, home: Path) -> Sequence[str]:
+    """Return the startup script's command with processes of its own, which end together, like those of a machine."""
+    own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if os.geteuid() == 0 else []
+    return ["env", f"IRIS_BOOT_DIR={home}/iris", *own, *startup_script(machine, home)]
+
+
 class RunningMachines:
     """Runs the machines of a server while they are up; a context manager, within the server's.
 
