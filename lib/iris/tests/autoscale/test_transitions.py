@@ -96,6 +96,13 @@ def test_lists(state, lists, after):
     assert record.state is after
 
 
+def test_what_the_provider_says_of_a_slice_that_boots_is_kept():
+    record = after_list(of(BOOTING), found(CREATING, words="no python"), 20)
+    assert record.words == "no python"
+    assert after_list(record, found(READY), 30).words == ""
+    assert after_list(of(JOINED), found(READY, words="well"), 20).words == ""
+
+
 def test_a_slice_that_was_never_asked_for_is_gone_and_others_must_leave():
     assert leaving(of(WANTED), "enough", 20) == of(GONE, changed_ms=20, reason="enough")
     for state in (REQUESTED, BOOTING, JOINED):

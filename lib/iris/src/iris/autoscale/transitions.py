@@ -114,6 +114,8 @@ def _listed(record: SliceRecord, found: SliceFound, now_ms: int) -> SliceRecord:
         record = _to(record, SliceState.BOOTING, now_ms)
     elif record.state.is_over:
         record = _to(record, SliceState.LEAVING, now_ms, reason=record.reason or "it is listed although it had failed")
+    if record.state is SliceState.BOOTING:
+        record = replace(record, words=found.words)
     if found.phase is Phase.READY and not record.ready_ms:
         record = replace(record, ready_ms=now_ms)
     return record

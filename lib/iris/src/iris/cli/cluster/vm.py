@@ -4,7 +4,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -80,7 +80,7 @@ def logs(
 ) -> None:
     """Print the output of a machine's serial port. TPU hosts have none: theirs is read by ssh, like with --ssh."""
     commands: list[list[str]] = []
-    settings = needed_elsewhere(context).config.platform.ssh
+    config = needed_elsewhere(context).config
 
     async def show(machines: "Machines") -> None:
         machine = await _find(machines, name)
@@ -90,8 +90,14 @@ def logs(
         if machine.has_console and not (by_ssh or only_print):
             await _follow(machines, machine, last, follow)
             return
+        from iris.domain.scale_groups import ManualTemplate
         from iris.lifecycle.ssh import ssh_command
 
+        template = next((group.template for group in config.scale_groups if group.name == machine.group), None)
+        settings = config.platform.ssh
+        if isinstance(template, ManualTemplate):
+            own = template.ssh_user or settings.user, template.ssh_key_file or settings.key_file
+            settings = replace(settings, user=own[0], key_file=own[1])
         host = next(iter((*machine.external[number:], *machine.addresses[number:])), "")
         if not host:
             raise NotFound(f"{machine} has no address yet: it is {machine.state}")
