@@ -3,12 +3,13 @@
 import os
 from typing import TYPE_CHECKING
 
+from iris.notice import Preemption, preemption
 from iris.progress import report_checkpoint, report_progress
 
 if TYPE_CHECKING:
     __version__: str
 
-__all__ = ["report_checkpoint", "report_progress"]
+__all__ = ["Preemption", "preemption", "report_checkpoint", "report_progress"]
 
 # gRPC reads this when it is imported. By default it starts its threads again in every forked child of a process that
 # uses it, there to read from the parent's own connections; now and then such a child crashed before its first line.

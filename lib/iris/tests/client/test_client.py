@@ -38,6 +38,7 @@ def test_everything_asked_for_is_in_the_request(cluster: Any, tmp_path: Path) ->
         retry_window=7,
         retry_delay=2.5,
         stall_timeout=8,
+        grace=10,
         start_at=9,
         max_running=3,
         after=["a"],
@@ -61,7 +62,8 @@ def test_everything_asked_for_is_in_the_request(cluster: Any, tmp_path: Path) ->
         "timeout_ms": 1500, "scheduling_timeout_ms": 2000, "replicas": 3, "max_retries_failure": 4,
         "max_retries_preemption": 5, "max_task_failures": 2, "exclusive": True, "fence_after_ms": 30_000,
         "band": pb.PRIORITY_BAND_BATCH, "retry_window_ms": 7000, "retry_delay_ms": 2500,
-        "stall_timeout_ms": 8000, "start_at_ms": 9000, "max_running": 3, "description": "why", "after": "/ann/a:ok",
+        "stall_timeout_ms": 8000, "grace_ms": 10_000, "start_at_ms": 9000, "max_running": 3, "description": "why",
+        "after": "/ann/a:ok",
     }  # fmt: skip
     assert {name: getattr(spec, name) for name in plain} == plain
 

@@ -1,10 +1,11 @@
 """What a task sees of itself."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from iris import report_checkpoint
+from iris import notice, preemption, report_checkpoint
 from iris.client.context import get_iris_ctx, iris_ctx
 from rigging.errors import Conflict, NotFound
 
@@ -45,3 +46,20 @@ def test_a_checkpoint_that_cannot_be_reported_is_only_logged(
         monkeypatch.setenv(name, value)
     report_checkpoint()
     assert "the checkpoint is not reported to the cluster" in caplog.text
+
+
+def test_a_task_asks_for_the_notice_of_its_preemption(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(notice, "_LOOK_S", 0.0)
+    for name, value in (("_path", None), ("_found", None), ("_next_look_s", 0.0)):
+        monkeypatch.setattr(notice, name, value)
+    monkeypatch.delenv("IRIS_ERROR_FILE", raising=False)
+    assert preemption() is None, "outside of a task there is none"
+    monkeypatch.setattr(notice, "_path", None)
+    monkeypatch.setenv("IRIS_ERROR_FILE", str(tmp_path / "error"))
+    assert preemption() is None
+    place = tmp_path / "error.notice"
+    assert place.read_text() == "", "its worker knows that it asks"
+    place.write_text("band 1764336000.250\n")
+    assert preemption() == ("band", 1764336000.25)
+    place.unlink()
+    assert preemption() is not None, "it stays"

@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
-from iris.domain.events import Preempted
-from iris.domain.ids import AttemptId
-from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.effects import StopAttempt
+from iris.domain.events import Preempted, WorkerCordoned
+from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.states import JobState, PreemptionReason, PriorityBand, TaskState
 from iris.sched.plan import RoundPlan, plan_round
 from iris.sched.preempt import Victims
 from support.iris.scheduling import InMemoryCluster, resources
@@ -54,6 +55,29 @@ def test_more_urgent_work_takes_the_place_of_the_least_that_makes_room(full):
     full.observe("/low/one/0:0", TaskState.KILLED)
     assert not full.do(Preempted(AttemptId("/low/one/0:0"), "too late")).changes
     assert [task for task, _ in full.schedule().assignments] == ["/u/job/0"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "grace_ms", "told"),
+    [("band", 0, 30_000), ("drain", 90_000, 90_000), ("spot", 90_000, 25_000), ("maintenance", 20_000, 20_000)],
+)
+def test_all_members_have_the_same_notice_and_no_failure_is_charged(
+    cluster: InMemoryCluster, reason: str, grace_ms: int, told: int
+) -> None:
+    pools(cluster, "a1", "a2", "a3")
+    gang(cluster, "/low/gang", 3, band=BATCH, grace_ms=grace_ms)
+    cluster.schedule()
+    cluster.effects.clear()
+    if reason == "band":
+        gang(cluster, "/u/gang", 2)
+        cluster.schedule()
+    elif reason == "drain":
+        cluster.do(WorkerCordoned(WorkerId("a2"), "new kernel", drain=True))
+    else:
+        cluster.do(Preempted(AttemptId("/low/gang/1:0"), "the host ends", PreemptionReason(reason)))
+    stops = [effect for effect in cluster.effects if isinstance(effect, StopAttempt)]
+    assert [(stop.preemption, stop.grace_ms) for stop in stops] == [(reason, told)] * 3
+    assert {task.failures for task in cluster.view.tasks[JobId("/low/gang")]} == {0}
 
 
 def test_one_host_takes_several_in_one_round_and_never_in_vain(full):

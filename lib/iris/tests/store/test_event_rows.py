@@ -33,7 +33,7 @@ from iris.domain.events import (
 )
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.resources import Device, Resources
-from iris.domain.states import FailureKind, PriorityBand, TaskState, TimeoutKind
+from iris.domain.states import FailureKind, PreemptionReason, PriorityBand, TaskState, TimeoutKind
 from iris.store.event_rows import event_row, record_of
 from iris.store.store import Store
 from support.iris.stored_jobs import FULL_SPEC
@@ -59,6 +59,7 @@ HOST = Resources(4000, 2**34, 2**40, Device("tpu", "v5p-8", 4, ("v5p-16",)))
         TimedOut(JobId("/ann/train"), TimeoutKind.RUN),
         LendCpu(NAME, False),
         Preempted(NAME, "for /bob/urgent"),
+        Preempted(NAME, "the host ends", PreemptionReason.SPOT),
         SliceChanged("v5e-3", "v5e", "leaving", "lost: host 1"),
         PlaceClosed("group v5e", "stock-out", "no capacity"),
         BudgetSet(UserBudget("ann", 2.5, PriorityBand.BATCH)),

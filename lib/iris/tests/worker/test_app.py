@@ -105,8 +105,8 @@ class Played:
 
             def take_up_held(self) -> None: ...
 
-            async def stop_all(self, reason: str, grace_ms: int, preempted: bool) -> None:
-                played.told.append(f"stop: {reason}; {grace_ms} ms{', preempted' if preempted else ''}")
+            async def stop_all(self, reason: str, grace_ms: int, notice: str | None) -> None:
+                played.told.append(f"stop: {reason}; {grace_ms} ms{f', {notice}' if notice else ''}")
                 await played.stop()
 
         for name, part in (("attach", attach), ("Agent", Agent), ("Supervisor", Supervisor)):
@@ -230,7 +230,7 @@ def test_a_host_that_the_platform_takes_is_left_as_preempted(worker: Played, mon
     worker.is_signalled()
     worker.serve = serve
     assert worker.run(platform=Platform.GCE) == 0
-    assert worker.told[0] == "stop: worker w1 ended: the platform preempts the host; 250 ms, preempted"
+    assert worker.told[0] == "stop: worker w1 ended: the platform stops the host (maintenance); 250 ms, maintenance"
     # A signal may come first: then the platform is asked. Of an end of the worker's own it is not.
     monkeypatch.setattr(Host, "wait_until_ended", lambda self, key: threading.Event().wait())
     for platform, is_signal, preempted, said in (
@@ -246,7 +246,7 @@ def test_a_host_that_the_platform_takes_is_left_as_preempted(worker: Played, mon
         else:
             worker.ends(AgentEnd.GOODBYE)
         assert worker.run(platform=platform) == 0
-        assert worker.told[0].endswith(", preempted") == said
+        assert worker.told[0].endswith(", spot") == said
 
 
 def test_its_parts_are_told_what_it_was_told(worker: Played) -> None:

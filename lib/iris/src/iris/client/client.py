@@ -212,6 +212,7 @@ class IrisClient(JobStopper):
         retry_delay: float = 1.0,
         health: HealthCheck | None = None,
         stall_timeout: float | None = None,
+        grace: float | None = None,
         soft_limits: bool | None = None,
         limits_said: bool | None = None,
         cpu_quota: bool = False,
@@ -243,6 +244,8 @@ class IrisClient(JobStopper):
             health: A command that checks whether a task is healthy; None for no check.
             stall_timeout: An attempt fails after this many seconds without a call of `iris.report_progress()`, and
                 dumps its threads to its log. None for no limit.
+            grace: Seconds between the notice of a preemption (`iris.preemption()`) and SIGKILL, at most 600. None for
+                30. A platform may give less.
             retry_delay: Seconds before the first retry after a failure, plus or minus a quarter. Each further delay is
                 twice as long, up to 5 minutes. Retries after a preemption are immediate.
             retry_window: Only failures in the last `retry_window` seconds count against `max_retries_failure`, so that
@@ -301,7 +304,7 @@ class IrisClient(JobStopper):
                 max_retries_failure, max_retries_preemption, *times, max_task_failures, retry_window, retry_delay
             ),
             exclusive=exclusive, fence_after=fence_after, notify_url=notify_url,
-            health=health, stall_timeout=stall_timeout, start_at=start_at, max_running=max_running,
+            health=health, stall_timeout=stall_timeout, grace=grace, start_at=start_at, max_running=max_running,
             after=() if after is None else after,
         )  # fmt: skip
         policy = chosen_policy(policy_of(existing_job_policy, existing), adopt=adopt_existing)

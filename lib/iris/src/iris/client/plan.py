@@ -61,6 +61,7 @@ class JobPlan:
     notify_url: str = ""
     health: HealthCheck | None = None
     stall_timeout: float | None = None
+    grace: float | None = None
     soft_limits: bool | None = None
     limits_said: bool | None = None
     cpu_quota: bool = False
@@ -170,6 +171,7 @@ def spec_of(
         description=plan.description,
         notify_url=plan.notify_url,
         stall_timeout_ms=_to_ms(plan.stall_timeout, "stall_timeout"),
+        grace_ms=_to_ms(plan.grace, "grace"),
         **_health(plan.health),
         enforced=_enforced(plan),
         start_at_ms=0 if plan.start_at is None else _to_ms(plan.start_at, "start_at"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from iris.domain.ids import AttemptId, EndpointId, JobId, WorkerId
+from iris.domain.states import PreemptionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,18 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StopAttempt:
-    """Tell the worker to end this attempt and report its end."""
+    """Tell the worker to end this attempt and report its end.
+
+    Args:
+        preemption: Why its capacity is taken; None if it is just stopped.
+        grace_ms: With `preemption`: time between the notice and SIGKILL.
+    """
 
     attempt_id: AttemptId
     worker_id: WorkerId
     reason: str
+    preemption: PreemptionReason | None = None
+    grace_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

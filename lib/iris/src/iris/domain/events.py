@@ -9,7 +9,7 @@ from iris.domain.entities import UserBudget
 from iris.domain.ids import AttemptId, EndpointId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import FailureKind, TaskState, TimeoutKind
+from iris.domain.states import FailureKind, PreemptionReason, TaskState, TimeoutKind
 from iris.domain.usage import Usage
 
 
@@ -220,10 +220,11 @@ class LendCpu:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The scheduler preempts a live attempt, and its whole gang, for more urgent work."""
+    """A live attempt is preempted, and its whole gang: for more urgent work, or because a host ends."""
 
     attempt_id: AttemptId
     reason: str
+    cause: PreemptionReason = PreemptionReason.BAND
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from iris.domain.constraints import Constraint
 from iris.domain.ids import JobId
 from iris.domain.resources import NOTHING, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, TaskRuntime
-from iris.domain.states import PriorityBand
+from iris.domain.states import PreemptionReason, PriorityBand
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class JobSpec:
         start_at_ms: Unix ms before which no task starts; 0 for at once.
         max_running: Maximum number of its tasks that run at the same time; 0 for all.
         after: The jobs whose end it waits for: "/ann/a:ok,/ann/b:any" (see `awaited`); empty for none.
+        grace_ms: Time between the notice of a preemption and SIGKILL; 0 for the default (see `grace_ms_of`).
     """
 
     job_id: JobId
@@ -101,6 +102,20 @@ class JobSpec:
     start_at_ms: int = 0
     max_running: int = 0
     after: str = ""
+    grace_ms: int = 0
+
+
+DEFAULT_GRACE_MS: Final = 30_000
+MAX_GRACE_MS: Final = 600_000
+_PLATFORM_GRACE_MS: Final = {PreemptionReason.SPOT: 25_000, PreemptionReason.MAINTENANCE: 55_000}
+"""Compute Engine gives 30 s to spot hosts and 60 s to others; five of them are for the last reports."""
+
+
+def grace_ms_of(grace_ms: int, reason: PreemptionReason) -> int:
+    """Return the time between a preemption's notice and SIGKILL: `JobSpec.grace_ms`, or less where the platform gives
+    less.
+    """
+    return min(grace_ms or DEFAULT_GRACE_MS, _PLATFORM_GRACE_MS.get(reason, MAX_GRACE_MS))
 
 
 LIMIT_MODES: Final = ("enforced", "soft")

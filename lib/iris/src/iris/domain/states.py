@@ -73,6 +73,15 @@ class FailureKind(IntEnum):
     DISK = 8  # the host's disk was full when it was to begin
 
 
+class PreemptionReason(StrEnum):
+    """Why capacity is taken from an attempt."""
+
+    DRAIN = "drain"  # an operator drains the worker
+    BAND = "band"  # more urgent work needs the room
+    SPOT = "spot"  # the platform takes the host back
+    MAINTENANCE = "maintenance"  # the platform stops the host for maintenance
+
+
 class PriorityBand(_Worded):
     """Priority bands, served strictly in this order."""
 

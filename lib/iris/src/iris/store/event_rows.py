@@ -48,7 +48,7 @@ from iris.domain.events import (
 )
 from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec
-from iris.domain.states import FailureKind, PriorityBand, TaskState, TimeoutKind
+from iris.domain.states import FailureKind, PreemptionReason, PriorityBand, TaskState, TimeoutKind
 from iris.store.rows import Row, resources_of, resources_to_json
 
 EVENT_COLUMNS: Final = (
@@ -116,6 +116,7 @@ _TO_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
 _OF_JSON: Final[Mapping[str, Callable[[Any], object]]] = {
     "capacity": resources_of,
     "failure_kind": FailureKind,
+    "cause": PreemptionReason,
     "what": TimeoutKind,
 }
 _TIMES: Final = {"at_ms": "at", "started_at_ms": "began"}

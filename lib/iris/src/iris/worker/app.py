@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.domain.constraints import CONTAINERS_ATTRIBUTE, LIMITS_ATTRIBUTE, TASK_USERS_ATTRIBUTE
 from iris.domain.resources import Resources
+from iris.domain.states import PreemptionReason
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.rooms import Room, Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
@@ -185,16 +186,17 @@ async def _serve_guardian(
         if guardian.lost.done():
             return None
         reason = serving.result() if serving.done() else AgentEnd.LEFT
-        preempted = await termination.is_host_preempted()
-        why = f"worker {config.worker_id} ended: {'the platform preempts the host' if preempted else reason}"
+        notice = await termination.notice()
+        ending = f"the platform stops the host ({notice})" if notice else reason
+        why = f"worker {config.worker_id} ended: {ending}"
         logger.info("%s", why)
         if names := supervisor.live_attempts:
             logger.info(
-                "stopping its tasks within about %g s: %s; press Ctrl-C again to exit at once",
-                config.stop_grace_s,
+                "stopping its tasks within %s: %s; press Ctrl-C again to exit at once",
+                "their graces" if notice else f"about {config.stop_grace_s:g} s",
                 _few(names),
             )
-        await _end_attempts(supervisor, guardian, termination, why, int(config.stop_grace_s * 1000), preempted)
+        await _end_attempts(supervisor, guardian, termination, why, int(config.stop_grace_s * 1000), notice)
         if termination.interrupted_again.is_set():
             return _leave_at_once(supervisor.live_attempts, guardian)
         if not serving.done():
@@ -254,10 +256,10 @@ async def _end_attempts(
     termination: TerminationSignals,
     reason: str,
     grace_ms: int,
-    preempted: bool,
+    notice: PreemptionReason | None,
 ) -> None:
     """Stop all attempts; return when all have ended, the guardian has died, or the user interrupts again."""
-    ending = asyncio.create_task(supervisor.stop_all(reason, grace_ms, preempted))
+    ending = asyncio.create_task(supervisor.stop_all(reason, grace_ms, notice))
     again = asyncio.create_task(termination.interrupted_again.wait())
     await asyncio.wait((ending, again, guardian.lost), return_when=asyncio.FIRST_COMPLETED)
     ending.cancel()

@@ -16,6 +16,8 @@ _FOR_ROOT: Final = frozenset({"logs", "trash"})
 _FOR_USER: Final = ("errors", "home")
 _RESULT: Final = ".value"
 
+_NOTICE: Final = ".notice"
+
 OWN_ERRORS: Final = ".d"
 """Ending of the directory in which a container has the files of `errors`."""
 
@@ -95,7 +97,7 @@ class WorkPaths:
         from iris.worker.host.removal import remove_tree
 
         names = {safe_name(name) for pair in kept for name in pair}
-        names |= {name + ending for name in names for ending in (_RESULT, OWN_ERRORS, ENV_FILE)}
+        names |= {name + ending for name in names for ending in (_RESULT, _NOTICE, OWN_ERRORS, ENV_FILE)}
         for directory in (self.errors, self.logs, self.tokens):
             for path in directory.iterdir():
                 if path.name not in names:
@@ -116,6 +118,11 @@ class WorkPaths:
     def result(self, attempt_id: str) -> str:
         """Return the file for a callable's return value (`callable_main.write_result`)."""
         return self.error(attempt_id) + _RESULT
+
+    def notice(self, attempt_id: str, is_contained: bool = False) -> str:
+        """Return the file by which an attempt asks for notices and gets one (`iris.preemption`)."""
+        path = self.error(attempt_id)
+        return f"{path}{OWN_ERRORS}/{safe_name(attempt_id)}{_NOTICE}" if is_contained else path + _NOTICE
 
     def bundle_of(self, path: Path) -> Path:
         """Return the directory of the whole bundle that contains `path`."""

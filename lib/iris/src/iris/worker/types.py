@@ -48,6 +48,7 @@ class Launch:
     exclusive: bool = False
     limits: LimitRequest = NO_LIMITS
     watch: WatchRules = NOT_WATCHED
+    grace_ms: int = 0
     fence_after_ms: int = 0
     """For exclusive jobs: how long after the last contact with the controller the guardian kills the attempt."""
 
@@ -81,11 +82,16 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """One attempt to stop: SIGTERM now, SIGKILL after `grace_ms`."""
+    """One attempt to stop: SIGTERM now, SIGKILL after `grace_ms`.
+
+    Args:
+        notice: Why it is preempted (`PreemptionReason`); empty if it is just stopped.
+    """
 
     attempt_id: str
     grace_ms: int
     reason: str
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

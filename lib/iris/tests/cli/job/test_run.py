@@ -115,7 +115,7 @@ def test_what_is_not_said_has_its_documented_default(iris: Iris, cluster: Cluste
     assert (environment.pip_packages, environment.env_vars, environment.extras) == ((), {}, ())
     nothing = (
         "coscheduling timeout priority_band scheduling_timeout fence_after retry_window health stall_timeout "
-        "soft_limits limits_said start_at max_running task_image"
+        "soft_limits limits_said start_at max_running task_image grace"
     )
     assert sent == {
         **dict.fromkeys(nothing.split()), "constraints": [], "after": (), "replicas": 1, "max_retries_failure": 0,
@@ -135,7 +135,7 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         "--retry-delay 3 --retry-window 1h --stall-timeout 20m --health-cmd true --health-interval 5 "
         "--health-timeout 2s --health-retries 7 --cpu-quota --gang rack --host w1 --host w2 --not-host w3 "
         "--constraint disks>=4 --start-at 2026-05-03T14:00+00:00 --max-running 2 --after a --after /bob/b:any "
-        "--image py:3"
+        "--image py:3 --grace 2m"
     )
     iris(*words.split(), "--constraint", "kind in a, b", "--", "true")
     sent = cluster.submitted
@@ -158,7 +158,7 @@ def test_every_option_reaches_the_cluster(iris: Iris, cluster: Cluster) -> None:
         "timeout": 9, "priority_band": "batch", "name": "j", "description": "d", "notify_url": "http://n",
         "retry_delay": 3, "retry_window": 3600, "stall_timeout": 1200, "health": HealthCheck("true", 5, 2, 7),
         "cpu_quota": True, "start_at": 1_777_816_800.0, "max_running": 2, "after": ("a", "/bob/b:any"),
-        "task_image": "py:3",
+        "task_image": "py:3", "grace": 120,
     }  # fmt: skip
     assert {name: sent[name] for name in wanted} == wanted
     assert cluster.opened["user"] == "bob"

@@ -141,6 +141,7 @@ def job(**changes: Any) -> JobSpec:
         notify_url="https://hooks.example.com/x",
         health=HealthCheck("true", 1, 2, 3),
         stall_timeout=4,
+        grace=6,
         start_at=5,
         max_running=3,
         after=["a", "b:any", "/bob/c:ok"],

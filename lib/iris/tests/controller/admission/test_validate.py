@@ -92,6 +92,7 @@ def test_what_is_accepted(fields: dict[str, Any]) -> None:
             "health_cmd has a NUL character",
         ),
         ({"stall_timeout_ms": -1}, "stall_timeout_ms is -1; it must be 0 or more"),
+        ({"grace_ms": 600_001}, "grace_ms is 600001; it must be at most 600000"),
         ({"retry_window_ms": -1}, "retry_window_ms is -1; it must be 0 or more"),
         ({"notify_url": "ftp://h/key"}, "(?!.*key)the notify URL begins with 'ftp'"),
         ({"reserve": True}, "reserve is set, but no accelerator"),

@@ -31,7 +31,7 @@ from iris.domain.events import (
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import TaskState
+from iris.domain.states import PreemptionReason, TaskState
 from iris.rpc.logformat import encode
 from rigging.errors import Conflict, Unavailable
 from support.iris.loops import FrozenLoop
@@ -91,7 +91,10 @@ class Rig:
         host: WorkerHost | None = None,
     ) -> ConnectedWorker:
         capacity, host = Resources(cpu_millis=8000), host or WorkerHost()
-        greeting = Greeting(WorkerId(name), life.instance_id, capacity, {}, inventory, leaving, host, life.place)
+        attributes = {"rack": "r1"}
+        greeting = Greeting(
+            WorkerId(name), life.instance_id, capacity, attributes, inventory, leaving, host, life.place
+        )
         return await self.sessions.open(greeting)
 
     async def given(self) -> ConnectedWorker:
@@ -184,7 +187,7 @@ async def test_one_that_leaves_is_given_nothing_and_says_so_once(rig: Rig) -> No
     session = await rig.open()
     rig.sessions.begin_leaving(session)
     assert rig.sessions.present(W), "it may come back"
-    rig.sessions.begin_leaving(session, host_ends=True)
+    rig.sessions.begin_leaving(session, PreemptionReason.SPOT)
     assert rig.posted == [WorkerDisconnected(W, "one")]
     assert not rig.sessions.present(W)
     again = await rig.open(life=Life("two", "here"), leaving=True)
@@ -193,6 +196,27 @@ async def test_one_that_leaves_is_given_nothing_and_says_so_once(rig: Rig) -> No
     assert not (await rig.open(life=Life("three", "here"))).is_leaving
     assert rig.view.workers[W].connected
     assert rig.sessions.present(W)
+
+
+async def test_a_gang_on_a_host_that_ends_has_the_notice_everywhere_and_the_worker_counts_until_its_end(
+    rig: Rig,
+) -> None:
+    both = [await rig.open(), await rig.open("w2")]
+    need, gang = Resources(cpu_millis=8000), {"replicas": 2, "coscheduling_group_by": "rack"}
+    spec = JobSpec(JOB, CommandEntrypoint(("true",)), need, grace_ms=9000, **gang)  # type: ignore[arg-type]
+    await rig.engine.submit(JobSubmitted(spec))
+    for session in both:
+        assert (await rig.sent(session)).start
+    rig.sessions.begin_leaving(both[0], PreemptionReason.MAINTENANCE)
+    await rig.settled()
+    for session in both:
+        ((name, notice),) = (await rig.sent(session)).notices.items()
+        assert notice == (PreemptionReason.MAINTENANCE, 9000)
+        assert rig.sessions.present(W)
+        rig.sessions.report(session, Report(AttemptObserved(name, session.worker_id, TaskState.KILLED), 0))
+        await rig.settled()
+    assert not rig.sessions.present(W)
+    assert rig.view.tasks[JOB][0].failures == 0
 
 
 async def test_an_end_waits_for_its_log_and_counts_once(rig: Rig) -> None:

@@ -180,8 +180,8 @@ class Bench:
         command.listener.on_started(4711)
         return command
 
-    def stop(self, name: str, grace_ms: int = 50, reason: str = "enough") -> None:
-        self.supervisor.apply(DesiredChange(1, (), (StopRequest(name, grace_ms, reason),), ()))
+    def stop(self, name: str, grace_ms: int = 50, reason: str = "enough", notice: str = "") -> None:
+        self.supervisor.apply(DesiredChange(1, (), (StopRequest(name, grace_ms, reason, notice),), ()))
 
     def withdraw(self, *names: str) -> None:
         self.supervisor.apply(DesiredChange(1, (), (), (), names))

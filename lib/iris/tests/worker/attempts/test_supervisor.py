@@ -11,7 +11,7 @@ import pytest
 from fray.testing.waiting import eventually_async
 from iris.domain.resources import Resources
 from iris.domain.runtime import TaskRuntime
-from iris.domain.states import FailureKind, TaskState
+from iris.domain.states import FailureKind, PreemptionReason, TaskState
 from iris.rpc.logformat import decode_all
 from iris.worker.attempts.attempt import adopted
 from iris.worker.prepare.task_env import PreparedEnvironment
@@ -149,7 +149,7 @@ class TestStops:
         ((grace, note),) = command.stops
         assert grace == 70
         assert note is not None
-        assert note["stop"] == ["enough", 70, False, False]
+        assert note["stop"] == ["enough", 70, False, False, ""]
         command.listener.on_exit(Exit(0, 15))
         ended = bench.said()[-1]
         assert (ended.state, ended.error) == (TaskState.KILLED, "enough")
@@ -160,6 +160,21 @@ class TestStops:
         (gone,) = bench.said()
         assert (gone.attempt_id, gone.state, gone.at_ms) == ("/u/none/0:0", TaskState.KILLED, 100_000)
         assert gone.error == "stopped before it reached the worker"
+
+    async def test_a_preempted_one_has_a_notice_before_the_signal_and_time_if_it_asks(self, bench: Bench) -> None:
+        deaf, asks = await bench.run(), await bench.run(1)
+        place = Path(bench.paths.notice("/u/job/1:0"))
+        place.touch()
+        for index in range(2):
+            bench.stop(f"/u/job/{index}:0", 100, notice="drain")
+        assert [grace for grace, _ in deaf.stops] == [100]
+        assert (place.read_text(), asks.stops) == ("drain 100.100\n", [])
+        bench.stop("/u/job/1:0", 5, reason="a repetition")
+        await eventually_async(lambda: asks.stops, "SIGTERM")
+        assert [grace for grace, _ in asks.stops] == [20], "a fifth of its grace"
+        asks.listener.on_exit(Exit(0, 15))
+        bench.forget("/u/job/1:0")
+        assert not place.exists()
 
     async def test_one_that_waits_or_is_prepared_never_starts(self, bench: Bench) -> None:
         waits = bench.ask()
@@ -195,10 +210,11 @@ class TestStops:
     async def test_a_leaving_worker_ends_all_and_starts_nothing_more(self, bench: Bench) -> None:
         command = await bench.run()
         prefilled = bench.ask(2, prefilled=True)
-        leaving = asyncio.create_task(bench.supervisor.stop_all("the host is taken", 30, preempted=True))
+        leaving = asyncio.create_task(bench.supervisor.stop_all("the host is taken", 30, PreemptionReason.SPOT))
         await settle()
         assert not leaving.done()
-        assert command.stops[0][0] == 30
+        assert command.stops[0][0] == 25_000, "what Compute Engine gives"
+        assert Path(bench.paths.notice("/u/job/0:0")).read_text() == "spot 125.000\n"
         assert bench.outbox.leaving
         late = bench.ask(1)
         command.listener.on_exit(Exit(0, 15))

@@ -33,14 +33,14 @@ def test_tasks_of_an_array_share_what_they_need_to_start_and_single_ones_stops_a
     message.run[0].attempts[0].attempt = 4
     message.run[0].attempts.append(pb.AttemptRef(task_index=3, prefilled=True))
     message.revision = 9
-    message.stop.append(pb.StopAttempt(attempt_id="/ann/b/0:0", grace_ms=50, reason="enough"))
+    message.stop.append(pb.StopAttempt(attempt_id="/ann/b/0:0", grace_ms=50, reason="enough", preemption="drain"))
     message.forget.extend(["/ann/c/0:0", "/ann/d/0:0"])
     message.withdraw.append("/ann/e/0:1")
     change = desired_from_wire(message)
     start, prefilled = change.start
     assert (start.attempt_id, start.task_id, start.task_index) == ("/ann/a/2:4", "/ann/a/2", 2)
     assert (start.prefilled, prefilled.prefilled) == (False, True)
-    assert change.stop == (StopRequest("/ann/b/0:0", 50, "enough"),)
+    assert change.stop == (StopRequest("/ann/b/0:0", 50, "enough", "drain"),)
     assert (change.revision, change.forget) == (9, ("/ann/c/0:0", "/ann/d/0:0"))
     assert change.withdraw == ("/ann/e/0:1",)
 
@@ -57,6 +57,7 @@ def test_all_that_a_launch_says_is_understood() -> None:
         resources=pb.Resources(cpu_millis=1, memory_bytes=2, disk_bytes=3, device=pb.Device(kind="gpu")),
         exclusive=True,
         fence_after_ms=7000,
+        grace_ms=9000,
         enforced="disk,cpu",
         health_cmd="true",
         health_interval_ms=1000,
@@ -82,6 +83,7 @@ def test_all_that_a_launch_says_is_understood() -> None:
         runtime=TaskRuntime(working_dir="a/b", project_dir="a", python="3.12", interpreter="/bin/p"),
         exclusive=True,
         fence_after_ms=7000,
+        grace_ms=9000,
     )
     call = pb.Entrypoint(callable=pb.Callable(payload_digest="p1"))
     called = launch_from_wire(pb.Launch(entrypoint=call, replicas=1))

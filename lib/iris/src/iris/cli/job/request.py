@@ -56,6 +56,7 @@ class RunOptions:
     health_timeout: float
     health_retries: int
     stall_timeout: float | None
+    grace: float | None
     start_at: datetime | None
     max_running: int | None
     after: tuple[str, ...]
@@ -131,6 +132,7 @@ def submit_job(
         retry_delay=options.retry_delay,
         health=None if options.health_cmd is None else _health(options, options.health_cmd),
         stall_timeout=options.stall_timeout,
+        grace=options.grace,
         start_at=None if options.start_at is None else options.start_at.timestamp(),
         max_running=options.max_running,
         after=options.after,

@@ -116,6 +116,7 @@ def _program(ctx: click.Context) -> list[str]:
 @click.option(
     "--stall-timeout", type=SPAN, metavar="T", help="End an attempt without reported progress for this time, e.g. 20m."
 )
+@click.option("--grace", type=SPAN, metavar="T", help="Time to save a checkpoint when preempted.  [default: 30s]")
 @click.option(
     "--max-retries-preemption",
     type=int,

@@ -9,7 +9,15 @@ from iris.controller.storage.blobs import check_digest
 from iris.core.rules.retry_budget import MAX_DELAY_MS
 from iris.domain.constraints import validate_constraint
 from iris.domain.ids import validate_job_id
-from iris.domain.job_spec import AFTER_CONDITIONS, LIMIT_WORDS, MAX_FENCE_AFTER_MS, CommandEntrypoint, JobSpec, awaited
+from iris.domain.job_spec import (
+    AFTER_CONDITIONS,
+    LIMIT_WORDS,
+    MAX_FENCE_AFTER_MS,
+    MAX_GRACE_MS,
+    CommandEntrypoint,
+    JobSpec,
+    awaited,
+)
 from iris.domain.resources import validate_resources
 from iris.domain.runtime import validate_runtime
 from iris.domain.scale_groups import ScaleGroup
@@ -119,6 +127,8 @@ def _validate_health(job: str, spec: JobSpec) -> None:
 def _validate_fence(job: str, spec: JobSpec) -> None:
     if spec.retry_delay_ms > MAX_DELAY_MS:
         raise InvalidRequest(f"{job}: retry_delay_ms is {spec.retry_delay_ms}; it must be at most {MAX_DELAY_MS}")
+    if spec.grace_ms > MAX_GRACE_MS:
+        raise InvalidRequest(f"{job}: grace_ms is {spec.grace_ms}; it must be at most {MAX_GRACE_MS}")
     if spec.fence_after_ms and not spec.exclusive:
         raise InvalidRequest(f"{job}: fence_after_ms is {spec.fence_after_ms}, but the job is not exclusive")
     if spec.exclusive and not 0 < spec.fence_after_ms <= MAX_FENCE_AFTER_MS:

@@ -7,7 +7,7 @@ from iris.controller.workers.orders import Outgoing
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import JobSpec
-from iris.domain.states import FailureKind, TaskState
+from iris.domain.states import FailureKind, PreemptionReason, TaskState
 from iris.domain.usage import Usage
 from iris.rpc.convert import usage_from_wire
 from iris.rpc.convert_job import entrypoint_to_wire, environment_to_wire, resources_to_wire
@@ -90,6 +90,7 @@ def launch_to_wire(spec: JobSpec, job_token: str) -> pb.Launch:
         health_timeout_ms=spec.health_timeout_ms,
         health_retries=spec.health_retries,
         stall_timeout_ms=spec.stall_timeout_ms,
+        grace_ms=spec.grace_ms,
         runtime=runtime_to_wire(spec.runtime),
     )
 
@@ -106,6 +107,17 @@ def relaunch(launch: pb.Launch, job_id: JobId, job_token: str) -> pb.Launch:
     copy.CopyFrom(launch)
     copy.job_id, copy.job_token = job_id, job_token
     return copy
+
+
+def ending_of(message: pb.WorkerMessage) -> PreemptionReason | None:
+    """Return why the platform stops a leaving worker's host; None if it does not."""
+    if not message.host_ends:
+        return None
+    return PreemptionReason.MAINTENANCE if message.ending == PreemptionReason.MAINTENANCE else PreemptionReason.SPOT
+
+
+def _stop(attempt: AttemptId, reason: str, preemption: str, grace_ms: int) -> pb.StopAttempt:
+    return pb.StopAttempt(attempt_id=attempt, grace_ms=grace_ms, reason=reason, preemption=preemption)
 
 
 def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], bool]) -> pb.RunAttempts:
@@ -128,7 +140,7 @@ def outgoing_to_wire(
         outgoing: The pending orders.
         run: The attempts to start, with their launches.
         revision: The number of the desired set.
-        grace_ms: Time between SIGTERM and SIGKILL of a stop.
+        grace_ms: Time between SIGTERM and SIGKILL of a stop that is no preemption.
         now_ms: The controller's clock, for an acknowledged heartbeat.
     """
     message = pb.ControllerMessage(
@@ -144,7 +156,7 @@ def outgoing_to_wire(
                 revision=revision,
                 run=run,
                 stop=[
-                    pb.StopAttempt(attempt_id=attempt, grace_ms=grace_ms, reason=reason)
+                    _stop(attempt, reason, *outgoing.notices.get(attempt, ("", grace_ms)))
                     for attempt, reason in outgoing.stop.items()
                 ],
                 withdraw=list(outgoing.withdraw),

@@ -13,6 +13,7 @@ from iris.controller.access.interceptor import address_of, current_principal
 from iris.controller.context import Controller
 from iris.controller.services.convert_worker import (
     clock_shift,
+    ending_of,
     launch_to_wire,
     observation_from_wire,
     outgoing_to_wire,
@@ -159,7 +160,7 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
             for observation in message.observations:
                 sessions.report(session, self._report(observation, session.worker_id, shift_ms))
             if message.leaving:
-                sessions.begin_leaving(session, message.host_ends)
+                sessions.begin_leaving(session, ending_of(message))
 
     def _report(self, message: pb.Observation, worker_id: WorkerId, shift_ms: int) -> Report:
         event = self._controller.live_usage.finish(observation_from_wire(message, worker_id, shift_ms))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from iris.domain.ids import AttemptId, JobId
+from iris.domain.states import PreemptionReason
 
 COMPANY_S: Final = 0.01
 
@@ -23,6 +24,7 @@ class Outgoing:
 
     Args:
         start: (task index, attempt number) by job, and whether the attempt is prefilled. stop: Reason by attempt.
+        notices: For the preempted attempts in `stop`: why, and ms between the notice and SIGKILL.
         withdraw: Attempts to hand back, unless they have started.
         log_acks: Stored bytes of each log that grew.
         beat_ack: The highest heartbeat since the last answer; 0 for none.
@@ -30,6 +32,7 @@ class Outgoing:
 
     start: dict[JobId, dict[tuple[int, int], bool]] = field(default_factory=dict)
     stop: dict[AttemptId, str] = field(default_factory=dict)
+    notices: dict[AttemptId, tuple[PreemptionReason, int]] = field(default_factory=dict)
     withdraw: dict[AttemptId, None] = field(default_factory=dict)
     forget: dict[AttemptId, None] = field(default_factory=dict)
     log_acks: dict[AttemptId, int] = field(default_factory=dict)
@@ -68,9 +71,11 @@ class WorkerOrders:
         self._pending.start.setdefault(job_id, {})[(index, attempt)] = prefilled
         self._wake.set()
 
-    def stop(self, attempt: AttemptId, reason: str) -> None:
+    def stop(self, attempt: AttemptId, reason: str, notice: tuple[PreemptionReason, int] | None = None) -> None:
         # A start of the same attempt that was not sent yet stays: the worker must know it to report its end.
         self._pending.stop[attempt] = reason
+        if notice is not None:
+            self._pending.notices[attempt] = notice
         self._wake.set()
 
     def withdraw(self, attempt: AttemptId) -> None:

@@ -16,6 +16,7 @@ from iris.core.rules.rivals import may_succeed
 from iris.domain.effects import Effect, ForgetAttempt, StartAttempt, StopAttempt, WithdrawAttempt
 from iris.domain.events import (
     Begun,
+    Preempted,
     WorkerConnected,
     WorkerDisconnected,
     WorkerHeard,
@@ -23,10 +24,10 @@ from iris.domain.events import (
     WorkerResized,
     WorkerTroubled,
 )
-from iris.domain.ids import AttemptId, WorkerId, parse_attempt_id, parse_task_id
+from iris.domain.ids import AttemptId, JobId, WorkerId, parse_attempt_id, parse_task_id
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import TaskState
+from iris.domain.states import PreemptionReason, TaskState
 from rigging.errors import Conflict, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Sessions:
         self._look_every_s = rules.late_after_ms / 1000 / _LOOKS
         self._look_timer: asyncio.TimerHandle | None = None
         self._leaving = ""
-        self._ending: set[WorkerId] = set()
+        self._ending: dict[WorkerId, set[JobId]] = {}  # whose gangs have their grace
         self._all_closed = asyncio.Event()
         self._all_closed.set()
 
@@ -83,7 +84,8 @@ class Sessions:
 
     def present(self, worker_id: WorkerId) -> bool:
         """Return whether a worker is connected, or may still reconnect before it is lost."""
-        return worker_id not in self._ending and self._contacts.is_present(worker_id)
+        ending, stopping = self._ending.get(worker_id), self._engine.view.stopping_counts
+        return self._contacts.is_present(worker_id) if ending is None else any(map(stopping.get, ending))
 
     def silent_ms(self, worker_id: WorkerId) -> int:
         """Return the ms since a worker's last message."""
@@ -125,7 +127,7 @@ class Sessions:
             older.orders.close()
             self._release_held(older)
         self._open[worker_id] = session
-        self._ending.discard(worker_id)
+        self._ending.pop(worker_id, None)
         self._all_closed.clear()
         self._contacts.begin(worker_id, self._now_ms())
         try:
@@ -215,19 +217,29 @@ class Sessions:
         if self._open.get(session.worker_id) is session:
             self._engine.post(WorkerTroubled(session.worker_id, session.instance_id, trouble))
 
-    def begin_leaving(self, session: ConnectedWorker, host_ends: bool = False) -> None:
+    def begin_leaving(self, session: ConnectedWorker, ending: PreemptionReason | None = None) -> None:
         """Record that the worker shuts down: it ends and reports its attempts, and gets no new ones.
 
         Args:
             session: Its session.
-            host_ends: The platform stops its host, so it is not waited for.
+            ending: Why the platform stops its host; None if it does not. Then the worker is not waited for, and the
+                members of its gangs on other hosts have the same notice.
         """
-        if host_ends and self._open.get(session.worker_id) is session:
-            self._ending.add(session.worker_id)
-        if not session.is_leaving and self._open.get(session.worker_id) is session:
+        if self._open.get(session.worker_id) is not session:
+            return
+        if ending is not None and session.worker_id not in self._ending:
+            self._ending[session.worker_id] = self._preempt_gangs(session.worker_id, ending)
+        if not session.is_leaving:
             session.is_leaving = True
             self._contacts.left(session.worker_id)
             self._engine.post(WorkerDisconnected(session.worker_id, session.instance_id))
+
+    def _preempt_gangs(self, worker_id: WorkerId, ending: PreemptionReason) -> set[JobId]:
+        gangs = {item.job_id: item for item in self._engine.view.attempts_on(worker_id) if item.is_gang}
+        for booking in gangs.values():
+            why = f"the platform stops the host of worker {worker_id} ({ending})"
+            self._engine.post(Preempted(booking.attempt_id, why, ending))
+        return set(gangs)
 
     async def say_goodbye(self, reason: str, exit: bool, timeout_s: float) -> None:
         """End all sessions; with `exit` the workers stop and exit. Return when all sessions have ended, or at the
@@ -285,7 +297,8 @@ class Sessions:
             if isinstance(effect, StartAttempt):
                 self._send_start(session, effect.attempt_id, effect.prefilled)
             elif isinstance(effect, StopAttempt):
-                session.orders.stop(effect.attempt_id, effect.reason)
+                notice = None if effect.preemption is None else (effect.preemption, effect.grace_ms)
+                session.orders.stop(effect.attempt_id, effect.reason, notice)
             elif isinstance(effect, WithdrawAttempt):
                 session.orders.withdraw(effect.attempt_id)
             else:

@@ -7,8 +7,15 @@ from iris.core.state.view import ClusterView
 from iris.domain.effects import Effect, EndpointChanged, JobSettled, StopAttempt
 from iris.domain.entities import Job, LostAttempt, Stopping, Task, Worker
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.job_spec import waits_for_host
-from iris.domain.states import LIVE_TASK_STATES, TASK_TRANSITIONS, JobState, TaskState, check_task_transition
+from iris.domain.job_spec import grace_ms_of, waits_for_host
+from iris.domain.states import (
+    LIVE_TASK_STATES,
+    TASK_TRANSITIONS,
+    JobState,
+    PreemptionReason,
+    TaskState,
+    check_task_transition,
+)
 
 
 class Draft:
@@ -16,14 +23,16 @@ class Draft:
 
     Attributes:
         view: The state before the event. now_ms: Unix ms of the event. effects: Actions so far, in order.
+        preemption: Why the event takes capacity away; None if it does not.
     """
 
-    __slots__ = ("_changes", "_counts", "_unsettled", "effects", "now_ms", "view")
+    __slots__ = ("_changes", "_counts", "_unsettled", "effects", "now_ms", "preemption", "view")
 
     def __init__(self, view: ClusterView, now_ms: int) -> None:
         self.view = view
         self.now_ms = now_ms
         self.effects: list[Effect] = []
+        self.preemption: PreemptionReason | None = None
         self._changes = Changes(at_ms=now_ms)
         self._counts: dict[JobId, list[int]] = {}
         self._unsettled: dict[JobId, None] = {}
@@ -97,7 +106,8 @@ class Draft:
             held = spec.resources if booking is None else booking.held
             self._changes.stopping[name] = Stopping(task.job_id, worker_id, held)
         self._unsettled[task.job_id] = None
-        self.effects.append(StopAttempt(name, worker_id, reason))
+        grace_ms = 0 if self.preemption is None else grace_ms_of(spec.grace_ms, self.preemption)
+        self.effects.append(StopAttempt(name, worker_id, reason, self.preemption, grace_ms))
 
     def worker(self, worker_id: WorkerId) -> Worker:
         """Return the current worker."""

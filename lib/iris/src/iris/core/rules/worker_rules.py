@@ -18,7 +18,7 @@ from iris.domain.events import (
     WorkerUncordoned,
 )
 from iris.domain.ids import AttemptId, WorkerId
-from iris.domain.states import LIVE_TASK_STATES
+from iris.domain.states import LIVE_TASK_STATES, PreemptionReason
 from rigging.errors import InvalidRequest, NotFound
 
 
@@ -103,6 +103,7 @@ def preempt(draft: Draft, event: Preempted) -> None:
 
     An attempt that has already ended is unchanged.
     """
+    draft.preemption = event.cause
     _send_away(draft, event.attempt_id, event.reason, is_charged=True)
 
 
@@ -123,6 +124,7 @@ def cordon(draft: Draft, event: WorkerCordoned) -> None:
         cordoned_at_ms=draft.now_ms,
     )
     what = "drained" if event.drain else "cordoned"
+    draft.preemption = PreemptionReason.DRAIN
     for booking in list(draft.view.attempts_on(event.worker_id)):
         if event.drain or booking.prefilled:
             why = f"worker {event.worker_id} is {what}: {event.reason}"

@@ -538,6 +538,7 @@ class JobSpec(_message.Message):
     MAX_RUNNING_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     LIMITS_MODE_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"/user/name" or "/user/parent/child" """
     bundle_digest: _builtins.str
@@ -588,6 +589,8 @@ class JobSpec(_message.Message):
     """jobs whose end it waits for: "/ann/a:ok,/ann/b:any"; empty for none"""
     limits_mode: _builtins.str
     """"soft" or "enforced" as chosen by the submitter; empty for the cluster's mode"""
+    grace_ms: _builtins.int
+    """between the notice of a preemption and SIGKILL; 0 for the default"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
     @_builtins.property
@@ -638,10 +641,11 @@ class JobSpec(_message.Message):
         max_running: _builtins.int = ...,
         after: _builtins.str = ...,
         limits_mode: _builtins.str = ...,
+        grace_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_running", b"max_running", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_delay_ms", b"retry_delay_ms", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "start_at_ms", b"start_at_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "band", b"band", "bundle_digest", b"bundle_digest", "constraints", b"constraints", "coscheduling_group_by", b"coscheduling_group_by", "description", b"description", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "grace_ms", b"grace_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "limits_mode", b"limits_mode", "max_retries_failure", b"max_retries_failure", "max_retries_preemption", b"max_retries_preemption", "max_running", b"max_running", "max_task_failures", b"max_task_failures", "notify_url", b"notify_url", "ports", b"ports", "replicas", b"replicas", "reserve", b"reserve", "resources", b"resources", "retry_delay_ms", b"retry_delay_ms", "retry_window_ms", b"retry_window_ms", "runtime", b"runtime", "scheduling_timeout_ms", b"scheduling_timeout_ms", "stall_timeout_ms", b"stall_timeout_ms", "start_at_ms", b"start_at_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3108,6 +3112,7 @@ class Launch(_message.Message):
     HEALTH_RETRIES_FIELD_NUMBER: _builtins.int
     STALL_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     ENFORCED_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     bundle_digest: _builtins.str
     replicas: _builtins.int
@@ -3123,6 +3128,8 @@ class Launch(_message.Message):
     health_retries: _builtins.int
     stall_timeout_ms: _builtins.int
     enforced: _builtins.str
+    """as in JobSpec"""
+    grace_ms: _builtins.int
     """as in JobSpec"""
     @_builtins.property
     def entrypoint(self) -> Global___Entrypoint: ...
@@ -3154,10 +3161,11 @@ class Launch(_message.Message):
         health_retries: _builtins.int = ...,
         stall_timeout_ms: _builtins.int = ...,
         enforced: _builtins.str = ...,
+        grace_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entrypoint", b"entrypoint", "environment", b"environment", "resources", b"resources", "runtime", b"runtime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources", "runtime", b"runtime", "stall_timeout_ms", b"stall_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_digest", b"bundle_digest", "enforced", b"enforced", "entrypoint", b"entrypoint", "environment", b"environment", "exclusive", b"exclusive", "fence_after_ms", b"fence_after_ms", "grace_ms", b"grace_ms", "health_cmd", b"health_cmd", "health_interval_ms", b"health_interval_ms", "health_retries", b"health_retries", "health_timeout_ms", b"health_timeout_ms", "job_id", b"job_id", "job_token", b"job_token", "ports", b"ports", "replicas", b"replicas", "resources", b"resources", "runtime", b"runtime", "stall_timeout_ms", b"stall_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3222,21 +3230,25 @@ class StopAttempt(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     GRACE_MS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    PREEMPTION_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     """"/user/job/0:2" """
     grace_ms: _builtins.int
     """SIGTERM, then SIGKILL after this"""
     reason: _builtins.str
+    preemption: _builtins.str
+    """drain, band, spot or maintenance: the task has a notice of it; empty for a plain stop"""
     def __init__(
         self,
         *,
         attempt_id: _builtins.str = ...,
         grace_ms: _builtins.int = ...,
         reason: _builtins.str = ...,
+        preemption: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "grace_ms", b"grace_ms", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "grace_ms", b"grace_ms", "preemption", b"preemption", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3587,6 +3599,7 @@ class WorkerMessage(_message.Message):
     APPLIED_REVISION_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     HOST_ENDS_FIELD_NUMBER: _builtins.int
+    ENDING_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     SENT_AT_MS_FIELD_NUMBER: _builtins.int
@@ -3601,6 +3614,8 @@ class WorkerMessage(_message.Message):
     """it ends its attempts and leaves: assign nothing more to it"""
     host_ends: _builtins.bool
     """with leaving: the platform stops the host"""
+    ending: _builtins.str
+    """with host_ends: spot or maintenance"""
     beat: _builtins.int
     """A number that increases with every beat of the session's worker, sent at least once per heartbeat interval; the
     acknowledgement proves that the controller counted the worker as alive when the beat was sent. 0 for no beat.
@@ -3638,6 +3653,7 @@ class WorkerMessage(_message.Message):
         applied_revision: _builtins.int = ...,
         leaving: _builtins.bool = ...,
         host_ends: _builtins.bool = ...,
+        ending: _builtins.str = ...,
         beat: _builtins.int = ...,
         capacity: Global___Resources | None = ...,
         sent_at_ms: _builtins.int = ...,
@@ -3648,7 +3664,7 @@ class WorkerMessage(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "capacity", b"capacity", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "kind", b"kind", "proof", b"proof", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "hello", b"hello", "host_ends", b"host_ends", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "proof", b"proof", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms", "_trouble", b"_trouble", "applied_revision", b"applied_revision", "beat", b"beat", "capacity", b"capacity", "clock_error_ms", b"clock_error_ms", "clock_skew_ms", b"clock_skew_ms", "ending", b"ending", "hello", b"hello", "host_ends", b"host_ends", "kind", b"kind", "leaving", b"leaving", "logs", b"logs", "observations", b"observations", "proof", b"proof", "sent_at_ms", b"sent_at_ms", "trouble", b"trouble", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_skew_ms: _TypeAlias = _typing.Literal["clock_skew_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_skew_ms: _TypeAlias = _typing.Literal["_clock_skew_ms", b"_clock_skew_ms"]  # noqa: Y015

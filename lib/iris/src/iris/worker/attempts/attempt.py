@@ -43,7 +43,7 @@ class Attempt:
     __slots__ = (
         "_listener", "at_ms", "exception", "is_prefilled", "log", "log_path", "places", "ports", "prepare_task",
         "prepared", "process", "progress", "report_timer", "request", "result", "room", "slot", "spec", "started_at_ms",
-        "state", "usage", "waits_for",
+        "state", "stop_timer", "usage", "waits_for",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener, room: int | str = 0) -> None:
@@ -67,6 +67,7 @@ class Attempt:
         self.spec: ProcessSpec | None = None  # made before its turn has come
         self.prepare_task: asyncio.Task[None] | None = None
         self.report_timer: asyncio.TimerHandle | None = None
+        self.stop_timer: asyncio.TimerHandle | None = None
         self._listener = listener
 
     @property
@@ -122,9 +123,10 @@ class Attempt:
     def on_exit(self, exit: Exit) -> None:
         self._listener.exited(self, exit)
 
-    def cancel_timer(self) -> None:
-        if self.report_timer is not None:
-            self.report_timer.cancel()
+    def cancel_timers(self) -> None:
+        for timer in (self.report_timer, self.stop_timer):
+            if timer is not None:
+                timer.cancel()
 
     def note(self) -> dict[str, Any]:
         """Return the state that the next worker process needs to adopt the attempt: see `adopted`."""
@@ -138,6 +140,8 @@ class Attempt:
             "accelerator": launch.has_accelerator,
             "disk": launch.resources.disk_bytes,
         }
+        if launch.grace_ms:
+            note["grace"] = launch.grace_ms
         if launch.runtime.image:
             note["image"] = launch.runtime.image
         if self.room:
@@ -153,7 +157,7 @@ class Attempt:
             note["unhealthy"] = self.state.unhealthy
         stop = self.state.stop
         if stop is not None:
-            note["stop"] = [stop.reason, stop.grace_ms, stop.leaving, stop.preempted]
+            note["stop"] = [stop.reason, stop.grace_ms, stop.leaving, stop.preempted, stop.notice]
         return note
 
 
@@ -167,6 +171,7 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
         has_accelerator=bool(note.get("accelerator")),
         resources=Resources(disk_bytes=int(note.get("disk", 0))),
         runtime=TaskRuntime(image=str(note.get("image", ""))),
+        grace_ms=int(note.get("grace", 0)),
         watch=WatchRules(**note["watch"]) if note.get("watch") else NOT_WATCHED,
     )
     request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)

@@ -22,6 +22,7 @@ from iris.worker.attempts.machine import (
     Unhealthy,
     advance,
 )
+from iris.worker.attempts.notice import give_notice
 from iris.worker.attempts.prefill import PrefillQueue
 from iris.worker.attempts.preparing import Preparation
 from iris.worker.attempts.reporting import AttemptReports
@@ -127,9 +128,25 @@ class AttemptDriver:
                 case Act.CANCEL_PREPARE:
                     if attempt.prepare_task is not None:
                         attempt.prepare_task.cancel()
-                case Terminate(grace_ms):
-                    if attempt.process is not None:
-                        attempt.process.terminate(grace_ms, attempt.note())
+                case Terminate():
+                    self._terminate(attempt, instruction)
+
+    def _terminate(self, attempt: Attempt, how: Terminate) -> None:
+        if attempt.process is None:
+            return
+        wait_ms = 0
+        if how.notice:
+            deadline_s = (self._now_ms() + how.grace_ms) / 1000
+            wait_ms = give_notice(self._attempts.room(attempt).paths, attempt, how, deadline_s)
+        if attempt.stop_timer is not None:
+            attempt.stop_timer.cancel()
+        rest_ms = how.grace_ms - wait_ms
+        if wait_ms:
+            attempt.stop_timer = self._loop.call_later(
+                wait_ms / 1000, attempt.process.terminate, rest_ms, attempt.note()
+            )
+        else:
+            attempt.process.terminate(rest_ms, attempt.note())
 
     async def _prepare(self, attempt: Attempt) -> None:
         self.advance(attempt, await self._preparation.prepare(attempt))
@@ -139,7 +156,7 @@ class AttemptDriver:
         if attempt.request.launch.runtime.image and self._containers is not None:
             self._containers.ended(attempt.attempt_id)
         self._starts.ended(attempt)
-        attempt.cancel_timer()
+        attempt.cancel_timers()
         attempt.log.finish()
         if attempt.is_prefilled:
             self.prefilled.remove(attempt)

@@ -70,6 +70,7 @@ class KnownAttempts:
         room = self.room(attempt)
         remove(room.paths.error(attempt.attempt_id))
         remove(room.paths.result(attempt.attempt_id))
+        remove(room.paths.notice(attempt.attempt_id))
         if attempt.request.launch.runtime.image:
             remove_tree(room.paths.error(attempt.attempt_id) + OWN_ERRORS)
             remove(env_file_of(room.paths, attempt.attempt_id))

@@ -102,12 +102,14 @@ class StopAsked:
     Args:
         leaving: The worker is shutting down.
         preempted: The platform preempts the host.
+        notice: Why its capacity is taken (`PreemptionReason`): the task has a notice. Empty for a plain stop.
     """
 
     reason: str
     grace_ms: int
     leaving: bool = False
     preempted: bool = False
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,10 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Terminate the command, and kill it after this time."""
+    """Terminate the command, and kill it after this time. With a notice the command is told why first."""
 
     grace_ms: int
+    notice: str = ""
 
 
 Instruction = Act | Terminate
@@ -251,10 +254,12 @@ def _ended_early(state: AttemptState, kind: FailureKind, error: str, exit_code: 
 def _stop(state: AttemptState, event: StopAsked) -> Step:
     if state.phase is AttemptPhase.ENDED:
         return state, NOTHING
+    if state.stop is not None and state.stop.notice and not event.leaving:
+        return state, NOTHING  # repeated after a new connection: it does not cut the grace short
     # The first reason stays, but a worker that leaves does not turn the user's stop into a worker failure.
     stopped = state if state.stop is not None else replace(state, stop=event)
     if state.phase in (AttemptPhase.STARTING, AttemptPhase.RUNNING):
-        return stopped, (Terminate(event.grace_ms),)
+        return stopped, (Terminate(event.grace_ms, event.notice),)
     task_state, error, failure = _stopped_end(stopped.stop or event)
     ended = replace(stopped, phase=AttemptPhase.ENDED, task_state=task_state, error=error, failure=failure)
     return ended, (Act.CANCEL_PREPARE, Act.REPORT) if state.phase is AttemptPhase.BUILDING else _REPORT

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from iris.domain.states import TaskState
+from iris.domain.job_spec import grace_ms_of
+from iris.domain.states import PreemptionReason, TaskState
 from iris.worker.attempts.attempt import Attempt, adopted
 from iris.worker.attempts.driver import AttemptDriver
 from iris.worker.attempts.known import KnownAttempts
@@ -131,19 +132,21 @@ class Supervisor:
         for attempt_id in change.forget:
             self._forget(attempt_id)
 
-    async def stop_all(self, reason: str, grace_ms: int, preempted: bool = False) -> None:
+    async def stop_all(self, reason: str, grace_ms: int, notice: PreemptionReason | None = None) -> None:
         """Stop every attempt and every upload; return when all have ended.
 
         Args:
             reason: The reason to report to the controller.
-            grace_ms: Time between SIGTERM and SIGKILL.
-            preempted: Whether the platform preempts the host; if not, the attempts count as failures of this worker.
+            grace_ms: Time between SIGTERM and SIGKILL, without a notice.
+            notice: Why the platform stops the host; None if it does not: then the attempts count as failures of this
+                worker.
         """
         self._leaving = reason
-        self.outbox.leave(preempted)
+        self.outbox.leave(notice or "")
         self._driver.prefilled.hand_back_all(f"handed back before its start: {reason}")
         for attempt in self._attempts.live:
-            self._driver.advance(attempt, StopAsked(reason, grace_ms, leaving=True, preempted=preempted))
+            grace = grace_ms if notice is None else grace_ms_of(attempt.request.launch.grace_ms, notice)
+            self._driver.advance(attempt, StopAsked(reason, grace, True, notice is not None, notice or ""))
         await self._attempts.all_ended()
         await self._rooms.close()
 
@@ -175,7 +178,7 @@ class Supervisor:
         elif attempt.ended:
             self._reports.report(attempt)
         else:
-            self._driver.advance(attempt, StopAsked(stop.reason or "stopped", stop.grace_ms))
+            self._driver.advance(attempt, StopAsked(stop.reason or "stopped", stop.grace_ms, notice=stop.notice))
 
     def _withdraw(self, attempt_id: str) -> None:
         attempt = self._attempts.get(attempt_id)

@@ -321,6 +321,7 @@ class AgentSession:
             usage=[usage_to_wire(name, usage) for name, usage in batch.usage.items()],
             applied_revision=self._revision,
             leaving=self._said_leaving,
-            host_ends=self._said_leaving and self._supervisor.outbox.host_ends,
+            host_ends=self._said_leaving and bool(self._supervisor.outbox.ending),
+            ending=self._supervisor.outbox.ending if self._said_leaving else "",
             sent_at_ms=self._supervisor.now_ms() if batch.observations or batch.usage else 0,
         )

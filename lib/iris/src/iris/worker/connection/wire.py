@@ -30,7 +30,7 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
     return DesiredChange(
         revision=message.revision,
         start=tuple(start),
-        stop=tuple(StopRequest(stop.attempt_id, stop.grace_ms, stop.reason) for stop in message.stop),
+        stop=tuple(StopRequest(stop.attempt_id, stop.grace_ms, stop.reason, stop.preemption) for stop in message.stop),
         forget=tuple(message.forget),
         withdraw=tuple(message.withdraw),
     )
@@ -64,6 +64,7 @@ def launch_from_wire(message: pb.Launch) -> Launch:
         watch=_watch(message),
         exclusive=message.exclusive,
         fence_after_ms=message.fence_after_ms,
+        grace_ms=message.grace_ms,
     )
 
 

@@ -5,6 +5,7 @@ import contextlib
 import signal
 import threading
 
+from iris.domain.states import PreemptionReason
 from iris.worker.host.preemption import NOTICES, GceHost
 
 
@@ -24,7 +25,7 @@ class TerminationSignals:
         self.interrupted_again = asyncio.Event()
         self._loop = loop
         self._host = host
-        self._preempted = False
+        self._notice: PreemptionReason | None = None
 
     def watch(self) -> None:
         """Start to watch the signals and the platform, and set `received` at the first event."""
@@ -36,17 +37,17 @@ class TerminationSignals:
                     target=self._watch_host, args=(self._host, key), name=f"iris-{key}", daemon=True
                 ).start()
 
-    async def is_host_preempted(self) -> bool:
-        """Whether the platform preempts the host."""
-        if self._host is None or not self.received.is_set():
-            return False
-        return self._preempted or await asyncio.to_thread(self._host.is_preempted)
+    async def notice(self) -> PreemptionReason | None:
+        """Return why the platform stops the host; None if it does not."""
+        if self._notice is None and self._host is not None and self.received.is_set():
+            self._notice = PreemptionReason.SPOT if await asyncio.to_thread(self._host.is_preempted) else None
+        return self._notice
 
     def _interrupted(self) -> None:
         (self.interrupted_again if self.received.is_set() else self.received).set()
 
     def _watch_host(self, host: GceHost, key: str) -> None:
         host.wait_until_ended(key)
-        self._preempted = True
+        self._notice = PreemptionReason.SPOT if key == NOTICES[0] else PreemptionReason.MAINTENANCE
         with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
             self._loop.call_soon_threadsafe(self.received.set)

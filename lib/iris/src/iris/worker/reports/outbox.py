@@ -58,11 +58,11 @@ class ReportOutbox:
         self._logs: dict[str, None] = {}  # an ordered set: the longest waiting first
         self._news = asyncio.Event()
         self._quiet = asyncio.Event()
-        self.leaving = self.host_ends = False
+        self.leaving, self.ending = False, ""
 
-    def leave(self, host_ends: bool = False) -> None:
-        """Report from now on that this worker is leaving, and whether the platform stops its host."""
-        self.leaving, self.host_ends = True, host_ends
+    def leave(self, ending: str = "") -> None:
+        """Report from now on that this worker is leaving, and why the platform stops its host; empty if it does not."""
+        self.leaving, self.ending = True, ending
         self._news.set()
 
     def observe(self, observation: Observation) -> None:
