@@ -39,6 +39,7 @@ _MOST_NODES: Final = 4000
 _MOST_BARS: Final = 300
 _MOST_CONFIGS: Final = 100
 _MOST_VALUES: Final = 200
+_MOST_OPEN: Final = 60
 _LONGEST_VALUE: Final = 500
 _LONGEST_TITLE: Final = 120
 _LIVE = (RunState.RUNNING, RunState.UNFINISHED)
@@ -163,7 +164,8 @@ def _config(site: Site, request: Request, view: RunView) -> dict[str, Any]:
         (str(step.get("name", "")), site.outputs.name_of(str(step.get("output_path", ""))), _values(step))
         for step in recorded[:_MOST_CONFIGS]
     ]
-    return {"configs": values, "left_out": len(recorded) - len(values)}
+    is_short = sum(len(found) for _, _, found in values) <= _MOST_OPEN
+    return {"configs": values, "left_out": len(recorded) - len(values), "is_open": is_short}
 
 
 def _values(step: Mapping[str, Any]) -> list[tuple[str, str]]:
