@@ -79,7 +79,7 @@ def runs(
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 @click.argument("run", type=RUN)
-@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[+TAG|-TAG]...")
+@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[TAG]...")
 @click.option("--note", metavar="TEXT", help="A note; an empty one removes it.")
 @prefix_option
 @runs_option
@@ -94,7 +94,7 @@ def tag(
     runs_at: str | None,
     as_json: bool,
 ) -> None:
-    """Add tags to a run, remove tags, or set its note: `marin tag tiny-0a1b2c +best -draft --note "lr halved"`.
+    """Add tags (+TAG), remove tags (-TAG), or set its note: `marin tag tiny-0a1b2c +best -draft --note "x"`.
 
     Without changes it prints them. `marin runs --tag` and the experiment pages filter by tags.
     """
