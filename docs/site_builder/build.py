@@ -63,6 +63,7 @@ NAVIGATION: Final[Mapping[str, Mapping[str, str]]] = {
         "Operate a cluster": "lib/iris/OPS.md",
         "Look at a cluster in a browser": "docs/dashboard.md",
         "Run on Ray": "docs/ray.md",
+        "Run on Slurm": "docs/slurm.md",
         "Read data of other regions": "docs/mirror.md",
         "Simulate a cluster": "docs/simulation.md",
         "Move from other tools": "docs/how-to/moving-from.md",

@@ -181,6 +181,7 @@ RULES: dict[str, list[Rule]] = {
         by("lib/marin/tests/run/test_real_ray.py::test_the_documents_job_commands", begins="ray job submit"),
         by(f"{PARTS}::test_python_of_the_ray_page", language="python"),
     ],
+    "docs/slurm.md": [none("lib/fray/tests/backends/slurm/test_real_slurm.py has the experiments and --when")],
     "docs/how-to/map-files.md": [by(f"{PARTS}::test_python_of_the_ray_page", language="python")],
     "docs/simulation.md": [by("test_simulation.py::test_the_commands_of_the_page")],
     "docs/tutorials/executor_101.md": TUTORIAL,

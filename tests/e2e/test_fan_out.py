@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,11 @@ FRAY_BACKENDS = [
     "iris",
     # Each job of Ray takes half a second; its contract and test_ray_functions are in the fast tier.
     pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.soak]),
+    pytest.param(
+        "support.slurm.harness:SlurmHarness",
+        id="slurm",
+        marks=pytest.mark.skipif(not shutil.which("slurmctld"), reason="NOT TESTED: slurmctld is not installed"),
+    ),
 ]
 HELLO_WORLD = "experiments.tutorials.hello_world_remote"
 FAN_OUT = "experiments.tutorials.fan_out"

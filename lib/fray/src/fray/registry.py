@@ -6,6 +6,7 @@ a module with `connect(address: str | None) -> Client`.
 
 import importlib
 import importlib.util
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -25,6 +26,7 @@ class Backend:
         forms: The forms of its specs, for messages.
         extra: The extra of marin-fray with its dependencies; None if it needs none.
         needs: The top-level package that `extra` installs.
+        program: A program that must be on PATH.
     """
 
     name: str
@@ -32,9 +34,12 @@ class Backend:
     forms: tuple[str, ...]
     extra: str | None = None
     needs: str | None = None
+    program: str | None = None
 
     def missing(self) -> str | None:
         """Return why the backend cannot be used in this environment, and the remedy; None if it can be used."""
+        if self.program is not None and shutil.which(self.program) is None:
+            return f"{self.program} is not on PATH"
         if self.needs is None or self.extra is None or importlib.util.find_spec(self.needs) is not None:
             return None
         return f"{self.needs} is not installed: {install_extra(self.extra, 'marin-fray')}"
@@ -46,7 +51,7 @@ BACKENDS = (
     Backend("local", "fray.backends.local", ("local", "local://?processes=1")),
     Backend("ray", "fray.backends.ray", ("ray", "ray://host:port"), extra="ray", needs="ray"),
     Backend("iris", "fray.backends.iris", ("iris", "iris://host:port"), extra="iris", needs="iris"),
-    Backend("slurm", "fray.backends.slurm", ("slurm", "slurm://PARTITION?account=NAME&time=LIMIT&dir=FOLDER")),
+    Backend("slurm", "fray.backends.slurm", ("slurm", "slurm://PARTITION?account=NAME"), program="sbatch"),
 )
 
 

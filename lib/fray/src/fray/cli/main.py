@@ -13,13 +13,13 @@ from typing import Any, TextIO
 
 import click
 
-from fray.client import JobHandle
+from fray.client import Client, JobHandle, TellsStart
 from fray.context import default_spec
 from fray.errors import JobFailed
 from fray.output.growing_text import SKIPPED, GrowingText
 from fray.registry import Backend, connect, known_backends
 from fray.types import Entrypoint, JobRequest, ResourceConfig, create_environment
-from rigging.errors import MarinError
+from rigging.errors import InvalidRequest, MarinError
 from rigging.exit_codes import FAILURE, INTERRUPTED, REFUSED
 from rigging.process.interrupts import unwrapped_interrupts
 from rigging.project.env_files import read_env_files
@@ -106,6 +106,7 @@ def _row(backend: Backend, current: str) -> dict[str, Any]:
 @click.option(
     "--env-file", "env_files", metavar="FILE", multiple=True, help="File of variables, one NAME=value per line."
 )
+@click.option("--when", is_flag=True, help="Print when the job would start, and run nothing; on Slurm.")
 @click.argument("command", nargs=-1, required=True)
 def run(
     backend: str | None,
@@ -114,6 +115,7 @@ def run(
     ram: str,
     env_vars: tuple[str, ...],
     env_files: tuple[str, ...],
+    when: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND as a job in the current directory: `fray run --backend ray -- python -m trainer`.
@@ -135,12 +137,21 @@ def run(
     with _interrupted_by_signals():
         client = connect(backend or default_spec(os.environ))
         try:
+            if when:
+                return _tell_start(client, request)
             job = client.submit(request, adopt_existing=False)
             # Again: connecting to Ray sets a handler of its own.
             with _interrupted_by_signals():
                 return _follow(job)
         finally:
             client.shutdown(wait=False)
+
+
+def _tell_start(client: Client, request: JobRequest) -> int:
+    if not isinstance(client, TellsStart):
+        raise InvalidRequest(f"--when: {type(client).__name__} cannot tell when a job starts; use --backend slurm")
+    click.echo(client.expected_start(request))
+    return 0
 
 
 class _Signalled(KeyboardInterrupt):

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from fray.testing.waiting import eventually
 PACKAGES = (
     "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15", "liblua5.1-0",
 )  # fmt: skip
-COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
 CPUS = 16
 
 _CONF = """\
@@ -99,7 +100,7 @@ class SlurmCluster:
         if self._holder.stdout.readline() != "started\n":
             self.stop()
             raise RuntimeError(f"Slurm did not start: {self.logs()}")
-        eventually(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T"), "the node is idle", 30, self.logs)
+        eventually(self.is_up, "the node takes jobs", 30, self.logs)
 
     def run(self, *command: str) -> str:
         """Run a command in the namespace, and return its output."""
@@ -124,6 +125,27 @@ class SlurmCluster:
         for pid in self.pids(daemon):
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: not self.pids(daemon), f"{daemon} is gone")
+
+    def start_again(self, daemon: str) -> None:
+        """Start a killed daemon, and wait until it works."""
+        assert self._holder is not None
+        subprocess.run(["nsenter", "-m", "-t", str(self._holder.pid), "--", daemon], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)  # fmt: skip
+        eventually(self.is_up, f"{daemon} is back", 60, self.logs)
+
+    def save(self) -> None:
+        """Let slurmctld save its jobs. A killed one forgets up to five seconds, and gives the ids of jobs again."""
+        began = time.time()
+        self.run("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
+
+        def is_saved() -> bool:
+            return float(self.run("stat", "--format=%.6Y", "/var/spool/slurmctld/job_state") or 0) > began
+
+        eventually(is_saved, "slurmctld has saved its jobs", 30, self.logs)
+
+    def is_up(self) -> bool:
+        """Return whether the node takes jobs."""
+        return self.run("sinfo", "-h", "-o", "%T").strip() in ("idle", "mixed", "allocated")
 
     def logs(self) -> str:
         """Return the ends of the daemons' logs."""

@@ -15,6 +15,9 @@ if ! command -v slurmctld >/dev/null; then
     # Pages of the manual and the cache of menus take most of the time.
     dpkg -i --path-exclude='/usr/share/man/*' "$state"/debs/*.deb >"$state/dpkg.log" 2>&1
 fi
+mkdir -p /var/spool/slurmd
+# Small, so that a test can fill it.
+mount -t tmpfs -o size=1m none /var/spool/slurmd
 mkdir -p /etc/slurm /run/munge /var/log/munge /var/lib/munge /etc/munge
 cp "$state"/slurm.conf "$state"/cgroup.conf /etc/slurm/
 head -c 1024 /dev/urandom >/etc/munge/munge.key

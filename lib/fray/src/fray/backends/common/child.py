@@ -18,6 +18,8 @@ from rigging.process.calls import call_to_end, exit_status
 from rigging.results import LARGEST_BYTES, NOT_RETURNED, pack_problem, pack_result
 
 VALUE = ".value"
+READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "GCONV_")
+"""Prefixes of variables that a fork cannot change any more."""
 
 
 def write_payload(path: str, call: bytes, import_path: Sequence[str]) -> None:

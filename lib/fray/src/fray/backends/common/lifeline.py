@@ -35,6 +35,11 @@ def main(descriptor: int, argv: list[str]) -> int:
     except OSError as error:
         print(f"cannot start {argv[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
         return CANNOT_START
+    return keep(child, descriptor)
+
+
+def keep(child: int, descriptor: int) -> int:
+    """Wait for a child, killing this process's group if the pipe closes. Return its exit code, or die by its signal."""
     threading.Thread(target=watch, args=(descriptor,), daemon=True).start()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code >= 0:

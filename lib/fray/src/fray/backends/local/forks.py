@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
+from fray.backends.common.child import READ_AT_START
 from fray.backends.common.process_owner import ProcessOwner
 from fray.backends.common.processes import START_LOCK, OutputFile, ProcessTree
 from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkRequest, send_request
@@ -17,7 +18,6 @@ from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkReq
 logger = logging.getLogger(__name__)
 
 # What an interpreter, its C library and its loader look at once, when they start.
-_READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "GCONV_")
 _PATIENCE_SECONDS = 30.0
 
 
@@ -153,7 +153,7 @@ class ForkServer:
 
     def _fits(self, environment: Mapping[str, str]) -> bool:
         differing = environment.items() ^ self._environment.items()
-        return not any(name.startswith(_READ_AT_START) for name, _ in differing)
+        return not any(name.startswith(READ_AT_START) for name, _ in differing)
 
 
 def _started(job: socket.socket) -> int | None:

@@ -13,7 +13,7 @@ from fray.backends.common.child import write_payload
 from fray.backends.common.client import BaseClient
 from fray.backends.slurm import commands
 from fray.backends.slurm.address import SlurmAddress, parse_address
-from fray.backends.slurm.commands import NotAnswered, Refused, SlurmState
+from fray.backends.slurm.commands import NotAnswered, Refused
 from fray.backends.slurm.folder import End, Group, SharedFolder, Spec
 from fray.backends.slurm.job import SlurmJob
 from fray.backends.slurm.packages import ensure_packages
@@ -70,6 +70,11 @@ class SlurmClient(BaseClient):
     @property
     def capabilities(self) -> BackendCapabilities:
         return CAPABILITIES
+
+    @property
+    def spec(self) -> str:
+        """The value of FRAY_CLIENT for this client."""
+        return self._address.spec
 
     def submit(self, request: JobRequest[Value], adopt_existing: bool = True) -> JobHandle[Value]:
         """Submit a job (see `Client.submit`). A submission that Slurm did not answer is looked up before another."""
@@ -222,7 +227,7 @@ class SlurmClient(BaseClient):
         group.keep_id(slurm_id)
         job = self._job(group, index)
         try:
-            state = commands.states([job.task]).get(job.task, SlurmState(""))
+            state = commands.states({job.task: group.comment})[job.task]
         except Unavailable:
             return job
         if not state.ended:

@@ -1,7 +1,6 @@
 """Slurm's commands. Each call runs one command once: Slurm's own tools wait and retry."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -46,11 +45,6 @@ class NotAnswered(Unavailable):
     """It is unknown whether Slurm has carried out a command."""
 
 
-def installed() -> bool:
-    """Return whether Slurm's commands are on PATH."""
-    return shutil.which("sbatch") is not None
-
-
 def submit(arguments: Sequence[str], script: str) -> str:
     """Submit a batch script and return its job id.
 
@@ -78,17 +72,22 @@ def expected_start(arguments: Sequence[str], script: str) -> str:
     return _words(done)
 
 
-def states(job_ids: Iterable[str]) -> Mapping[str, SlurmState]:
-    """Return the states of jobs and array tasks by id (`12`, `12_3`). Those that Slurm has forgotten are left out.
+def states(wanted: Mapping[str, str]) -> Mapping[str, SlurmState]:
+    """Return the states of jobs and array tasks by id (`12`, `12_3`).
+
+    A killed slurmctld may forget the last seconds and give an id again: a job with another comment counts as forgotten.
+
+    Args:
+        wanted: The comment of each job, by its id.
 
     Raises:
         Unavailable: Slurm did not answer.
     """
-    wanted = ",".join(sorted(set(job_ids)))
-    done = _query([f"--jobs={wanted}"])
-    if "Invalid job id" in done.stderr:
-        return {}
-    return {task: state for task, state, _ in _parsed(done)}
+    found = dict.fromkeys(wanted, SlurmState(""))
+    for task, state, comment in _parsed(_query([f"--jobs={','.join(sorted(wanted))}"])):
+        if wanted.get(task) == comment:
+            found[task] = state
+    return found
 
 
 def find_comment(comment: str) -> str | None:

@@ -71,8 +71,8 @@ class SlurmJob:
         """Return Slurm's reason why the job is pending."""
         if self.status() is not JobStatus.PENDING:
             return ""
-        found = commands.states([self.task]).get(self.task)
-        return found.reason if found is not None and found.state == "PENDING" else ""
+        found = commands.states({self.task: self.group.comment})[self.task]
+        return found.reason if found.state == "PENDING" and found.reason != "None" else ""
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the job's end (see `JobHandle.wait`)."""

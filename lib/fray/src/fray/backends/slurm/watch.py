@@ -118,12 +118,12 @@ class JobWatcher:
         if not jobs:
             return
         try:
-            states = commands.states(job.task for job in jobs)
+            states = commands.states({job.task: job.group.comment for job in jobs})
         except Unavailable as error:
             logger.warning("Slurm does not answer; its jobs go on: %s", error)
             return
         for job in jobs:
-            state = states.get(job.task, SlurmState(""))
+            state = states[job.task]
             if state.ended:
                 self._finish(job.group, job.index, settle(job.group, job.index, job.task, state))
 

@@ -1,0 +1,98 @@
+"""The Slurm backend without a Slurm: addresses, options of sbatch, refusals, and verdicts on lost jobs."""
+
+from pathlib import Path
+
+import pytest
+
+from fray.backends.slurm import SlurmClient
+from fray.backends.slurm.address import SlurmAddress, parse_address
+from fray.backends.slurm.commands import SlurmState
+from fray.backends.slurm.folder import End, SharedFolder, Spec
+from fray.backends.slurm.request import options_of
+from fray.backends.slurm.watch import judge
+from fray.registry import BACKENDS
+from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
+from rigging.errors import InvalidRequest
+
+TRUE = Entrypoint.from_binary("true")
+
+
+def test_an_address_and_its_spec() -> None:
+    address = parse_address("gpu?account=lab&time=1:00:00&exclusive=&dir=/shared/me")
+    assert address == SlurmAddress(
+        "gpu", (("account", "lab"), ("time", "1:00:00"), ("exclusive", "")), Path("/shared/me")
+    )
+    assert parse_address(address.spec.removeprefix("slurm://")) == address
+    assert address.arguments() == ["--partition=gpu", "--account=lab", "--time=1:00:00", "--exclusive"]
+    assert parse_address(None).arguments() == []
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("gpu?array=1-4", "'array' is not allowed; allowed are dir=FOLDER and options of sbatch"),
+        ("gpu?Bad%20name=1", "'Bad name' is not allowed"),
+        ("gpu?dir=/a%2525b", "dir=/a%25b must not contain '%'"),
+    ],
+)
+def test_refused_addresses(address: str, problem: str) -> None:
+    with pytest.raises(InvalidRequest, match=problem):
+        parse_address(address)
+
+
+def test_options_of_sbatch() -> None:
+    needs = ResourceConfig.with_gpu("H100", count=8, cpu=2.5, ram="10g", replicas=4)
+    request = JobRequest("train", TRUE, needs, max_retries_preemption=0)
+    assert options_of(request, "train", SlurmAddress(), None, count=3) == [
+        "--job-name=train", "--ntasks=4", "--cpus-per-task=3", "--mem-per-cpu=3414M", "--signal=B:USR1@30",
+        "--no-requeue", "--gpus-per-task=h100:8", "--array=0-2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"resources": ResourceConfig.with_tpu("v5p-8")}, "asks for v5p-8.*use Iris for TPUs"),
+        ({"resources": ResourceConfig.with_gpu("A100", device_alternatives=["H100"])}, r"\['H100'\].*leave it out"),
+        ({"environment": EnvironmentConfig(docker_image="x")}, "asks for an image.*leave it out"),
+    ],
+)
+def test_refused_requests(tmp_path: Path, fields: dict[str, object], problem: str) -> None:
+    client = SlurmClient(SlurmAddress(directory=tmp_path / "shared"))
+    with pytest.raises(InvalidRequest, match=f"job 'asks'.*{problem}"):
+        client.submit(JobRequest("asks", TRUE, **fields))  # type: ignore[arg-type]
+    assert not (tmp_path / "shared").exists()
+
+
+def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InvalidRequest, match=r"sbatch is not on PATH.*login node"):
+        SlurmClient(SlurmAddress(directory=tmp_path / "shared")).submit(JobRequest("lost", TRUE))
+    (backend,) = (each for each in BACKENDS if each.name == "slurm")
+    assert backend.missing() == "sbatch is not on PATH"
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "words"),
+    [
+        (
+            SlurmState(""),
+            "failed",
+            "lost: Slurm no longer knows job 7, and the job stored no result",
+        ),
+        (SlurmState("NODE_FAIL"), "failed", "lost: Slurm ended job 7: JobState=X; its log ends:\nwords"),
+        (SlurmState("PREEMPTED"), "failed", "lost: Slurm ended job 7"),
+        (SlurmState("CANCELLED"), "stopped", "Slurm cancelled job 7: JobState=X"),
+    ],
+)
+def test_the_end_of_a_job_that_stored_none(state: SlurmState, status: str, words: str) -> None:
+    end = judge("7", state, "JobState=X", "words")
+    assert (end.status, end.preempted) == (status, state.state == "PREEMPTED")
+    assert end.reason.startswith(words)
+
+
+def test_the_first_end_counts(tmp_path: Path) -> None:
+    group = SharedFolder(tmp_path).new_group(Spec(["a"], "slurm", 1, 0, 0, ["true"], "/"))
+    first, second = End(JobStatus.SUCCEEDED, attempt=1), End(JobStatus.FAILED, "late")
+    assert [group.set_end(0, first), group.set_end(0, second), group.end(0)] == [first, first, first]
+    assert group.ended() == {0}
