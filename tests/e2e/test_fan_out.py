@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fray.testing import BackendHarness
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 FRAY_BACKENDS = [
@@ -57,6 +59,7 @@ def test_hello_world(run: Callable[[str], str], tmp_path: Path, expected: Callab
 def test_a_fan_out_of_jobs_that_submit_jobs(
     run: Callable[[str], str],
     run_here: Callable[[str], Path],
+    fray_harness: BackendHarness,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     shards: int,
@@ -65,7 +68,8 @@ def test_a_fan_out_of_jobs_that_submit_jobs(
     sums = {"sum": sum(i * i + 1 for i in range(shards)), "jobs": {"outer": shards, "inner": shards}}
     assert f'"sum": {sums["sum"]}' in run(FAN_OUT)
     found = outputs(tmp_path / "prefix")
-    assert found == outputs(run_here(FAN_OUT)), "as in one process"
+    if fray_harness.capabilities.actors:  # the recorded config has the actor
+        assert found == outputs(run_here(FAN_OUT)), "as in one process"
     assert json.loads(found[f"{SUM_PATHS[shards]}/sum.json"]) == sums
     squares = {os.path.dirname(path): json.loads(found[path]) for path in found if path.endswith("/square.json")}
     written = {os.path.dirname(path): json.loads(found[path]) for path in found if path.endswith("/shard.json")}
