@@ -13,7 +13,7 @@ from iris.autoscale.boot.release import publish as publish_release
 from iris.autoscale.boot.script import check_reachable, install_script
 from iris.controller.config.document import read_document
 from iris.lifecycle.cluster import CloudCluster, label_of
-from rigging.errors import Conflict
+from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
 
 _FOLDER: Final = "cluster"
@@ -81,11 +81,15 @@ def _record(cluster: CloudCluster) -> None:
 
 
 def _started(cluster: CloudCluster) -> tuple[str, int, str] | None:
-    found = read_bytes_or_none(f"{cluster.state_url}/{_FOLDER}/{_STARTED}")
+    url = f"{cluster.state_url}/{_FOLDER}/{_STARTED}"
+    found = read_bytes_or_none(url)
     if found is None:
         return None
-    fields = json.loads(found)
-    return fields["name"], fields["port"], fields["file"]
+    try:
+        fields = json.loads(found)
+        return fields["name"], fields["port"], fields["file"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidRequest(f"{url} is damaged ({error}); remove it") from None
 
 
 def file_without_variables(cluster: CloudCluster) -> str:

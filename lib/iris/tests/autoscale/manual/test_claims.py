@@ -1,14 +1,17 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from iris.autoscale.manual.claims import FREE, Claim, Look, Works, choose, slices_in, split_address, troubles, unlisted
+from iris.autoscale.manual.former import FormerHosts, targets_of
 from iris.autoscale.manual.scripts import Boot, HostSettings, fields_of, worker_words
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Phase, SliceOrder
 from iris.autoscale.rules import Platform
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
+from rigging.errors import InvalidRequest
 
 OURS = "ours-1"
 GROUP = ScaleGroup("pair", Resources(), 2, template=ManualTemplate(("a", "b", "c", "d", "odd")))
@@ -152,3 +155,13 @@ def test_what_a_login_prints_is_not_read_and_a_script_that_breaks_off_says_nothi
         "end": "",
     }
     assert fields_of("iris:claim {}\n") is None
+
+
+def test_a_damaged_file_of_hosts_is_named(tmp_path: Path) -> None:
+    former = FormerHosts(str(tmp_path))
+    former.add(targets_of([GROUP]))
+    former.forget(["odd"])
+    assert set(former.load()) == set("abcd")
+    (tmp_path / "hosts.json").write_text("[{}]")
+    with pytest.raises(InvalidRequest, match=r"hosts.json is damaged \('address'\); remove it"):
+        former.load()

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from iris.autoscale.manual.ssh import Target
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
+from rigging.errors import InvalidRequest
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic
 
 _FILE = "hosts.json"
@@ -33,9 +34,12 @@ class FormerHosts:
         self._url, self._forgets = f"{state_url.rstrip('/')}/{_FILE}", forgets
 
     def load(self) -> Mapping[str, Target]:
-        """Return all stored hosts, by address. Blocks."""
+        """Return all stored hosts, by address. Blocks. Raise InvalidRequest for a damaged file."""
         found = read_bytes_or_none(self._url)
-        return {item["address"]: Target(**item) for item in json.loads(found or b"[]")}
+        try:
+            return {item["address"]: Target(**item) for item in json.loads(found or b"[]")}
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidRequest(f"{self._url} is damaged ({error}); remove it") from None
 
     def add(self, targets: Mapping[str, Target]) -> None:
         """Store hosts of a cluster file. Call it before any of them serves a slice. Blocks."""
