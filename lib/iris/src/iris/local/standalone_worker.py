@@ -34,6 +34,9 @@ from iris.worker.connection.credential import (
 )
 from iris.worker.connection.joining import join_cluster
 from iris.worker.containers.engine import AUTO
+from iris.worker.devices.allotment import NO_CHIPS, Chips
+from iris.worker.devices.found import DEV, check_devices
+from iris.worker.devices.holders import gpu_holders, remove_stale_lock, tpu_holders
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.gce import read_identity, tell_phase, telling_failure
 from iris.worker.host.preemption import GceHost, Platform
@@ -62,8 +65,8 @@ class WorkerOptions:
         attributes: Attributes for constraints, in addition to the detected ones.
         slice_name: The slice, whose hosts a gang uses together.
         slice_index: The host's number in its slice.
-        tpu: Type of the host's TPU slice, without a check of the chips.
-        gpu: "TYPE:N", also without a check.
+        tpu: Type of the host's TPU slice.
+        gpu: "TYPE:N".
         port_range: First and last port for tasks.
         limits: How the limits of tasks are enforced.
         max_processes: Maximum number of processes and threads of a task; 0 for most of the host's maximum.
@@ -71,6 +74,7 @@ class WorkerOptions:
         task_users: Uids for tasks, one per user: "FIRST-LAST"; "off" to run tasks as the worker's user.
         containers: Runs tasks with an image: "auto", "off", or a command of podman or docker.
         platform: The platform of the host. On GCE, its name, slice, TPU type and zone come from the metadata server.
+        dev: The directory of device files.
     """
 
     controller: str
@@ -92,6 +96,7 @@ class WorkerOptions:
     task_users: str = "off"
     containers: str = AUTO
     platform: str = Platform.NONE.value
+    dev: Path = DEV
 
 
 def start_worker(options: WorkerOptions) -> int:
@@ -122,6 +127,8 @@ def start_worker(options: WorkerOptions) -> int:
 def _on_gce(options: WorkerOptions) -> WorkerOptions:
     """Return the options with what the host is at Google; what was given stays."""
     host = read_identity()
+    if options.tpu and host.tpu and options.tpu != host.tpu:
+        raise InvalidRequest(f"--tpu {options.tpu}, and the metadata server says {host.tpu}: leave the option out")
     slice_name = options.slice_name or host.slice_name
     number = host.number if options.slice_index is None else options.slice_index
     return replace(
@@ -140,6 +147,7 @@ def _prepare(options: WorkerOptions) -> tuple[WorkerConfig, Resolver]:
         leave_service_group()  # before the guardian is started, which is born where this process is
     device = declared_device(options.tpu, options.gpu)
     device_attributes(device, options.slice_name, options.slice_index, "")  # refused before anything is made
+    chips = _chips(device, options.dev)
     uids = None if options.task_users == "off" else parse_uid_range(options.task_users)
     if uids is not None:
         check_host(uids, options.work_dir)
@@ -175,9 +183,20 @@ def _prepare(options: WorkerOptions) -> tuple[WorkerConfig, Resolver]:
         task_users=users,
         containers=options.containers,
         platform=Platform(options.platform),
+        chips=chips,
     )
     logger.info("worker %s of the cluster at %s, in %s", credential.worker_id, options.controller, options.work_dir)
     return config, lambda: address
+
+
+def _chips(device: Device | None, dev: Path) -> Chips:
+    """Return the accelerators to allot. Raise InvalidRequest if the host lacks declared ones."""
+    found = check_devices(device, dev)
+    if device is None:
+        return NO_CHIPS
+    if device.kind == "gpu":
+        return Chips(device, found, gpu_holders)
+    return Chips(device, found, tpu_holders, remove_stale_lock)
 
 
 def default_work_dir(environ: Mapping[str, str]) -> Path:

@@ -22,6 +22,7 @@ from iris.worker.connection.agent import Agent, AgentEnd, Resolver, cancel_and_w
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.containers.engine import AUTO, Engine, find_engine
 from iris.worker.containers.removal import Containers
+from iris.worker.devices.allotment import NO_CHIPS, Allotment, Chips
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.host.disk_offer import CapacityOffer
@@ -80,6 +81,7 @@ class WorkerConfig:
         key: The private key that authenticates the worker in each session; None to use only its token (embedded).
         task_users: The uids of tasks on this host; None to run them as the worker's user. Needs root.
         containers: The container engine, as `find_engine`.
+        chips: The accelerators to allot to attempts; they must be those of `capacity`.
         leave_s: Maximum time to send the last reports to the controller.
     """
 
@@ -101,6 +103,7 @@ class WorkerConfig:
     key: Ed25519PrivateKey | None = field(default=None, repr=False)
     task_users: TaskUsers | None = None
     containers: str = AUTO
+    chips: Chips = NO_CHIPS
 
 
 def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
@@ -219,7 +222,7 @@ def _rooms(
     config: WorkerConfig, paths: WorkPaths, guardian: GuardianClient, agent: Agent, containers: Containers | None
 ) -> Rooms:
     base = base_variables(os.environ) | dict(config.task_variables)
-    ports = PortChooser(config.port_range)
+    ports, allotment = PortChooser(config.port_range), Allotment(config.chips)
 
     def make(identity: TaskIdentity | None, user: str, refusal: str) -> Room:
         own, variables = paths, base
@@ -235,6 +238,7 @@ def _rooms(
             agent.address,
             log_limit_bytes=config.log_limit_bytes,
             ports=ports,
+            allotment=allotment,
             identity=identity,
             refusal=refusal,
             engine=None if containers is None else containers.engine,

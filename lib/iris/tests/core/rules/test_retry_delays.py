@@ -82,6 +82,14 @@ def test_starts_that_fail_by_the_host_come_later_each_time_and_a_full_disk_does_
     assert bool(worker.cordoned_at_ms) == bool(worker.cordon_reason)
 
 
+def test_a_chip_that_stays_busy_closes_its_host_at_once_and_is_not_charged(cluster):
+    cluster.launch(max_retries_preemption=9)
+    cluster.observe("/u/job/0:0", TaskState.FAILED, failure_kind=FailureKind.DEVICE, error="/dev/accel0 is in use")
+    worker = cluster.view.workers[WorkerId("w")]
+    assert worker.cordon_reason == "an accelerator stays busy: /u/job/0:0: /dev/accel0 is in use"
+    assert (cluster.task().failures, cluster.task().state) == (0, TaskState.PENDING)
+
+
 def test_what_ran_and_was_lost_by_its_host_restarts_at_once(cluster):
     cluster.launch(max_retries_preemption=9)
     cluster.observe("/u/job/0:0", TaskState.RUNNING)

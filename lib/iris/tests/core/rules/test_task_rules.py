@@ -70,7 +70,7 @@ def test_reports_out_of_order_and_repeated_change_nothing(cluster):
         (TaskState.FAILED, {"failure_kind": FailureKind.START}, "the command could not be started", True),
         (TaskState.FAILED, {"failure_kind": FailureKind.START, "error": "no x"}, "no x", True),
         (TaskState.FAILED, {"failure_kind": FailureKind.ENVIRONMENT}, "the environment could not be built", True),
-        (TaskState.FAILED, {"failure_kind": FailureKind.DEVICE}, "device error", False),
+        (TaskState.FAILED, {"failure_kind": FailureKind.DEVICE, "started_at_ms": 1}, "device error", False),
         (TaskState.FAILED, {"failure_kind": FailureKind.PREEMPTED}, "the platform preempted the host", False),
         (TaskState.FAILED, {"failure_kind": FailureKind.WORKER, "error": "disk full"}, "disk full", False),
         (TaskState.WORKER_FAILED, {"error": "bundle unreachable"}, "bundle unreachable", False),

@@ -14,6 +14,7 @@ from iris.rpc.logformat import Record, decode_all
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.rooms import Room, Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
+from iris.worker.devices.allotment import NO_CHIPS, Allotment, Chips
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment
@@ -128,8 +129,9 @@ class Ports(PortChooser):
 class Bench:
     """A supervisor, and the reports it sends."""
 
-    def __init__(self, root: Path, held: Sequence[InheritedAttempt] = ()) -> None:
+    def __init__(self, root: Path, held: Sequence[InheritedAttempt] = (), chips: Chips = NO_CHIPS) -> None:
         self.paths = WorkPaths(root)
+        self.allotment = Allotment(chips)
         self.paths.make()
         self.runtime, self.preparer = FakeRuntime(held), FakePreparer()
         self.ports = Ports()
@@ -152,7 +154,14 @@ class Bench:
         environment = TaskEnvironment(self.paths, "w1", {"PATH": "/bin"})
         preparer, address = self.preparer, lambda: self.address
         return furnish(
-            self.paths, IsolationMode.OVERLAY, preparer, environment, address, ports=self.ports, refusal=refusal
+            self.paths,
+            IsolationMode.OVERLAY,
+            preparer,
+            environment,
+            address,
+            ports=self.ports,
+            allotment=self.allotment,
+            refusal=refusal,
         )
 
     async def send_blob(self, digest: str, data: bytes) -> None:

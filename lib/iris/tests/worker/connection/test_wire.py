@@ -78,7 +78,7 @@ def test_all_that_a_launch_says_is_understood() -> None:
         token="secret",
         watch=WatchRules("true", 1, 2, 3, 4),
         has_accelerator=True,
-        resources=Resources(1, 2, 3),
+        resources=Resources(1, 2, 3, Device("gpu")),
         limits=LimitRequest(disk_bytes=3, cpu_millis=1, cpu_quota=True),
         runtime=TaskRuntime(working_dir="a/b", project_dir="a", python="3.12", interpreter="/bin/p"),
         exclusive=True,

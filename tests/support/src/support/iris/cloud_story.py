@@ -13,6 +13,7 @@ from rigging.timing import ExponentialBackoff
 from support.google.machines import RunningMachines, alone
 from support.google.server import GoogleServer
 from support.iris.controller_process import fixed_port
+from support.iris.host_cluster import fake_devices
 from support.rigging.gcs_server import GcsServer
 
 _FILE: Final = """
@@ -87,6 +88,7 @@ def cloud_story(root: Path) -> Iterator[Story]:
     """Yield a story whose files are below a folder."""
     cache = {name: os.environ[name] for name in ("UV_CACHE_DIR",) if name in os.environ}
     hosts = {"UV_CACHE_DIR": os.path.expanduser("~/.cache/uv"), **cache, "UV_PYTHON": sys.executable}
+    hosts["IRIS_DEVICE_DIR"] = str(fake_devices(root / "dev"))
     with GcsServer() as gcs, GoogleServer(addresses=lambda _: "127.0.0.1") as google:
         gcs.create_bucket("state")
         operator = {**gcs.environment(), "IRIS_GOOGLE_ENDPOINT": google.address}

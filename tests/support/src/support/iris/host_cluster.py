@@ -32,6 +32,14 @@ def until(condition: Callable[[], object], what: str, seconds: float = WAIT_S) -
     raise TimeoutError(f"{what}: not within {seconds:g} s")
 
 
+def fake_devices(place: Path) -> Path:
+    """Create a directory with the device files of eight TPU chips, and return it."""
+    place.mkdir(exist_ok=True)
+    for index in range(8):
+        (place / f"accel{index}").touch()
+    return place
+
+
 class Cluster:
     """A controller on the host `ctl`, and workers on others. Its commands run on `ctl`, as its admin."""
 
@@ -77,7 +85,7 @@ class Cluster:
     def start_worker(self, name: str, slice_name: str, *words: str, clock: str = "") -> None:
         argv = [*IRIS, "worker", "start", "--controller", CONTROLLER, "--name", name, "--slice", slice_name]
         argv += ["--work-dir", str(self.root / name), "--cpu", "4", "--memory", "4GB", "--disk", "1GB", *words]
-        env = self.environment(name)
+        env = self.environment(name) | {"IRIS_DEVICE_DIR": str(fake_devices(self.root / "dev"))}
         if clock:
             argv = ["faketime", "-f", clock, *argv]
             env |= {"DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}

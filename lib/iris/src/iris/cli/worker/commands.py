@@ -32,8 +32,8 @@ def worker() -> None:
 @click.option(
     "--slice-index", type=click.IntRange(0, 9999), metavar="N", help="Index of the host in its slice, from 0."
 )
-@click.option("--tpu", metavar="TYPE", help="Type of the host's TPU slice, e.g. v5p-8. Not verified.")
-@click.option("--gpu", metavar="TYPE:N", help="GPUs of the host, e.g. H100:8. Not verified.")
+@click.option("--tpu", metavar="TYPE", help="Type of the host's TPU slice, e.g. v5p-8.")
+@click.option("--gpu", metavar="TYPE:N", help="GPUs of the host, e.g. H100:8.")
 @click.option("--cpu", type=NumberRange(min=0.001, max=1e6), metavar="CORES", help="Cores to offer.  [default: all]")
 @click.option("--memory", type=SIZE, help="Memory to offer, e.g. 16GB.  [default: all]")
 @click.option("--disk", type=SIZE, help="Disk to offer.  [default: what is free]")
@@ -70,6 +70,7 @@ def worker() -> None:
     help="gce: a machine at Google, which knows its name, slice, TPU and zone, and hears of its end beforehand.",
 )
 @click.option("--insecure", is_flag=True, help="Without TLS, on a network that you trust.")
+@click.option("--dev", type=DIRECTORY, default="/dev", envvar="IRIS_DEVICE_DIR", hidden=True)
 @pass_context
 def start(
     context: CliContext,
@@ -92,6 +93,7 @@ def start(
     work_dir: Path | None,
     platform: str,
     insecure: bool,
+    dev: Path,
 ) -> int:
     """Run a worker in this terminal until SIGTERM or Ctrl-C, which first end its tasks.
 
@@ -135,6 +137,7 @@ def start(
         task_users=task_users or "off",
         containers=containers or "auto",
         platform=platform,
+        dev=dev,
     )
     configure_logging(logging.INFO)
     return start_worker(options)

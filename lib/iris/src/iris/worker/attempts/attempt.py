@@ -41,9 +41,9 @@ class Attempt:
     """
 
     __slots__ = (
-        "_listener", "at_ms", "exception", "is_prefilled", "log", "log_path", "places", "ports", "prepare_task",
-        "prepared", "process", "progress", "report_timer", "request", "result", "room", "slot", "spec", "started_at_ms",
-        "state", "stop_timer", "usage", "waits_for",
+        "_listener", "at_ms", "chips", "exception", "is_prefilled", "log", "log_path", "places", "ports",
+        "prepare_task", "prepared", "process", "progress", "report_timer", "request", "result", "room", "slot",
+        "spec", "started_at_ms", "state", "stop_timer", "usage", "waits_for",
     )  # fmt: skip
 
     def __init__(self, request: StartRequest, log_path: str, listener: AttemptListener, room: int | str = 0) -> None:
@@ -59,6 +59,7 @@ class Attempt:
         self.result = NO_RESULT  # of one that succeeded
         self.prepared: PreparedEnvironment | None = None
         self.ports: dict[str, int] = {}
+        self.chips: tuple[str, ...] = ()  # names of its accelerators
         self.waits_for = ""  # on this worker, in words
         self.slot = ""  # where its directories are
         self.progress = ""  # the file by which it reports progress
@@ -144,6 +145,8 @@ class Attempt:
             note["grace"] = launch.grace_ms
         if launch.runtime.image:
             note["image"] = launch.runtime.image
+        if self.chips:
+            note["chips"] = self.chips
         if self.room:
             note["uid"] = self.room
         if self.slot:
@@ -178,6 +181,7 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
     attempt = Attempt(request, held.log, listener, int(note.get("uid", 0)))
     attempt.slot = str(note.get("slot", ""))
     attempt.progress = str(note.get("progress", ""))
+    attempt.chips = tuple(map(str, note.get("chips", ())))
     attempt.places = tuple(map(str, note.get("places", ())))
     stop = StopAsked(*note["stop"]) if note.get("stop") else None
     if held.pid:

@@ -11,6 +11,7 @@ from iris.worker.attempts.specs import SpecMaker
 from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.containers.engine import Engine
 from iris.worker.containers.removal import Containers
+from iris.worker.devices.allotment import Allotment
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import Preparer
@@ -46,6 +47,7 @@ def furnish(
     *,
     log_limit_bytes: int = 0,
     ports: PortChooser | None = None,
+    allotment: Allotment | None = None,
     identity: TaskIdentity | None = None,
     refusal: str = "",
     engine: Engine | None = None,
@@ -60,6 +62,7 @@ def furnish(
         controller_address: Returns the controller's current address for tasks; called at every start.
         log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
         ports: Finds ports for tasks; None for any free port.
+        allotment: Allots accelerators; None for a host without.
         identity: As in `Room`.
         refusal: As in `Room`.
         engine: Runs the attempts with an image; None for none.
@@ -68,8 +71,8 @@ def furnish(
     directories = AttemptDirectories(paths, isolation, lambda work: loop.run_in_executor(None, work), preparer.compiled)
     tokens = TokenFiles(paths)
     specs = SpecMaker(
-        paths, directories, environment, tokens, controller_address, log_limit_bytes, ports or PortChooser(), identity,
-        engine,
+        paths, directories, environment, tokens, controller_address, log_limit_bytes, ports or PortChooser(),
+        allotment or Allotment(), identity, engine,
     )  # fmt: skip
     return Room(paths, preparer, directories, specs, tokens, identity, refusal)
 

@@ -12,6 +12,7 @@ from iris.worker.attempts.directories import AttemptDirectories
 from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.containers.engine import Engine
+from iris.worker.devices.allotment import Allotment
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment, command_line, worker_environment
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed
@@ -27,12 +28,13 @@ PROGRESS_NAME: Final = ".iris-progress"
 
 
 class SpecMaker:
-    """Creates the specs of attempts: directory, ports and variables.
+    """Creates the specs of attempts: directory, ports, accelerators and variables.
 
     Args:
         controller_address: Returns the controller's current address for tasks; called for every attempt.
         log_limit_bytes: Maximum size of an attempt's log on this disk; 0 for the default.
         ports: Finds ports for tasks.
+        allotment: Allots accelerators.
         identity: The identity of the attempts; None for the worker's.
         engine: Runs the attempts with an image; None for none.
     """
@@ -46,6 +48,7 @@ class SpecMaker:
         controller_address: Callable[[], str],
         log_limit_bytes: int,
         ports: PortChooser,
+        allotment: Allotment,
         identity: TaskIdentity | None = None,
         engine: Engine | None = None,
     ) -> None:
@@ -54,6 +57,7 @@ class SpecMaker:
         )
         self._identity = identity
         self._ports = ports
+        self._allotment = allotment
         self._paths = paths
         self._directories = directories
         self._task_environment = task_environment
@@ -71,6 +75,7 @@ class SpecMaker:
         Raises:
             StartFailed: The command cannot be started.
             PortsInUse: Other attempts use the ports.
+            ChipsHeld: The accelerators are in use.
             OSError: The worker's disk is full or unusable.
         """
         try:
@@ -84,13 +89,24 @@ class SpecMaker:
             return self._make(attempt)
 
     def release(self, attempt: Attempt) -> None:
-        """Release the ports of an attempt."""
+        """Release the ports and accelerators of an attempt."""
         self._ports.release(attempt.attempt_id)
+        self._allotment.release(attempt.attempt_id)
+
+    def adopt(self, attempt: Attempt) -> None:
+        """Record the accelerators of an attempt that an earlier worker process started."""
+        self._allotment.restore(attempt.attempt_id, attempt.chips)
+
+    @property
+    def patience_s(self) -> float:
+        """How long an attempt waits for accelerators in use, in seconds."""
+        return self._allotment.patience_s
 
     def _make(self, attempt: Attempt) -> ProcessSpec:
         prepared = attempt.prepared or self._own
         request, launch = attempt.request, attempt.request.launch
         attempt.ports = self._ports.free_ports(launch.ports, request.attempt_id)
+        attempt.chips = self._allotment.take(request.attempt_id, launch.resources.accelerator)
         name = attempt.attempt_id
         cwd = self._directories.make(name, prepared, launch.runtime.working_dir)
         attempt.slot = self._directories.slot(name)
@@ -99,6 +115,7 @@ class SpecMaker:
         if launch.runtime.image:
             return self._make_contained(attempt, prepared, cwd)
         env = self._task_environment.own(request, self._tokens.path(request), attempt.ports, temporary)
+        env |= self._allotment.variables(attempt.chips)
         if launch.watch.stall_s:
             attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)
         return ProcessSpec(
@@ -119,6 +136,7 @@ class SpecMaker:
         temporary = self._directories.temporary(name)
         address, token = self._controller_address(), self._tokens.path(request)
         env = self._task_environment.variables(request, prepared, address, token, attempt.ports, temporary)
+        env |= self._allotment.variables(attempt.chips)
         env["TMPDIR"] = request.launch.env_vars.get("TMPDIR", "/tmp")
         if request.launch.watch.stall_s:
             attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)

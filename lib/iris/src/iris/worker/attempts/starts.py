@@ -8,10 +8,14 @@ from iris.domain.states import FailureKind
 from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.ports import PortsInUse
 from iris.worker.attempts.rooms import Rooms
+from iris.worker.devices.allotment import ChipsHeld
 from iris.worker.processes import Runtime, StartFailed
 
 _STARTS_PER_TURN: Final = 50
 """Number of starts after which the loop handles ends and messages."""
+
+_LOOK_S: Final = 1.0
+"""Time between two looks at accelerators in use."""
 
 
 class StartListener(Protocol):
@@ -42,7 +46,9 @@ class StartQueue:
         self._waiting: deque[Attempt] = deque()
         self._started: dict[str, Attempt] = {}  # by task: one at a time
         self._parked: dict[str, list[Attempt]] = {}  # by task: wait until the one before is gone
-        self._for_ports: list[Attempt] = []  # wait until an attempt gives its ports back
+        self._for_ports: list[Attempt] = []  # wait until an attempt gives its ports or accelerators back
+        self._patience: dict[str, float] = {}  # by attempt: until when it waits for accelerators
+        self._look: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None
         self._is_starting = False
 
@@ -54,6 +60,7 @@ class StartQueue:
     def take_up(self, attempt: Attempt) -> None:
         """Add an attempt that is already running."""
         self._started[attempt.request.task_id] = attempt
+        self._rooms.at(attempt.room).specs.adopt(attempt)
 
     def ended(self, attempt: Attempt) -> None:
         """Record that the attempt has ended, started or not, so that the next one can start."""
@@ -89,6 +96,10 @@ class StartQueue:
 
     def _release(self, attempt: Attempt) -> None:
         self._rooms.at(attempt.room).specs.release(attempt)
+        self._patience.pop(attempt.attempt_id, None)
+        self._retry_waiting()
+
+    def _retry_waiting(self) -> None:
         # They have waited longest, so they come first; who is still short of ports waits again.
         if self._for_ports:
             self._waiting.extendleft(reversed(self._for_ports))
@@ -139,11 +150,32 @@ class StartQueue:
             attempt.waits_for = f"{error.strerror or error}; waiting for another attempt on this worker to end"
             self._listener.waits(attempt)
             return
+        except ChipsHeld as error:
+            self._wait_for_chips(attempt, room.specs.patience_s, error.strerror or str(error))
+            return
         except OSError as error:
             self._listener.failed_to_start(attempt, FailureKind.WORKER, f"the worker cannot start it: {error}")
             return
         attempt.spec = None
         attempt.waits_for = ""
+        self._patience.pop(attempt.attempt_id, None)
         self._started[attempt.request.task_id] = attempt
         self._listener.handed(attempt)
         attempt.process = self._runtime.start(spec, attempt)
+
+    def _wait_for_chips(self, attempt: Attempt, patience_s: float, why: str) -> None:
+        """Try again when an attempt ends, and every second; after `patience_s` the host is at fault."""
+        now = self._loop.time()
+        if now >= self._patience.setdefault(attempt.attempt_id, now + patience_s):
+            self._listener.failed_to_start(attempt, FailureKind.DEVICE, f"{why}; it waited {patience_s:g} s")
+            return
+        self._for_ports.append(attempt)
+        if attempt.waits_for != why:
+            attempt.waits_for = why
+            self._listener.waits(attempt)
+        if self._look is None:
+            self._look = self._loop.call_later(min(_LOOK_S, patience_s), self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._retry_waiting()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from iris.domain.resources import Resources
+from iris.domain.resources import Device, Resources
 from iris.rpc.convert import usage_to_wire
 from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.convert_runtime import runtime_from_wire
@@ -45,7 +45,9 @@ def launch_from_wire(message: pb.Launch) -> Launch:
     """Return the common part of a job's attempts."""
     environment = message.environment
     asked = message.resources
-    resources = Resources(asked.cpu_millis, asked.memory_bytes, asked.disk_bytes)
+    device = Device(asked.device.kind, asked.device.variant, asked.device.count)
+    has_device = device.kind not in ("", "cpu")
+    resources = Resources(asked.cpu_millis, asked.memory_bytes, asked.disk_bytes, device if has_device else None)
     return Launch(
         job_id=message.job_id,
         argv=tuple(message.entrypoint.command.argv),
@@ -57,7 +59,7 @@ def launch_from_wire(message: pb.Launch) -> Launch:
         ports=tuple(message.ports),
         replicas=message.replicas,
         token=message.job_token,
-        has_accelerator=message.resources.device.kind not in ("", "cpu"),
+        has_accelerator=has_device,
         resources=resources,
         limits=requested_limits(resources, message.enforced),
         runtime=runtime_from_wire(message.runtime if message.HasField("runtime") else None),

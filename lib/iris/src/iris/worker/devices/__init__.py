@@ -1,0 +1,4 @@
+"""The accelerators of a worker's host.
+
+Import names from the modules.
+"""
