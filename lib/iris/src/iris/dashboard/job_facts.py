@@ -147,9 +147,9 @@ def spec_facts(status: pb.JobStatus) -> list[tuple[str, str]]:
     spec, resources = status.spec, status.spec.resources
     facts = [("cpu", f"{resources.cpu_millis / 1000:g}")]
     if resources.memory_bytes:
-        facts.append(("memory", f"{resources.memory_bytes / 2**30:.3g} GiB"))
+        facts.append(("memory", format_size(resources.memory_bytes)))
     if resources.disk_bytes:
-        facts.append(("disk", f"{resources.disk_bytes / 2**30:.3g} GiB"))
+        facts.append(("disk", format_size(resources.disk_bytes)))
     if resources.device.kind:
         facts.append(("device", f"{resources.device.kind} {resources.device.variant} × {resources.device.count}"))
     facts.append(("band", word_of(pb.PriorityBand.Name(spec.band).replace("PRIORITY_BAND_", "_STATE_"))))
@@ -184,6 +184,7 @@ def command_line(spec: pb.JobSpec) -> str:
         ("tpu", variant if device.kind == "tpu" else "", ""),
         ("gpu", f"{device.variant}x{device.count}".removeprefix("x") if device.kind == "gpu" else "", ""),
         ("replicas", spec.replicas, 1),
+        ("image", spec.runtime.image, ""),
         ("gang", spec.coscheduling_group_by if device.kind != "tpu" else "", ""),
         ("max-retries", spec.max_retries_failure, 0),
         ("max-retries-preemption", spec.max_retries_preemption, 1000),
