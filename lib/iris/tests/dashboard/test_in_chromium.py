@@ -190,6 +190,33 @@ def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: 
     expect(page.locator("#log .text")).to_have_text(["third", "meanwhile"])
 
 
+@pytest.mark.parametrize("shares", [True, False], ids=["shared worker", "polls"])
+def test_twenty_visible_tabs_follow_running_jobs_and_their_logs(
+    served: Served, page: Page, admin: User, worker: ScriptedWorker, shares: bool
+) -> None:
+    admin.submit("/ann/a")
+    worker.wait_for_start("/ann/a/0:0")
+    end = write_log(worker, "/ann/a/0:0", 0, "first")
+    if not shares:
+        page.context.add_init_script("delete window.SharedWorker")
+    served.sign_in(page)
+    jobs = [page, *(page.context.new_page() for _ in range(9))]
+    logs = [page.context.new_page() for _ in range(10)]
+    for log, job in zip(logs, jobs, strict=True):
+        served.goto(log, "logs?id=/ann/a")
+        expect(log.locator("#log")).to_have_attribute("data-connected", "true")
+        served.goto(job, "job?id=/ann/a")
+        connected(job)
+    for line in ("second", "third"):
+        end = write_log(worker, "/ann/a/0:0", end, line)
+        expect(logs[0].locator("#log .text").last).to_have_text(line)
+    worker.observe("/ann/a/0:0", pb.TASK_STATE_SUCCEEDED, log_size=end)
+    for log, job in zip(logs, jobs, strict=True):
+        expect(log.locator("#log-state")).to_have_text("The log is complete.")
+        expect(log.locator("#log .text")).to_have_text(["first", "second", "third"])
+        expect(job.locator("#job .status").first).to_have_text("succeeded")
+
+
 def test_a_log_has_numbers_with_permalinks_and_its_older_lines_come_on_scrolling_up(
     served: Served, page: Page, admin: User, worker: ScriptedWorker
 ) -> None:

@@ -154,7 +154,7 @@ def test_nothing_can_be_written(samples: Pages) -> None:
     for route in samples.app.routes:
         assert isinstance(route, Route)
         methods = route.methods or set()
-        if route.path in ("/login", "/logout"):
+        if route.path in ("/login", "/logout", "/live/topics"):
             continue
         assert methods <= {"GET", "HEAD"}, route.path
         for method in ("POST", "PUT", "DELETE", "PATCH"):

@@ -170,6 +170,7 @@ async def _logout(request: Request, form: dict[str, str]) -> Response:
     session = session_of(request)
     if session is not None:
         web.sessions.end(session)
+        web.channels.close(session.id)
     response = RedirectResponse("/login", 303)
     response.delete_cookie(web.settings.cookie, httponly=True, samesite="strict")
     return response

@@ -67,7 +67,7 @@ def create_app(
         public_paths=frozenset(path for pages in sets for path in pages.public_paths),
         revoked=RevokedGrants() if revoked is None else revoked,
     )
-    routes: list[BaseRoute] = [*login_routes(), *_static_routes(static)]
+    routes: list[BaseRoute] = [*login_routes(), *web.channels.routes(), *_static_routes(static)]
     if settings.home is not None:
         routes.append(Route("/", _redirect(settings.home)))
     for pages in sets:

@@ -9,6 +9,7 @@ import jinja2
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse
 
+from rigging.web.live.channels import Channels
 from rigging.web.login import LoginLinks, Session, Sessions, Viewer
 from rigging.web.pages import NavItem
 from rigging.web.revocation import RevokedGrants
@@ -55,6 +56,7 @@ class Web:
         nav: Links at the top of each page.
         public_paths: Paths that need no login.
         revoked: The revoked grants.
+        channels: The streams of events that browsers share among their tabs.
     """
 
     settings: WebSettings
@@ -64,6 +66,7 @@ class Web:
     nav: tuple[NavItem, ...] = ()
     public_paths: frozenset[str] = field(default_factory=frozenset)
     revoked: RevokedGrants = field(default_factory=RevokedGrants)
+    channels: Channels = field(default_factory=Channels)
 
     def login_path(self, viewer: Viewer) -> str:
         """Return the path of a new single-use login link for a viewer."""

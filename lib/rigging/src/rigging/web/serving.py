@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from rigging.errors import InvalidRequest, Unavailable
@@ -101,6 +102,7 @@ class WebServer:
     """
 
     def __init__(self, app: ASGIApp, bound: Bound, before_stop: Callable[[], object] = lambda: None) -> None:
+        self._app = app
         self._bound = bound
         self._before_stop = before_stop
         self._server = _QuietServer(
@@ -125,6 +127,8 @@ class WebServer:
     def stop(self) -> None:
         """Make `run` return soon. Safe in the loop's signal handlers."""
         self._before_stop()
+        if isinstance(self._app, Starlette) and hasattr(self._app.state, "web"):
+            self._app.state.web.channels.close()
         self._server.should_exit = True
 
 

@@ -3,7 +3,7 @@
 (() => {
   const body = document.body;
   const bar = document.getElementById("connection");
-  const { say, isSignedOut, sessionStatus } = window.livePage;
+  const { say, follow: followStream } = window.livePage;
 
   // Times of what still runs.
   const words = (seconds) => seconds < 60 ? seconds.toFixed(0) + " s" : seconds < 3600
@@ -59,40 +59,15 @@
     const view = new LogView(log, follow);
     document.getElementById("log-start")?.addEventListener("click", () => { if (view.isNumbered) view.toLine(1); else log.scrollTop = 0; });
     document.getElementById("log-end")?.addEventListener("click", () => view.toEnd());
-    let source = null;
-    let tries = 0;
-    let lastSign = Date.now();
-    let heartbeat = 10000;
-    let lastId = "";
-    const open = () => {
-      const address = new URL(log.dataset.follow, location.href);
-      // A new EventSource does not say what the one before has had.
-      if (lastId) { address.searchParams.set("since", lastId.split("-")[0]); address.searchParams.set("have", lastId.split("-")[1]); }
-      source = new EventSource(address);
-      lastSign = Date.now();
-      const sign = (name, act) => source.addEventListener(name, (event) => { lastSign = Date.now(); act(event); });
-      sign("hello", (event) => { heartbeat = 1000 * parseFloat(event.data) || heartbeat; if (tries) { say("Connected again.", "mended"); setTimeout(() => { if (bar.classList.contains("mended")) say("", ""); }, 4000); } else say("", ""); tries = 0; log.dataset.connected = "true"; });
-      sign("alive", () => {});
-      sign("lines", (event) => {
-        lastId = event.lastEventId || lastId;
-        view.stream(JSON.parse(event.data));
+    followStream(log.dataset.follow, (name, data) => {
+      if (name === "hello") log.dataset.connected = "true";
+      if (name === "lines") {
+        view.stream(JSON.parse(data));
         if (state.textContent === "No lines yet.") state.textContent = "";
-      });
-      sign("end", () => { source.close(); source = null; state.textContent = "The log is complete."; });
-      sign("trouble", (event) => { state.textContent = event.data; lost(); });
-      source.onerror = lost;
-    };
-    const lost = () => {
-      if (source) source.close();
-      source = null;
-      tries += 1;
-      say("Connection lost. Trying again …", "broken");
-      setTimeout(probe, Math.min(5000, 250 * 2 ** Math.min(tries, 5)));
-    };
-    const probe = () => sessionStatus().then((status) => { if (!isSignedOut(status)) open(); }, lost);
-    open();
-    setInterval(() => { if (source && Date.now() - lastSign > 2.5 * heartbeat) lost(); }, 1000);
-    window.addEventListener("pagehide", () => { if (source) source.close(); });
+      }
+      if (name === "end") state.textContent = "The log is complete.";
+      if (name === "trouble") state.textContent = data;
+    });
   }
 
   // Usage of what runs, as long as the page is open.
@@ -136,22 +111,20 @@
         }, values, box);
       }
     };
-    const source = new EventSource(charts.dataset.usage);
-    source.addEventListener("usage", (event) => {
-      const sample = JSON.parse(event.data);
-      if (!sample.tasks) { empty.hidden = false; return; }
-      empty.hidden = true;
+    followStream(charts.dataset.usage, (name, text) => {
+      if (name === "history") {
+        Object.assign(data, JSON.parse(text));
+        empty.hidden = data.at.length > 0;
+        if (empty.hidden) draw();
+      }
+      if (name !== "usage") return;
+      const sample = JSON.parse(text);
+      empty.hidden = sample.tasks > 0;
+      if (!sample.tasks) return;
       data.at.push(sample.at); data.cpu.push(sample.cpu); data.memory.push(sample.memory);
       for (const list of Object.values(data)) if (list.length > 600) list.shift();
       draw();
     });
-    source.addEventListener("history", (event) => {
-      Object.assign(data, JSON.parse(event.data));
-      empty.hidden = data.at.length > 0;
-      if (empty.hidden) draw();
-    });
-    source.addEventListener("end", () => source.close());
-    window.addEventListener("pagehide", () => source.close());
     window.addEventListener("resize", () => { for (const [name, plot] of Object.entries(plots)) plot.setSize({ width: charts.querySelector('[data-series="' + name + '"]').clientWidth, height: 160 }); });
   }
 })();

@@ -1,0 +1,1 @@
+"""Many event streams of a browser's tabs over one connection."""
