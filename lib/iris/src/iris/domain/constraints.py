@@ -77,6 +77,8 @@ WORKER_NAME_ATTRIBUTE = "worker-name"
 CONTAINERS_ATTRIBUTE = "iris-containers"
 # Bytes of the disk of a worker that tells anew what is free of it: so much may be free some day.
 DISK_SIZE_ATTRIBUTE = "iris-disk-size"
+# The address at which other hosts reach the worker's.
+HOST_ADDRESS_ATTRIBUTE = "iris-address"
 _ORDERED = frozenset({ConstraintOp.GT, ConstraintOp.GE, ConstraintOp.LT, ConstraintOp.LE})
 
 

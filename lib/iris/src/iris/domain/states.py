@@ -71,6 +71,7 @@ class FailureKind(IntEnum):
     DEVICE = 6  # the accelerator failed or was held by another process
     PREEMPTED = 7  # the platform took the host away
     DISK = 8  # the host's disk was full when it was to begin
+    PEER = 9  # the command failed because another member of its gang was gone
 
 
 class PreemptionReason(StrEnum):

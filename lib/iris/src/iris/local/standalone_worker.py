@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from iris.autoscale.boot.script import TASK_VARIABLES
 from iris.autoscale.model import SLICE_ATTRIBUTE, worker_id_of
+from iris.domain.constraints import HOST_ADDRESS_ATTRIBUTE
 from iris.domain.resources import Device, Resources
 from iris.local.declared_devices import declared_device, device_attributes
 from iris.rpc.channels import CA_VARIABLE, INSECURE_VARIABLE
@@ -40,9 +41,10 @@ from iris.worker.devices.holders import gpu_holders, remove_stale_lock, tpu_hold
 from iris.worker.host.environment import hide_own_environment
 from iris.worker.host.gce import read_identity, tell_phase, telling_failure
 from iris.worker.host.preemption import GceHost, Platform
-from iris.worker.host.probe import probe_resources
+from iris.worker.host.probe import probe_resources, source_address
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.limits.service_group import leave_service_group
+from iris.worker.prepare.task_env import ACTOR_HOST_VARIABLE
 from iris.worker.users.host import check_host, claim, device_groups
 from iris.worker.users.uids import TaskUsers, UidRange, parse_uid_range
 from rigging.errors import Conflict, Denied, InvalidRequest, MarinError
@@ -165,6 +167,7 @@ def _prepare(options: WorkerOptions) -> tuple[WorkerConfig, Resolver]:
     if options.insecure:
         variables[INSECURE_VARIABLE] = "1"
     slice_attribute = {SLICE_ATTRIBUTE: options.slice_name} if options.slice_name else {}
+    own_address = os.environ.get(ACTOR_HOST_VARIABLE) or source_address(options.controller)
     config = WorkerConfig(
         work_dir=options.work_dir,
         worker_id=credential.worker_id,
@@ -173,6 +176,7 @@ def _prepare(options: WorkerOptions) -> tuple[WorkerConfig, Resolver]:
             **device_attributes(device, options.slice_name, options.slice_index, credential.worker_id),
             **options.attributes,
             **slice_attribute,
+            **({HOST_ADDRESS_ATTRIBUTE: own_address} if own_address else {}),
         },
         orphan_timeout_s=_FOR_EVER,
         port_range=options.port_range,

@@ -1,1 +1,5 @@
-"""Older programs import functions for the start of a task from this module path."""
+"""Distributed programs over the tasks of a job."""
+
+from iris.runtime.torch_init import initialize_torch
+
+__all__ = ["initialize_torch"]

@@ -18,6 +18,8 @@ _HOST_ENV: Final = "IRIS_ACTOR_HOST"
 def initialize_jax(port: int = 8476, endpoint_name: str = COORDINATOR, poll_timeout: float = 300.0) -> None:
     """Make the tasks of this job one distributed JAX program. Has no effect outside a job, or in a job with one task.
 
+    The hosts of a TPU slice find each other, so that the arguments count only on CPUs and GPUs.
+
     Args:
         port: Port of the coordinator, task 0. The job's port "jax" takes precedence. If the port is taken, another is
             used.
@@ -32,11 +34,16 @@ def initialize_jax(port: int = 8476, endpoint_name: str = COORDINATOR, poll_time
         return
     import jax
 
+    if os.environ.get("TPU_WORKER_HOSTNAMES"):
+        jax.distributed.initialize()
+        return
     address, index = coordinator(context, port, endpoint_name, poll_timeout)
     jax.distributed.initialize(coordinator_address=address, num_processes=context.job.num_tasks, process_id=index)
 
 
-def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: float) -> tuple[str, int]:
+def coordinator(
+    context: IrisContext, port: int, endpoint_name: str, timeout: float, port_name: str = "jax"
+) -> tuple[str, int]:
     """Register (in task 0) or find the coordinator's address; return it and this task's index.
 
     Args:
@@ -44,6 +51,7 @@ def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: fl
         port: As in `initialize_jax`.
         endpoint_name: As in `initialize_jax`.
         timeout: How long to wait for task 0, in seconds.
+        port_name: The job's port that takes precedence, also the suffix of the function that all tasks call.
 
     Raises:
         DeadlineExceeded: Task 0 did not register its address in time.
@@ -53,7 +61,7 @@ def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: fl
     name = f"{context.job_id}/{endpoint_name}"
     if index == 0:
         host = own_host(os.environ)
-        address = f"{host}:{context.ports.get('jax') or free_port(host, port)}"
+        address = f"{host}:{context.ports.get(port_name) or free_port(host, port)}"
         context.registry.register(name, address)
         return address, index
     follower = EndpointFollower(context.client, name)
@@ -61,8 +69,8 @@ def coordinator(context: IrisContext, port: int, endpoint_name: str, timeout: fl
         found = follower.wait_for(lambda found: bool(found.endpoints), timeout)
     except DeadlineExceeded:
         raise DeadlineExceeded(
-            f"task 0 of {context.job_id} told no JAX coordinator within {timeout:g} s; every task of the job has to "
-            "call initialize_jax()"
+            f"task 0 of {context.job_id} told no address of a coordinator within {timeout:g} s; every task of the job "
+            f"has to call initialize_{port_name}()"
         ) from None
     finally:
         follower.close()

@@ -107,7 +107,8 @@ class Process:
             code = children_code
         if self.program.output:
             self._write(b"line of output\n" * (self.program.output // 15 + 1))
-        self._end(Exit(code, number), by_itself=True)
+        tail = b"Connection closed by peer\n" if self.program.blames_peer else b""
+        self._end(Exit(code, number, tail), by_itself=True)
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
         del note  # no other agent takes it up

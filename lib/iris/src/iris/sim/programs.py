@@ -17,6 +17,7 @@ class Program:
         exit_code: The exit code of an undisturbed run. signal: The signal that ends it instead.
         fails_below: Attempts with a lower number end with code 1 regardless of `exit_code`.
         bad_tasks: Indexes of tasks that always end with code 1.
+        blames_peer: Whether a failing run says that another member of its gang was gone.
         ignores_term: Whether only SIGKILL ends it.
         output: Number of bytes that a run writes.
         cannot_start: Whether the command does not exist.
@@ -31,6 +32,7 @@ class Program:
     signal: int = 0
     fails_below: int = 0
     bad_tasks: frozenset[int] = frozenset()
+    blames_peer: bool = False
     ignores_term: bool = False
     output: int = 0
     cannot_start: bool = False

@@ -321,7 +321,9 @@ def _gang(source: random.Random, name: str) -> PlannedJob:
     need = Resources(1000, _GB, device=Device("tpu", _TPU, 4))
     failures = source.choice([0, 0, 1])
     spec = _spec(source, name, 0, resources=need, max_retries_failure=failures, **fields)
-    return PlannedJob(spec, _program(source, seconds=source.choice([3.0, 15.0]), fails_below=failures))
+    return PlannedJob(
+        spec, _program(source, seconds=source.choice([3.0, 15.0]), fails_below=failures, blames_peer=True)
+    )
 
 
 def _cpu_gang(source: random.Random, name: str) -> PlannedJob:
@@ -332,7 +334,7 @@ def _cpu_gang(source: random.Random, name: str) -> PlannedJob:
 
 def _failing_gang(source: random.Random, name: str) -> PlannedJob:
     spec = _spec(source, name, 1, replicas=2, coscheduling_group_by="tpu-name")
-    return PlannedJob(spec, _program(source, seconds=5.0, bad_tasks=frozenset({1})), allowed=_FAILED)
+    return PlannedJob(spec, _program(source, seconds=5.0, bad_tasks=frozenset({1}), blames_peer=True), allowed=_FAILED)
 
 
 def _endless(source: random.Random, name: str) -> PlannedJob:

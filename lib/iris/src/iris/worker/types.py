@@ -65,12 +65,26 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Gang:
+    """The members of a gang at its current start.
+
+    Args:
+        hosts: The address of each task's host, in order; empty for one that only its own host can reach.
+        attempt: The attempt of task 0.
+    """
+
+    hosts: tuple[str, ...]
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartRequest:
     """One attempt to run.
 
     Args:
         prefilled: Whether to start it when another attempt on this worker ends, or when the controller requests it
             again without this flag.
+        gang: The members of its gang; None for independent tasks.
     """
 
     attempt_id: str
@@ -78,6 +92,7 @@ class StartRequest:
     task_index: int
     launch: Launch
     prefilled: bool = False
+    gang: Gang | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from iris.domain.events import (
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint, JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import PreemptionReason, TaskState
+from iris.domain.states import FailureKind, PreemptionReason, TaskState
 from iris.rpc.logformat import encode
 from rigging.errors import Conflict, Unavailable
 from support.iris.loops import FrozenLoop
@@ -127,6 +127,11 @@ class Rig:
 
     def state(self) -> TaskState:
         return self.view.tasks[JOB][0].state
+
+
+def fallen(attempt: str, kind: FailureKind) -> Report:
+    event = AttemptObserved(AttemptId(attempt), WorkerId(f"w{attempt[-3]}"), TaskState.FAILED, failure_kind=kind)
+    return Report(event, 0)
 
 
 def seen(state: TaskState, log_size: int = 0, attempt: AttemptId = ATTEMPT) -> Report:
@@ -460,3 +465,27 @@ async def test_after_a_start_known_workers_have_their_time_to_come_back(rig: Rig
     rig.posted.clear()
     await rig.open()
     assert await rig.silent(5) == [], "nobody looks any more"
+
+
+@pytest.mark.parametrize("other", [FailureKind.DEVICE, FailureKind.PREEMPTED, None])
+async def test_a_member_that_blames_another_waits_for_its_cause(rig: Rig, other: FailureKind | None) -> None:
+    first, second = await rig.open("w0"), await rig.open("w1")
+    need, fields = Resources(cpu_millis=8000), {"replicas": 2, "coscheduling_group_by": "rack"}
+    await rig.engine.submit(
+        JobSubmitted(JobSpec(JOB, CommandEntrypoint(("true",)), need, max_retries_failure=1, **fields))
+    )
+    assert (await rig.sent(second)).start == {JOB: {(1, 0): False}}
+    ended = fallen("/ann/a/1:0", FailureKind.PEER)
+    rig.sessions.report(second, ended)
+    await rig.advance(6.0)
+    again = await rig.open("w1", inventory=(ended,))
+    rig.sessions.report(again, ended)
+    await rig.settled()
+    assert rig.posted == [], "it is not told twice, and not before its time"
+    if other is not None:
+        rig.sessions.report(first, fallen("/ann/a/0:0", other))
+    await rig.advance(4.0)
+    await rig.settled()
+    tasks = rig.view.tasks[JOB]
+    assert [task.failures for task in tasks] == ([0, 0] if other is not None else [0, 1])
+    assert [task.preemptions for task in tasks] == ([1, 0] if other is not None else [0, 0])

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from iris.core.rules.peer_rules import awaits_peers
 from iris.core.rules.reduce import expired, next_deadline
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.effects import JobChanged, JobEnded, JobSettled, StopAttempt
 from iris.domain.entities import UserBudget
-from iris.domain.events import BudgetSet, TimedOut, WorkerLost
-from iris.domain.ids import JobId, WorkerId
+from iris.domain.events import AttemptObserved, BudgetSet, TimedOut, WorkerLate, WorkerLost
+from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import FailureKind, JobState, PriorityBand, TaskState, TimeoutKind
 from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
 from support.iris.scheduling import InMemoryCluster, resources
@@ -285,6 +286,34 @@ class TestGangs:
         tasks = gang.view.tasks[JOB]
         assert [task.preemptions for task in tasks] == [1, 0, 0]
         assert tasks[1].causes[0].endswith("killed: gang restarted because task 0 lost worker w1: not seen")
+
+    @pytest.mark.parametrize(
+        ("before", "why", "charged", "lost"),
+        [
+            (None, "another member of the gang was gone", 1, 0),
+            (WorkerLate(WorkerId("w1"), 5), "another member of the gang was gone; task 0 is on w1, which is out", 0, 1),
+            (WorkerLost(WorkerId("w1"), "not seen"), "killed: gang restarted because task 0 lost worker w1", 0, 0),
+            (FailureKind.DEVICE, "killed: gang restarted because task 0 lost worker w1: device error", 0, 0),
+            (FailureKind.PREEMPTED, "killed: gang restarted because task 0 lost worker w1: the platform", 0, 0),
+            (FailureKind.PEER, "killed: gang restarted because task 0 failed on w1: another member", 0, 0),
+        ],
+    )
+    def test_a_peers_cause_outranks_that_of_a_member_which_it_left(self, gang, before, why, charged, lost):
+        for index in range(3):
+            gang.observe(f"/u/job/{index}:0", TaskState.RUNNING)
+        fallen = AttemptObserved(
+            AttemptId("/u/job/1:0"), WorkerId("w2"), TaskState.FAILED, 1, failure_kind=FailureKind.PEER
+        )
+        assert awaits_peers(gang.view, fallen)
+        if isinstance(before, FailureKind):
+            gang.observe("/u/job/0:0", TaskState.FAILED, failure_kind=before)
+        elif before is not None:
+            gang.do(before)
+        gang.do(fallen)
+        task = gang.task("/u/job/1")
+        assert (task.state, task.failures, task.preemptions) == (TaskState.PENDING, charged, lost)
+        assert task.causes[0].startswith(f"attempt 0 on w2: {why}"), task.causes
+        assert not awaits_peers(gang.view, fallen), "it counts no more"
 
 
 class TestToleratedFailures:

@@ -1,16 +1,19 @@
 """Accelerators of a host: what is found in a fake /dev, what is refused, and who gets which chips."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from iris.domain.resources import Device
+from iris.domain.resources import Device, Resources
 from iris.local.declared_devices import declared_device
 from iris.worker.devices.allotment import Allotment, Chips, ChipsHeld
 from iris.worker.devices.found import Chip, Gpu, check_devices, find_chips
+from iris.worker.devices.gang import gang_variables
 from iris.worker.devices.holders import open_in, remove_stale_lock
+from iris.worker.types import Gang, Launch, StartRequest
 from rigging.errors import InvalidRequest
 from rigging.topology import TPU_TOPOLOGIES
 
@@ -108,3 +111,47 @@ def test_no_file_of_a_chip_is_taken_for_another(tmp_path: Path) -> None:
         Chip("0", str(tmp_path / "nvidia9")),
         Chip("1", str(tmp_path / "nvidia10")),
     )
+
+
+HOSTS = tuple(f"10.0.0.{index}" for index in range(8))
+SLICE = ",".join(HOSTS[4:])
+
+
+@pytest.mark.parametrize(
+    ("device", "hosts", "variables"),
+    [
+        (Device("tpu", "v4-32", 4), HOSTS[:4], {"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": ",".join(HOSTS[:4])}),
+        (
+            Device("tpu", "v4-32", 4),
+            HOSTS,
+            {
+                "TPU_WORKER_ID": "1",
+                "TPU_WORKER_HOSTNAMES": SLICE,
+                "MEGASCALE_COORDINATOR_ADDRESS": "10.0.0.0:24756",
+                "MEGASCALE_NUM_SLICES": "2",
+                "MEGASCALE_PORT": "24756",
+                "MEGASCALE_SLICE_ID": "1",
+            },
+        ),
+        (
+            Device("gpu", "H100", 8),
+            HOSTS[:4],
+            {"MASTER_ADDR": "mine", "MASTER_PORT": "24756", "NCCL_SOCKET_IFNAME": "=e1", "GLOO_SOCKET_IFNAME": "e1"},
+        ),
+        (None, ("", ""), {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "24756"}),
+    ],
+)
+def test_members_of_a_gang_find_each_other(
+    device: Device | None, hosts: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    index = 5 if len(hosts) == 8 else 1
+    own = {"MASTER_ADDR": "mine"} if variables.get("MASTER_ADDR") == "mine" else {}
+    launch = Launch("/u/job", replicas=len(hosts), resources=Resources(device=device), env_vars=own)
+    request = StartRequest(f"/u/job/{index}:3", f"/u/job/{index}", index, launch, gang=Gang(hosts, 3))
+    found = gang_variables(request, {"10.0.0.1": "e1"}.get)  # type: ignore[arg-type]
+    assert own | found == variables
+    later = gang_variables(replace(request, gang=Gang(hosts, 4)), lambda _: "")
+    assert {name for name in found if found[name] != later.get(name)} <= {
+        *("MASTER_PORT", "MEGASCALE_PORT", "MEGASCALE_COORDINATOR_ADDRESS", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+    }
+    assert gang_variables(replace(request, gang=None), lambda _: "") == {}

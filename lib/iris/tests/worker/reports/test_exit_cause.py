@@ -62,6 +62,24 @@ def test_the_cause(
 
 
 @pytest.mark.parametrize(
+    ("exit", "tail", "kind"),
+    [
+        (FAILED, b"RuntimeError: [gloo/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:3714", FailureKind.PEER),
+        (FAILED, b"PollForError: INTERNAL: task 3 is unhealthy", FailureKind.PEER),
+        (FAILED, b"ncclRemoteError: remote process exited or there was a network error", FailureKind.PEER),
+        (FAILED, b"UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats)", FailureKind.PEER),
+        (Exit(139, 0), b"@ 0x7f libtpu.so (unknown)", FailureKind.PEER),
+        (Exit(0, 11), b"@ 0x7f libtpu.so (unknown)", FailureKind.PEER),
+        (Exit(0, 11), b"Segmentation fault", FailureKind.USER),
+        (FAILED, b"open(/dev/accel0): Device or resource busy; PollForError", FailureKind.DEVICE),
+    ],
+)
+def test_a_member_may_have_failed_because_of_another(exit: Exit, tail: bytes, kind: FailureKind) -> None:
+    assert classify_exit(exit, tail, True, lambda: False, is_member=True)[0] is kind
+    assert classify_exit(exit, tail, True, lambda: False)[0] is (FailureKind.USER if kind is FailureKind.PEER else kind)
+
+
+@pytest.mark.parametrize(
     ("own", "place", "text"),
     [
         ("0::/iris\n", "iris/memory.events", "low 0\noom 1\noom_kill {}\noom_group_kill 0\n"),

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from iris.controller.workers.orders import Outgoing
+from iris.core.state.view import ClusterView
+from iris.domain.constraints import HOST_ADDRESS_ATTRIBUTE
 from iris.domain.events import AttemptObserved
 from iris.domain.ids import AttemptId, JobId, WorkerId
-from iris.domain.job_spec import JobSpec
+from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import FailureKind, PreemptionReason, TaskState
 from iris.domain.usage import Usage
 from iris.rpc.convert import usage_from_wire
@@ -120,10 +122,23 @@ def _stop(attempt: AttemptId, reason: str, preemption: str, grace_ms: int) -> pb
     return pb.StopAttempt(attempt_id=attempt, grace_ms=grace_ms, reason=reason, preemption=preemption)
 
 
-def run_attempts_to_wire(launch: pb.Launch, attempts: Mapping[tuple[int, int], bool]) -> pb.RunAttempts:
+def gang_to_wire(view: ClusterView, job_id: JobId) -> pb.Gang | None:
+    """Return the hosts of a gang's members; None for independent tasks, and while a member has no host."""
+    if not is_gang(view.jobs[job_id].spec):
+        return None
+    tasks = view.tasks[job_id]
+    workers = [view.workers.get(task.worker_id) if task.worker_id is not None else None for task in tasks]
+    hosts = [worker.attributes.get(HOST_ADDRESS_ATTRIBUTE, "") for worker in workers if worker is not None]
+    return pb.Gang(hosts=hosts, attempt=tasks[0].attempt) if len(hosts) == len(tasks) else None
+
+
+def run_attempts_to_wire(
+    launch: pb.Launch, attempts: Mapping[tuple[int, int], bool], gang: pb.Gang | None = None
+) -> pb.RunAttempts:
     """Return the message for `attempts`: (task index, attempt number), and whether each is prefilled."""
     return pb.RunAttempts(
         launch=launch,
+        gang=gang,
         attempts=[
             pb.AttemptRef(task_index=index, attempt=attempt, prefilled=prefilled)
             for (index, attempt), prefilled in attempts.items()

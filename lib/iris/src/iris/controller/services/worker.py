@@ -14,6 +14,7 @@ from iris.controller.context import Controller
 from iris.controller.services.convert_worker import (
     clock_shift,
     ending_of,
+    gang_to_wire,
     launch_to_wire,
     observation_from_wire,
     outgoing_to_wire,
@@ -194,7 +195,8 @@ class WorkerService(iris_pb2_grpc.WorkerServiceServicer):
     def _message(self, session: ConnectedWorker, outgoing: Outgoing) -> pb.ControllerMessage:
         run = []
         for job_id, attempts in outgoing.start.items():
-            run.append(run_attempts_to_wire(self._launch(self._controller.view.jobs[job_id].spec), attempts))
+            launch = self._launch(self._controller.view.jobs[job_id].spec)
+            run.append(run_attempts_to_wire(launch, attempts, gang_to_wire(self._controller.view, job_id)))
         session.revision += 1
         now_ms = self._controller.clock_ms() if outgoing.beat_ack else 0
         grace_ms = round(self._controller.config.stop_grace_s * 1000)

@@ -10,6 +10,7 @@ from iris.controller.engine.engine import Engine
 from iris.controller.engine.transaction import Transaction
 from iris.controller.logs.hub import LogHub
 from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost, is_far
+from iris.controller.workers.peers import PeerWait
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
 from iris.core.rules.rivals import may_succeed
@@ -49,6 +50,7 @@ class Sessions:
         log_wait_s: How long an end waits for the rest of its log.
         on_worker: Called with the id of each connecting worker after the commit.
         confirm: Awaited before a new session sends orders, because commits must be replicated first.
+        peer_wait_s: How long the end of a gang's member waits for the causes of others.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class Sessions:
         log_wait_s: float,
         on_worker: Callable[[WorkerId], None],
         confirm: Callable[[], Awaitable[None]] | None = None,
+        peer_wait_s: float = 10.0,
     ) -> None:
         self._engine = engine
         self._hub = hub
         self._log_wait_s = log_wait_s
+        self._peers = PeerWait(engine, peer_wait_s)
         self._on_worker = on_worker
         self._confirm = confirm
         self._loop = asyncio.get_running_loop()
@@ -282,6 +286,7 @@ class Sessions:
     def stop_timers(self) -> None:
         if self._look_timer is not None:
             self._look_timer.cancel()
+        self._peers.stop()
         for session in self._open.values():
             self._release_held(session)
 
@@ -315,7 +320,7 @@ class Sessions:
             self._hold(session, report)
             logger.debug("the end of %s waits for its log", attempt)
         else:
-            self._engine.post(report.event)
+            self._peers.pass_on(report.event)
 
     def append_log(self, session: ConnectedWorker, attempt: AttemptId, offset: int, data: bytes) -> None:
         """Store bytes of an attempt's log and acknowledge the stored size.
@@ -346,6 +351,9 @@ class Sessions:
             if self._lacks_log(report):
                 self._hold(session, report)
                 # Its end will be reported again below, with the log; until then it counts as running.
+                inventory.append(replace(report.event, state=TaskState.RUNNING))
+            elif self._peers.awaits(report.event):
+                self._peers.pass_on(report.event)
                 inventory.append(replace(report.event, state=TaskState.RUNNING))
             else:
                 inventory.append(report.event)
@@ -404,7 +412,7 @@ class Sessions:
     def _pass_on(self, session: ConnectedWorker, attempt: AttemptId) -> None:
         report, timer = session.held.pop(attempt)
         timer.cancel()
-        self._engine.post(report.event)
+        self._peers.pass_on(report.event)
 
     def _release_held(self, session: ConnectedWorker) -> None:
         # Not passed on: the worker tells them again, with the missing part of the log, when it comes back.

@@ -6,6 +6,7 @@ from signal import Signals
 
 from iris.core.rules.draft import Draft
 from iris.core.rules.host_health import judge_host
+from iris.core.rules.peer_rules import lost_peer
 from iris.core.rules.retry_budget import may_retry, recent_failures, retry_delay_ms
 from iris.core.state.prefill import check_prefill
 from iris.domain.effects import ForgetAttempt, StartAttempt, StopAttempt
@@ -155,6 +156,8 @@ def take_in(draft: Draft, task: Task, event: AttemptObserved) -> tuple[Task, Ver
     judge_host(draft, event, task.state is TaskState.RUNNING)
     if state is TaskState.SUCCEEDED:
         return succeed(draft, task, event), Verdict.MOVED
+    if event.failure_kind is FailureKind.PEER and (why := lost_peer(draft, task)):
+        return lose(draft, task, f"{describe_end(event)}; {why}")
     if state is TaskState.FAILED and event.failure_kind not in HOST_FAULTS:
         return fail(draft, task, event)
     # KILLED without having been asked to is the worker's doing, like PREEMPTED and WORKER_FAILED.
@@ -416,6 +419,7 @@ _WORDS = {
     FailureKind.DEVICE: "device error",
     FailureKind.PREEMPTED: "the platform preempted the host",
     FailureKind.DISK: "the host's disk was full",
+    FailureKind.PEER: "another member of the gang was gone",
 }
 
 

@@ -219,6 +219,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """the platform reclaimed the host"""
     FAILURE_KIND_DISK: _FailureKind.ValueType  # 8
     """the host's disk was full when the attempt was about to start"""
+    FAILURE_KIND_PEER: _FailureKind.ValueType  # 9
+    """the command failed because another member of its gang was gone"""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper): ...
 
@@ -238,6 +240,8 @@ FAILURE_KIND_PREEMPTED: FailureKind.ValueType  # 7
 """the platform reclaimed the host"""
 FAILURE_KIND_DISK: FailureKind.ValueType  # 8
 """the host's disk was full when the attempt was about to start"""
+FAILURE_KIND_PEER: FailureKind.ValueType  # 9
+"""the command failed because another member of its gang was gone"""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 @_typing.final
@@ -3200,24 +3204,56 @@ class AttemptRef(_message.Message):
 Global___AttemptRef: _TypeAlias = AttemptRef  # noqa: Y015
 
 @_typing.final
+class Gang(_message.Message):
+    """The members of a gang at its current start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    attempt: _builtins.int
+    """of task 0"""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """each task's host, in order; empty for an address that only this host can reach"""
+
+    def __init__(
+        self,
+        *,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "hosts", b"hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gang: _TypeAlias = Gang  # noqa: Y015
+
+@_typing.final
 class RunAttempts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAUNCH_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def launch(self) -> Global___Launch: ...
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptRef]: ...
+    @_builtins.property
+    def gang(self) -> Global___Gang: ...
     def __init__(
         self,
         *,
         launch: Global___Launch | None = ...,
         attempts: _abc.Iterable[Global___AttemptRef] | None = ...,
+        gang: Global___Gang | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["launch", b"launch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "launch", b"launch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "launch", b"launch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "gang", b"gang", "launch", b"launch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,7 @@ from iris.worker.attempts.machine import AttemptPhase, AttemptState, StopAsked
 from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.processes import Exit, InheritedAttempt, ProcessSpec, RunningCommand, StartFailed
 from iris.worker.reports.logs import AttemptLog
-from iris.worker.types import NO_RESULT, Launch, Observation, StartRequest
+from iris.worker.types import NO_RESULT, Gang, Launch, Observation, StartRequest
 from iris.worker.watch.rules import NOT_WATCHED, WatchRules
 
 
@@ -74,6 +74,11 @@ class Attempt:
     @property
     def attempt_id(self) -> str:
         return self.request.attempt_id
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the attempt is a gang's member."""
+        return self.request.gang is not None
 
     @property
     def ended(self) -> bool:
@@ -145,6 +150,8 @@ class Attempt:
             note["grace"] = launch.grace_ms
         if launch.runtime.image:
             note["image"] = launch.runtime.image
+        if self.is_member:
+            note["member"] = True
         if self.chips:
             note["chips"] = self.chips
         if self.room:
@@ -177,7 +184,8 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
         grace_ms=int(note.get("grace", 0)),
         watch=WatchRules(**note["watch"]) if note.get("watch") else NOT_WATCHED,
     )
-    request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch)
+    gang = Gang((), 0) if note.get("member") else None
+    request = StartRequest(held.owner, str(note.get("task", "")), int(note.get("index", 0)), launch, gang=gang)
     attempt = Attempt(request, held.log, listener, int(note.get("uid", 0)))
     attempt.slot = str(note.get("slot", ""))
     attempt.progress = str(note.get("progress", ""))

@@ -70,8 +70,8 @@ class EndReader:
     def _event(self, attempt: Attempt, exit: Exit) -> Exited:
         kind, error = FailureKind.UNSPECIFIED, ""
         if not exit.succeeded:
-            launch = attempt.request.launch
-            kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim)
+            launch, is_member = attempt.request.launch, attempt.is_member
+            kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim, is_member)
             paths = self._rooms.at(attempt.room).paths
             words = read_error_file(paths.error(attempt.attempt_id), paths.uid)
             attempt.exception = words.exception

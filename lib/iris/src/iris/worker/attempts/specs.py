@@ -13,6 +13,7 @@ from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.containers.engine import Engine
 from iris.worker.devices.allotment import Allotment
+from iris.worker.devices.gang import gang_variables, interface_of
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment, command_line, worker_environment
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed
@@ -115,7 +116,7 @@ class SpecMaker:
         if launch.runtime.image:
             return self._make_contained(attempt, prepared, cwd)
         env = self._task_environment.own(request, self._tokens.path(request), attempt.ports, temporary)
-        env |= self._allotment.variables(attempt.chips)
+        env |= self._allotment.variables(attempt.chips) | gang_variables(request, interface_of)
         if launch.watch.stall_s:
             attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)
         return ProcessSpec(
@@ -126,7 +127,7 @@ class SpecMaker:
             log=attempt.log_path,
             note=attempt.note(),
             mounts=self._directories.mounts(name, prepared),
-            common=self._common(launch, prepared),
+            common=self._common(launch, prepared, attempt.is_member),
         )
 
     def _make_contained(self, attempt: Attempt, prepared: PreparedEnvironment, cwd: str) -> ProcessSpec:
@@ -136,14 +137,14 @@ class SpecMaker:
         temporary = self._directories.temporary(name)
         address, token = self._controller_address(), self._tokens.path(request)
         env = self._task_environment.variables(request, prepared, address, token, attempt.ports, temporary)
-        env |= self._allotment.variables(attempt.chips)
+        env |= self._allotment.variables(attempt.chips) | gang_variables(request, interface_of)
         env["TMPDIR"] = request.launch.env_vars.get("TMPDIR", "/tmp")
         if request.launch.watch.stall_s:
             attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)
         bundle = self._directories.bundle_place(name, prepared)
         return self._contained.make(attempt, prepared, env, cwd, bundle, tuple({attempt.slot: None, temporary: None}))
 
-    def _common(self, launch: Launch, prepared: PreparedEnvironment) -> CommonSpec:
+    def _common(self, launch: Launch, prepared: PreparedEnvironment, is_member: bool) -> CommonSpec:
         """Return one shared object for all attempts with equal common parts, even of different jobs."""
         address = self._controller_address()
         last = self._last
@@ -154,7 +155,7 @@ class SpecMaker:
         is_warm = launch.payload_digest and not launch.watch.is_on and self._identity is None
         sharer = user_of(launch.job_id) if is_warm else ""
         fence_ms = launch.fence_after_ms if launch.exclusive else 0
-        tail_bytes = TAIL_BYTES if launch.has_accelerator else 0
+        tail_bytes = TAIL_BYTES if launch.has_accelerator or is_member else 0
         limits = launch.limits
         key = (
             *(prepared, address, sharer, fence_ms, tail_bytes, launch.argv, frozenset(launch.env_vars.items())),

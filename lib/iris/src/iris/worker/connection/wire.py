@@ -10,7 +10,7 @@ from iris.rpc.convert_job import resources_to_wire
 from iris.rpc.convert_runtime import runtime_from_wire
 from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.limits.plan import requested_limits
-from iris.worker.types import DesiredChange, Launch, Observation, StartRequest, StopRequest
+from iris.worker.types import DesiredChange, Gang, Launch, Observation, StartRequest, StopRequest
 from iris.worker.watch.rules import NOT_WATCHED, WatchRules
 
 _MESSAGE_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
@@ -24,9 +24,10 @@ def desired_from_wire(message: pb.Desired) -> DesiredChange:
         one = run.launch
         launch = _shared(one.SerializeToString(deterministic=True)) if one.replicas > 1 else launch_from_wire(one)
         job_id = launch.job_id
+        gang = Gang(tuple(run.gang.hosts), run.gang.attempt) if run.HasField("gang") else None
         for ref in run.attempts:
             task_id = f"{job_id}/{ref.task_index}"
-            start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch, ref.prefilled))
+            start.append(StartRequest(f"{task_id}:{ref.attempt}", task_id, ref.task_index, launch, ref.prefilled, gang))
     return DesiredChange(
         revision=message.revision,
         start=tuple(start),

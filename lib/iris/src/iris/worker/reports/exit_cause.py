@@ -34,12 +34,25 @@ _DEVICE_WORDS: Final = re.compile(
 )
 
 
+# What a member prints whose partner in a collective operation has ended or does not answer.
+_PEER_WORDS: Final = re.compile(
+    rb"PollForError|peer closed|Connection (?:closed|reset) by peer|remote process exited"
+    rb"|tasks are unhealthy|heartbeat timeout",
+    re.IGNORECASE,
+)
+_SIGSEGV: Final = 11
+
+
 ExitCause = tuple[FailureKind, str]
 """The kind of failure, and the reason; the reason is empty if the exit status alone explains the end."""
 
 
 def classify_exit(
-    exit: Exit, stderr_tail: bytes, has_accelerator: bool, was_out_of_memory: Callable[[], bool]
+    exit: Exit,
+    stderr_tail: bytes,
+    has_accelerator: bool,
+    was_out_of_memory: Callable[[], bool],
+    is_member: bool = False,
 ) -> ExitCause:
     """Return the kind of a command's failure, and the reason.
 
@@ -49,6 +62,7 @@ def classify_exit(
         has_accelerator: Whether its messages about devices are evidence.
         was_out_of_memory: Claims one of the kernel's out-of-memory kills; called only if the command was killed for an
             unknown reason.
+        is_member: Whether the command is a gang's member, whose failure may be another's.
     """
     if exit.breach is not None:
         return (FailureKind.OOM if exit.breach.what == MEMORY else FailureKind.USER), exit.breach.text
@@ -63,4 +77,12 @@ def classify_exit(
             end = stderr_tail.find(b"\n", found.end())
             line = stderr_tail[begin : end if end >= 0 else len(stderr_tail)].decode(errors="replace").strip()
             return FailureKind.DEVICE, f"device error: {line[:300]}"
+    if is_member and _is_peers_fault(exit, stderr_tail):
+        return FailureKind.PEER, ""
     return FailureKind.USER, ""
+
+
+def _is_peers_fault(exit: Exit, stderr_tail: bytes) -> bool:
+    """Return whether a member ended like one whose partner is gone: by its words, or by a crash in libtpu."""
+    has_crashed = exit.signal == _SIGSEGV or exit.code == 128 + _SIGSEGV
+    return bool(_PEER_WORDS.search(stderr_tail)) or (has_crashed and b"libtpu" in stderr_tail)
