@@ -43,6 +43,7 @@ _EVIDENCE: Final = {
     FailureKind.DEVICE: ("preemption", "the accelerator failed or was busy; a strike against the host"),
     FailureKind.PREEMPTED: ("preemption", "the platform preempted the host"),
     FailureKind.DISK: ("preemption", "the host's disk was full at its start; no strike"),
+    FailureKind.PEER: ("failure", "another member of its gang was gone; waits 10 s for that member's cause"),
 }
 
 
