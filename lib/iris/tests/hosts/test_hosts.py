@@ -32,11 +32,14 @@ def test_each_host_is_shown_with_its_address_release_and_clock(cluster: Cluster)
 
 
 def test_a_gang_gets_a_slice_of_declared_tpus_in_the_order_of_its_hosts(cluster: Cluster) -> None:
-    show = "echo task $IRIS_TASK_INDEX on $IRIS_WORKER_ID"
+    show = "echo task $IRIS_TASK_INDEX on $IRIS_WORKER_ID, number $TPU_WORKER_ID of $TPU_WORKER_HOSTNAMES"
     resources = ("--cpu", "1", "--memory", "100MB", "--disk", "10MB")
     done = cluster.iris("job", "run", "--no-workspace", "--tpu", "v4-16", *resources, "--", "sh", "-c", show)
     assert done.returncode == 0, done.stderr
-    assert sorted(re.findall(r"task \d on h\d", done.stdout)) == ["task 0 on h4", "task 1 on h3"]
+    hosts = ",".join(cluster.hosts[name].address for name in ("h4", "h3"))
+    assert sorted(re.findall(r"task \d on .*", done.stdout)) == [
+        f"task {index} on {name}, number {index} of {hosts}" for index, name in enumerate(("h4", "h3"))
+    ]
     status = cluster.iris("cluster", "status").stdout
     assert "v4-16" in status
 

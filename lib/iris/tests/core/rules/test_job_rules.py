@@ -1,5 +1,6 @@
 """What jobs do: submission, their end, their children, their limits, and when they began and ended."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from iris.domain.effects import JobChanged, JobEnded, JobSettled, StopAttempt
 from iris.domain.entities import UserBudget
 from iris.domain.events import AttemptObserved, BudgetSet, TimedOut, WorkerLate, WorkerLost
 from iris.domain.ids import AttemptId, JobId, WorkerId
+from iris.domain.resources import Device, Resources
 from iris.domain.states import FailureKind, JobState, PriorityBand, TaskState, TimeoutKind
 from rigging.errors import AlreadyExists, Conflict, Denied, NotFound
 from support.iris.scheduling import InMemoryCluster, resources
@@ -314,6 +316,24 @@ class TestGangs:
         assert (task.state, task.failures, task.preemptions) == (TaskState.PENDING, charged, lost)
         assert task.causes[0].startswith(f"attempt 0 on w2: {why}"), task.causes
         assert not awaits_peers(gang.view, fallen), "it counts no more"
+
+    def test_it_goes_elsewhere_when_a_chip_of_its_hosts_stays_busy(self):
+        cluster = InMemoryCluster()
+        need = Resources(1000, 1 << 30, device=Device("tpu", "v4-16", 4))
+        for slice_name, index in product("ab", "01"):
+            attributes = {"tpu-name": slice_name, "tpu-worker-id": index}
+            cluster.connect(f"{slice_name}{index}", Resources(8000, 8 << 30, device=need.device), **attributes)
+        cluster.launch(need=need, replicas=2, coscheduling_group_by="tpu-name")
+        before = [task.worker_id for task in cluster.view.tasks[JOB]]
+        cluster.observe("/u/job/1:0", TaskState.FAILED, failure_kind=FailureKind.DEVICE, error="accel0 is in use")
+        cluster.observe("/u/job/0:0", TaskState.KILLED)
+        cluster.schedule()
+        tasks = cluster.view.tasks[JOB]
+        assert [before, [task.worker_id for task in tasks]] in (
+            [["a0", "a1"], ["b0", "b1"]],
+            [["b0", "b1"], ["a0", "a1"]],
+        )
+        assert [task.failures for task in tasks] == [0, 0]
 
 
 class TestToleratedFailures:

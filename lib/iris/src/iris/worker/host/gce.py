@@ -1,6 +1,7 @@
 """What this host is at Google, by its metadata server, and the phase that operators can read there."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,7 @@ from rigging.gce_metadata import ask_metadata, metadata_host, put_guest_attribut
 PHASE: Final = "iris/phase"
 """The guest attribute with the phase of a host's start: installing, starting, joined, or "failed: WHY"."""
 
+_TPU_ENV: Final = re.compile(r"^([A-Z_]+): *'?([^'\n]*)'?$", re.MULTILINE)
 _PATIENCE_S: Final = 5.0
 _LONGEST: Final = 1000
 
@@ -56,6 +58,10 @@ def read_identity(ask: Callable[[str], str] | None = None) -> GceIdentity:
         raise InvalidRequest(
             f"--platform gce, but no metadata server of Google's answers ({error}): leave the option out elsewhere"
         ) from None
+    if not (number and tpu):
+        told = dict(_TPU_ENV.findall(_or_nothing(ask, "attributes/tpu-env")))
+        number, tpu = number or told.get("WORKER_ID", ""), tpu or told.get("ACCELERATOR_TYPE", "")
+        node = node or told.get("NODE_ID", "")
     if not (number.isdecimal() and node and tpu):
         return GceIdentity(name, 0, zone)
     return GceIdentity(node, int(number), zone, tpu)
