@@ -380,6 +380,13 @@ def test_a_page_of_a_task_works_outlives_its_server_and_cannot_reach_the_dashboa
         expect(page.locator("body")).to_contain_text("refused: origin")
         assert admin.get("/ann/a").state != pb.JOB_STATE_KILLED
         page.goto(f"{site.tasks}/proxy/ann/a/board/")
+        page.evaluate("for (let i = 0; i < 40; i++) document.cookie = `c${i}=${'x'.repeat(4000)}; path=/`")
+        assert len(page.context.cookies()) == 41
+        for _ in range(4):  # each answer deletes some
+            page.goto(f"{site.home}/jobs")
+            expect(page.locator("h1")).to_have_text("Jobs")
+        assert len(page.context.cookies()) < 12
+        page.goto(f"{site.tasks}/proxy/ann/a/board/")
     page.reload()
     expect(page.locator("body")).to_contain_text("does not answer")
     with task_server(port):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from rigging.errors import AlreadyExists, DeadlineExceeded, InvalidRequest, MarinError, Unavailable
+from rigging.web.cookies import cleared_cookies
 from rigging.web.design import design_app
 from rigging.web.errors import status_of
 from rigging.web.layout import layers_of, place_nodes
@@ -127,3 +128,12 @@ def test_programs_without_pages_do_not_load_them() -> None:
 )
 def test_errors_of_others_are_no_failure_of_the_server(error: MarinError, status: int) -> None:
     assert status_of(error) == status
+
+
+def test_large_cookies_of_other_servers_are_deleted_where_all_are_very_large() -> None:
+    large = [f"c{number}={'x' * 4000}" for number in range(40)]
+    sent = [(b"cookie", "; ".join([*large, f"mine-1={'y' * 4000}", "small=1"]).encode())]
+    found = cleared_cookies(sent, "/a/b", ["mine"])
+    assert found[:4] == [f"c10=; Max-Age=0; Path={path}" for path in ("/", "/a/", "/a", "/a/b")]
+    assert len(found) == 40, "ten at once"
+    assert cleared_cookies([(b"cookie", "; ".join(large[:8]).encode())], "/", []) == []

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rigging.web.context import render, session_of, web_of
-from rigging.web.cookies import cookies_named
+from rigging.web.cookies import cleared_cookies, cookies_named
 from rigging.web.login import Session, Viewer
 from rigging.web.revocation import GrantRevokedError, RevokedGrants
 from rigging.web.writes import read_form, write_route
@@ -37,6 +38,7 @@ class SignedIn:
             return
         connection = HTTPConnection(scope)
         web = web_of(connection)
+        send = _clearing(cleared_cookies(connection.headers.raw, scope["path"], {web.settings.cookie}), send)
         session = web.sessions.of_cookies(cookies_named(connection.headers.raw, web.settings.cookie))
         problem = None
         if session is not None and session.viewer.grant in web.revoked:
@@ -57,6 +59,19 @@ class SignedIn:
                 await render(request, "web/from_elsewhere.html", 401, address=_address(request))(scope, receive, send)
                 return
             await render(request, "web/login.html", 401, problem=problem)(scope, receive, send)
+
+
+def _clearing(cookies: list[str], send: Send) -> Send:
+    """Return `send` with `Set-Cookie` headers."""
+
+    async def added(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for cookie in cookies:
+                headers.append("set-cookie", cookie)
+        await send(message)
+
+    return added if cookies else send
 
 
 def revoked_words(session: Session) -> str:

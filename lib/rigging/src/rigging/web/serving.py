@@ -20,6 +20,8 @@ from rigging.web.connections import bounded_http
 LOOPBACK: Final = "127.0.0.1"
 _STOP_SECONDS: Final = 3
 _MOST_CONNECTIONS: Final = 2000
+_MOST_HEAD_BYTES: Final = 1 << 20
+"""A browser sends up to 180 cookies of 4 kB, those of other ports of this host included: none locks its user out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class WebServer:
                 timeout_keep_alive=30,
                 limit_concurrency=_MOST_CONNECTIONS,
                 http=bounded_http(),
+                h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
             )
         )
 
