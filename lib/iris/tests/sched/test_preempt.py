@@ -4,7 +4,8 @@ import pytest
 
 from iris.domain.constraints import Constraint, ConstraintOp
 from iris.domain.effects import StopAttempt
-from iris.domain.events import Preempted, WorkerCordoned
+from iris.domain.endpoints import CHECKPOINT, RegisteredEndpoint
+from iris.domain.events import EndpointRegistered, Preempted, WorkerCordoned
 from iris.domain.ids import AttemptId, JobId, WorkerId
 from iris.domain.states import JobState, PreemptionReason, PriorityBand, TaskState
 from iris.sched.plan import RoundPlan, plan_round
@@ -78,6 +79,26 @@ def test_all_members_have_the_same_notice_and_no_failure_is_charged(
     stops = [effect for effect in cluster.effects if isinstance(effect, StopAttempt)]
     assert [(stop.preemption, stop.grace_ms) for stop in stops] == [(reason, told)] * 3
     assert {task.failures for task in cluster.view.tasks[JobId("/low/gang")]} == {0}
+
+
+def test_the_least_lost_work_is_taken_of_what_has_run_for_a_minute(cluster: InMemoryCluster) -> None:
+    cluster.connect("w", resources(4, 16))
+    names = ["old", "saved", "young", "new"]
+    for index, name in enumerate(names):
+        attempt = f"/low/{name}/0:0"
+        low(cluster, **{name: 1})
+        cluster.schedule()
+        if name != "new":
+            cluster.observe(attempt, TaskState.RUNNING)
+        cluster.now_ms += (100_000, 100_000, 1000, 0)[index]
+    saved = RegisteredEndpoint(f"/low/saved/{CHECKPOINT}", AttemptId("/low/saved/0:0"), "-", {}, cluster.now_ms)
+    cluster.do(EndpointRegistered(saved))
+    cluster.now_ms += 5000
+    found = []
+    for number in range(4):
+        cluster.submit(f"/u/job{number}", resources(1))
+        found += victims(cluster.schedule())
+    assert found == [f"/low/{name}/0:0" for name in ("new", "saved", "old", "young")]
 
 
 def test_one_host_takes_several_in_one_round_and_never_in_vain(full):

@@ -111,6 +111,7 @@ class _Round:
         view = fleet.view
         self.plan = RoundPlan()
         self._view = view
+        self._now_ms = now_ms
         self._fleet = fleet
         self._pools = fleet.pools
         self._every_job = every_job
@@ -312,7 +313,7 @@ class _Round:
         if band is PriorityBand.BATCH:
             return None
         if self._victims is None:
-            self._victims = Victims(self._view, self._fleet)
+            self._victims = Victims(self._view, self._fleet, self._now_ms)
         return self._victims if self._victims.may_help(band) else None
 
     def _preempt(self, victims: Victims, room: Room, job: Job) -> None:
@@ -375,7 +376,7 @@ class _Round:
         if key in fleet.hopeless or self._gang_searches >= _MAX_GANG_SEARCHES:
             return []
         self._gang_searches += 1
-        victims = victims or Victims(self._view, fleet)
+        victims = victims or Victims(self._view, fleet, self._now_ms)
         rooms = None
         # The job's own attempts that are stopping may be in the way of another job only.
         if key not in fleet.was_hopeless or groups.has_changed or job_id in self._view.stopping_counts:

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from iris.core.state.booking import Booking, Demand
 from iris.core.state.view import ClusterView
+from iris.domain.endpoints import CHECKPOINT, endpoint_id
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.job_spec import is_gang
 from iris.domain.resources import Resources
@@ -13,14 +15,21 @@ from iris.domain.states import PriorityBand
 from iris.sched.fit import Host, Pool
 from iris.sched.fleet import Fleet
 
+_LEAST_RUN_MS: Final = 60_000
+_YOUNG_S: Final = 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Attempts to preempt together: one attempt, or a whole gang."""
+    """Attempts to preempt together: one attempt, or a whole gang.
+
+    Args:
+        cost: The work that would be lost, in core-seconds (an accelerator is 32 cores): see `Victims`.
+    """
 
     job_id: JobId
     band: PriorityBand
-    weight: float
+    cost: float
     bookings: tuple[Booking, ...]
 
     def on(self, host: Host) -> Resources:
@@ -41,18 +50,22 @@ class Room:
 
     @property
     def cost(self) -> float:
-        """Return the weight of the victims."""
-        return sum(unit.weight for unit in self.victims)
+        """Return the lost work of the victims."""
+        return sum(unit.cost for unit in self.victims)
 
 
 class Victims:
     """Candidates for preemption in this round, and the chosen victims.
 
+    An attempt loses the time since its start or its last checkpoint. In its first minute it counts as if it lost a day,
+    because otherwise the youngest would never get anywhere. One that does not run yet loses a second.
+
     Attributes:
         taken: Attempts chosen so far.
     """
 
-    def __init__(self, view: ClusterView, fleet: Fleet) -> None:
+    def __init__(self, view: ClusterView, fleet: Fleet, now_ms: int) -> None:
+        self._now_ms = now_ms
         self._view = view
         self._fleet = fleet
         self.taken: set[AttemptId] = set()
@@ -77,7 +90,7 @@ class Victims:
             if booking.is_gang:
                 units[booking.job_id] = self._gang(booking.job_id, theirs)
             else:
-                units[booking.attempt_id] = Unit(booking.job_id, theirs, booking.weight, (booking,))
+                units[booking.attempt_id] = Unit(booking.job_id, theirs, self._cost((booking,)), (booking,))
         return list(units.values())
 
     def _gang(self, job_id: JobId, band: PriorityBand) -> Unit:
@@ -86,8 +99,24 @@ class Victims:
             view = self._view
             names = [task.attempt_id for task in view.tasks[job_id] if task.state.is_live]
             bookings = tuple(view.bookings[name] for name in names)
-            unit = self._gangs[job_id] = Unit(job_id, band, sum(booking.weight for booking in bookings), bookings)
+            unit = self._gangs[job_id] = Unit(job_id, band, self._cost(bookings), bookings)
         return unit
+
+    def _cost(self, bookings: tuple[Booking, ...]) -> float:
+        """Return the lost work of attempts that end together. One speaks for all about its checkpoint."""
+        view, saved_ms = self._view, 0
+        for booking in bookings if len(view.endpoints) else ():
+            found = view.endpoints.get(endpoint_id(f"{booking.job_id}/{CHECKPOINT}", booking.attempt_id))
+            saved_ms = saved_ms if found is None else max(saved_ms, found.registered_at_ms)
+        return sum(booking.weight * self._lost_s(booking, saved_ms) for booking in bookings)
+
+    def _lost_s(self, booking: Booking, saved_ms: int) -> float:
+        task, _ = self._view.find_attempt(booking.attempt_id)
+        if task is None or not task.started_at_ms:
+            return 1.0
+        if self._now_ms - task.started_at_ms < _LEAST_RUN_MS:
+            return _YOUNG_S
+        return max((self._now_ms - max(task.started_at_ms, saved_ms)) / 1000, 1.0)
 
     def take(self, room: Room) -> None:
         """Choose the victims. Record their resources as becoming free."""
@@ -153,7 +182,7 @@ class Victims:
         if need.fits(free):
             return []
         gives = {id(unit): unit.on(host) for unit in units}
-        ordered = sorted(units, key=lambda unit: (-unit.band, unit.weight))
+        ordered = sorted(units, key=lambda unit: (-unit.band, unit.cost))
         chosen: list[Unit] = []
         room = free
         for unit in ordered:
@@ -164,15 +193,15 @@ class Victims:
         else:
             return None
         # What was taken first may be needless after what was taken last.
-        for unit in sorted(chosen, key=lambda unit: -unit.weight):
+        for unit in sorted(chosen, key=lambda unit: -unit.cost):
             without = room.sub(gives[id(unit)])
             if need.fits(without):
                 chosen.remove(unit)
                 room = without
         alone = min(
-            (unit for unit in units if need.fits(free.add(gives[id(unit)]))), key=lambda unit: unit.weight, default=None
+            (unit for unit in units if need.fits(free.add(gives[id(unit)]))), key=lambda unit: unit.cost, default=None
         )
-        if alone is not None and alone.weight < sum(unit.weight for unit in chosen):
+        if alone is not None and alone.cost < sum(unit.cost for unit in chosen):
             return [alone]
         return chosen
 
@@ -211,7 +240,7 @@ class Victims:
         for host in hosts:
             victims = self._for_member(host, need, band, job_id)
             if victims is not None:
-                options.append((sum(unit.weight for unit in victims), host.order, host, victims))
+                options.append((sum(unit.cost for unit in victims), host.order, host, victims))
         options.sort(key=lambda option: option[:2])
         chosen: dict[int, Unit] = {}
         places: list[Host] = []

@@ -21,6 +21,7 @@ from iris.controller.access.authority import (
     rule_of,
 )
 from iris.domain.ids import AttemptId
+from iris.domain.states import TaskState
 from iris.rpc.auth import Principal, PrincipalKind
 from iris.rpc.generated import access_pb2, actor_pb2, dashboard_pb2, endpoints_pb2
 from iris.rpc.generated import endpoints_pb2 as epb
@@ -231,10 +232,18 @@ class View:
     """Of one job with one task, whose second attempt runs."""
 
     def __init__(
-        self, job_ended: bool = False, attempt: int = 1, task_live: bool = True, may_return: bool = False
+        self,
+        job_ended: bool = False,
+        attempt: int = 1,
+        task_live: bool = True,
+        may_return: bool = False,
+        in_grace: bool = False,
     ) -> None:
         self.lost = {"/ann/top/train/0:1": SimpleNamespace(may_return=may_return)}
-        self._task = SimpleNamespace(attempt=attempt, state=SimpleNamespace(is_live=task_live))
+        state = TaskState.RUNNING if task_live else TaskState.PENDING
+        self._task = SimpleNamespace(attempt=attempt, state=state)
+        stopping = SimpleNamespace(stopping=True, found=False)
+        self.bookings = {"/ann/top/train/0:1": stopping} if in_grace else {}
         state = SimpleNamespace(is_terminal=job_ended, word="killed" if job_ended else "running")
         self.jobs = {"/ann/top/train": SimpleNamespace(state=state)}
 
@@ -252,6 +261,8 @@ class View:
         (ATTEMPT, View(job_ended=True), r"job /ann/top/train has ended \(killed\)"),
         (ATTEMPT, View(attempt=2), "attempt /ann/top/train/0:1 is over"),
         (ATTEMPT, View(task_live=False), "attempt /ann/top/train/0:1 is over"),
+        (ATTEMPT, View(task_live=False, in_grace=True), ""),
+        (ATTEMPT, View(attempt=2, task_live=False, in_grace=True), "attempt /ann/top/train/0:1 is over"),
         (ATTEMPT, View(task_live=False, may_return=True), "attempt /ann/top/train/0:1 was given up while its host"),
         (Principal(PrincipalKind.JOB, "/ann/gone"), View(), "job /ann/gone is not known"),
     ],

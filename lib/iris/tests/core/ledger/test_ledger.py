@@ -18,6 +18,7 @@ from iris.domain.events import (
     EndpointRegistered,
     Event,
     LendCpu,
+    Preempted,
     WorkerDisconnected,
     WorkerGone,
     WorkerHeard,
@@ -29,7 +30,7 @@ from iris.domain.resources import Device
 from iris.domain.states import TaskState
 from iris.domain.usage import HOUR_MS, LedgerRow, Owner, Use
 from iris.sim.capacity import Capacity
-from rigging.errors import MarinError
+from rigging.errors import Conflict, MarinError
 from support.iris.scheduling import InMemoryCluster, resources
 
 LIVE = (TaskState.BUILDING, TaskState.RUNNING)
@@ -202,6 +203,18 @@ def is_lost_as_a_gang_after_a_checkpoint(cluster: Metered) -> None:
     cluster.do(WorkerGone(WorkerId("w"), "gone"))
 
 
+def saves_in_its_grace(cluster: Metered) -> None:
+    attempt = run(cluster, "/u/a", 0)
+    cluster.now_ms += 100_000
+    cluster.do(Preempted(attempt, "more urgent work"))
+    cluster.now_ms += 10_000
+    cluster.do(EndpointRegistered(RegisteredEndpoint(f"/u/a/{CHECKPOINT}", attempt, "-", {}, cluster.now_ms)))
+    with pytest.raises(Conflict, match="has ended"):
+        cluster.do(EndpointRegistered(RegisteredEndpoint("/u/a/http", attempt, "h:1")))
+    assert not len(cluster.view.endpoints)
+    end(cluster, attempt, 5, TaskState.KILLED)
+
+
 def waits(cluster: Metered) -> None:
     attempt = run(cluster, "/u/a", 0)
     cluster.now_ms += 50_000
@@ -263,6 +276,7 @@ def holds_a_reservation(cluster: Metered) -> None:
         ),
         (fails_after_a_checkpoint, {Use.PRODUCTIVE: (1200, 1200), Use.LOST: (160, 160)}),
         (is_lost_as_a_gang_after_a_checkpoint, {Use.PRODUCTIVE: (200, 400), Use.LOST: (20, 40)}),
+        (saves_in_its_grace, {Use.PRODUCTIVE: (400, 400), Use.RESTART: (60, 60)}),
         (waits, {Use.PRODUCTIVE: (500, 400), Use.WAITING: (300, 400)}),
         (
             is_stopped_by_its_parent,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from iris.core.rules.endpoint_rules import has_grace
 from iris.core.state.view import ClusterView
 from iris.domain.ids import AttemptId, JobId
 from iris.domain.states import TaskState
@@ -252,7 +253,8 @@ def as_attempt(principal: Principal, attempt_id: str) -> Principal:
 
 
 def check_live(principal: Principal, view: ClusterView) -> None:
-    """Check that the token's job or attempt has not ended. A process may outlive its attempt.
+    """Check that the token's job or attempt has not ended. A process may outlive its attempt. A preempted one may call
+    until it has ended.
 
     Raises:
         Denied: The job or attempt has ended.
@@ -266,7 +268,8 @@ def check_live(principal: Principal, view: ClusterView) -> None:
         raise Denied(f"{principal} {how}, so its token is no longer valid")
     if principal.attempt_id:
         task, number = view.find_attempt(principal.attempt_id)
-        if task is None or task.attempt != number or not task.state.is_live:
+        is_over = task is None or task.attempt != number or not task.state.is_live
+        if is_over and not has_grace(view, principal.attempt_id):
             lost = view.lost.get(principal.attempt_id)
             if lost is not None and lost.may_return and task is not None and task.state is not TaskState.RUNNING:
                 raise Unavailable(

@@ -123,6 +123,8 @@ class Ledger:
         for endpoint in changes.endpoints.values():
             if endpoint is not None and endpoint.name.endswith(f"/{CHECKPOINT}"):
                 self._note_checkpoint(endpoint)
+        for checkpoint in changes.checkpoints:
+            self._note_checkpoint(checkpoint)
         for job in changes.jobs.values():
             if job.state.is_terminal:
                 payer = payer_of(job.job_id)
@@ -250,7 +252,8 @@ class Ledger:
         chips = 0 if device is None or booking.reserves else device.count
         self._hold(share, use, cpu, resources.cpu_millis - cpu, chips)
         share.size = (resources.cpu_millis, chips)
-        if booking.stopping:
+        # One that is to be tried again may still save its work.
+        if booking.stopping and share.stopping is not Use.RESTART:
             self._decide(share, Use.LOST if share.verdict is None else share.verdict)
 
     def _note_task(self, share: _Share, name: AttemptId, task: Task, is_current: bool) -> None:

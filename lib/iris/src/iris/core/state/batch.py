@@ -31,6 +31,8 @@ class Batch:
             self.changes.budgets.update(new.budgets)
         if new.endpoints:
             self.changes.endpoints.update(new.endpoints)
+        if new.checkpoints:
+            self.changes.checkpoints += new.checkpoints
         if new.stopping:
             self.changes.stopping.update(new.stopping)
         if new.lost:

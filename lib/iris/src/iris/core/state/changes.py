@@ -14,8 +14,8 @@ from iris.domain.usage import AttemptUse
 
 @dataclass(slots=True)
 class Changes:
-    """Records to replace. All are stored except `lending`, `prefilled`, `returned` and `due`, which exist only in
-    memory.
+    """Records to replace. All are stored except `lending`, `prefilled`, `returned`, `due` and `checkpoints`, which are
+    only in memory.
 
     Args:
         updated: Jobs whose spec is new or has changed, so that it must be stored. `jobs` has all of them.
@@ -25,6 +25,7 @@ class Changes:
         returned: The last report of attempts in `lost` whose worker has reconnected, until the decision which attempt
             continues; None after the decision.
         due: Tasks whose retry delay is over.
+        checkpoints: Checkpoints that attempts reported while they were stopping, for the ledger.
         lending: The number of waits during which an attempt lends its CPUs; 0 takes them back.
         prefilled: Attempts that are prefilled (True), or that start after all (False).
         endpoints: Endpoints to write (a record) or remove (None).
@@ -44,6 +45,7 @@ class Changes:
     lost: dict[AttemptId, LostAttempt | None] = field(default_factory=dict)
     returned: dict[AttemptId, AttemptObserved | None] = field(default_factory=dict)
     due: list[TaskId] = field(default_factory=list)
+    checkpoints: list[RegisteredEndpoint] = field(default_factory=list)
     lending: dict[AttemptId, int] = field(default_factory=dict)
     prefilled: dict[AttemptId, bool] = field(default_factory=dict)
     budgets: dict[str, UserBudget] = field(default_factory=dict)
@@ -106,7 +108,7 @@ class Changes:
         )
 
     def __bool__(self) -> bool:
-        return bool(self.is_durable or self.lending or self.prefilled or self.returned or self.due)
+        return bool(self.is_durable or self.lending or self.prefilled or self.returned or self.due or self.checkpoints)
 
 
 @dataclass(slots=True)
