@@ -213,20 +213,21 @@ def test_hosts_may_start_together_with_their_controller(back_s, after):
     assert states(simulation) == after
 
 
-def test_a_host_that_does_not_return_with_the_others_is_lost():
+@pytest.mark.parametrize(("has_returned", "kept_s"), [(False, 115), (True, 0)])
+def test_a_host_that_does_not_return_with_the_others_or_is_lost_again_is_lost(has_returned, kept_s):
     simulation = simulated(TWO)
     simulation.want(2)
     simulation.run(15)
-    connected = dict(simulation.controller.view.workers)
-    away = [replace(worker, connected=False) for worker in connected.values()]
+    first, second = simulation.controller.view.workers.values()
+    away = [replace(worker, connected=False) for worker in (first, second)]
     simulation.controller.view.apply(Changes.of(workers=[*away]))
     simulation.restart()
     simulation.want(0)
-    first = connected["two-0-w0"]
-    simulation.controller.turn = lambda: simulation.controller.view.apply(Changes.of(workers=[first]))  # type: ignore[method-assign]
-    simulation.run(100)
+    back = [first, replace(away[1], last_seen_at_ms=EPOCH_MS if has_returned else 0)]
+    simulation.controller.turn = lambda: simulation.controller.view.apply(Changes.of(workers=[*back]))  # type: ignore[method-assign]
+    simulation.run(kept_s)
     assert states(simulation) == {"two-0": "joined"}
-    simulation.run(60)
+    simulation.run(20)
     assert states(simulation)["two-0"] in ("leaving", "gone")
 
 

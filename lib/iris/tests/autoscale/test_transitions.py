@@ -17,6 +17,8 @@ from iris.autoscale.transitions import (
     leaving,
     next_name,
     requested,
+    seen_ms,
+    still_away,
     use_of,
     wanted,
 )
@@ -160,3 +162,28 @@ def test_what_is_known_of_hosts():
     view.apply(Changes.of(workers=[replace(workers[1], cordoned_by="admin root")]))
     assert use(of(BOOTING)).is_needed, "an operator looks at it"
     assert use(of(JOINED, joined_ms=15)) == SliceUse(2, closed=1, is_needed=True, lost=(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("after", "away"),
+    [
+        ((None, (False, 5), (False, 5), (True, 5)), {0, 1, 2}),
+        ((None, (False, 5), (True, 20), (True, 5)), {0, 1}),
+        ((None, (False, 25), (False, 5), (True, 5)), {0, 2}),  # returned, and lost again
+        ((None, (False, 25), (False, 25), (False, 25)), {0}),
+        (((True, 20), (True, 20), (True, 20), (False, 25)), set()),
+    ],
+)
+def test_a_host_that_returned_to_a_new_controller_is_not_away_though_it_was_lost_again(after, away):
+    names = [worker_id_of("g-0", number) for number in range(4)]
+
+    def view(*hosts: tuple[bool, int] | None) -> ClusterView:
+        made = ClusterView()
+        for name, host in zip(names, hosts, strict=True):
+            if host is not None:
+                worker = Worker(name, "i", Resources(1), connected=host[0], last_seen_at_ms=host[1])
+                made.apply(Changes.of(workers=[worker]))
+        return made
+
+    before = seen_ms(names, view(None, (False, 5), (False, 5), (True, 5)))
+    assert still_away(names, view(*after), before) == away

@@ -167,7 +167,7 @@ def test_five_kills_orphan_and_double_nothing(run: int, story: Story, monkeypatc
         else:
             with held(story, replacement, lambda: kill_controller(story)):
                 lose(story, first, loss, source)
-        # A new controller gives the hosts of a slice two minutes to return together.
+        # Four hosts of another slice boot, on a loaded machine.
         until(lambda: client.status(job.job_id).state is JobState.SUCCEEDED, 240)
         tasks = client.list_tasks(job.job_id)
         said = [line.text for task in tasks for line in client.read_logs(task.task_id)]

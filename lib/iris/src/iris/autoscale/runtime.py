@@ -28,6 +28,8 @@ from iris.autoscale.transitions import (
     is_loss,
     leaving,
     next_name,
+    seen_ms,
+    still_away,
     stopped_by,
     use_of,
     wanted,
@@ -76,7 +78,7 @@ class Autoscaler:
         self._missing: dict[str, Missing] = {}
         self._due: asyncio.TimerHandle | None = None
         self._next_look_s = 0.0
-        self._returning: dict[str, int] = {}
+        self._returning: dict[str, tuple[int, Mapping[WorkerId, int]]] = {}  # deadline, and `seen_ms` at the start
         self._ending = ""
         self._is_open = self._is_begun = False
 
@@ -89,7 +91,11 @@ class Autoscaler:
         self._book.load(self._fleet.groups, now_ms)
         # Their hosts may be started together with this controller.
         until_ms = now_ms + int(self._fleet.rules.boot_deadline_s * 1000)
-        self._returning = {item.name: until_ms for item in self._book.live() if item.state is SliceState.JOINED}
+        self._returning = {
+            item.name: (until_ms, seen_ms(self._fleet.workers_of(item, cluster.view), cluster.view))
+            for item in self._book.live()
+            if item.state is SliceState.JOINED
+        }
         for record in self._book.slices.values():
             if record.state is SliceState.REQUESTED:
                 self._calls.again.add(record.name)
@@ -259,7 +265,7 @@ class Autoscaler:
         if group is None:
             return use  # it serves while it has work
         if record.name in self._returning:
-            use = self._returns(record.name, use, group.hosts_per_slice, now_ms)
+            use = self._returns(record.name, use, workers, now_ms)
         changed = after_use(record, group.hosts_per_slice, use, now_ms)
         if changed is not record:
             self._book.put(changed)
@@ -267,15 +273,22 @@ class Autoscaler:
                 self._answer(group, _DONE, now_ms)
         return use
 
-    def _returns(self, name: str, use: SliceUse, hosts: int, now_ms: int) -> SliceUse:
-        """Return what is known of a slice that had joined an earlier controller: its hosts are given time to return."""
-        if use.joined:
-            self._returning[name] = min(self._returning[name], now_ms + _TOGETHER_MS)
-        if use.joined >= hosts or now_ms >= self._returning[name]:
+    def _returns(self, name: str, use: SliceUse, workers: Sequence[WorkerId], now_ms: int) -> SliceUse:
+        """Return what is known of a slice that had joined an earlier controller: its hosts are given time to return.
+
+        The loss of a host that has returned counts at once.
+        """
+        until_ms, before = self._returning[name]
+        away = still_away(workers, self._cluster.view, before)
+        if len(away) < len(workers):
+            until_ms = min(until_ms, now_ms + _TOGETHER_MS)
+        if not away or now_ms >= until_ms:
             del self._returning[name]
             return use
+        self._returning[name] = until_ms, before
         found = self._found.get(name)
-        return replace(use, lost=found.hosts_lost if found is not None else ())
+        told = found.hosts_lost if found is not None else ()
+        return replace(use, lost=tuple(number for number in use.lost if number in told or number not in away))
 
     def _lose(self, record: SliceRecord, use: SliceUse, now_ms: int) -> None:
         found = self._found.get(record.name)

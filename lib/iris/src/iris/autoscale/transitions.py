@@ -192,6 +192,22 @@ def use_of(
     return SliceUse(joined, busy, closed, is_needed, tuple(sorted(lost)), broken)
 
 
+def seen_ms(workers: Iterable[WorkerId], view: ClusterView) -> Mapping[WorkerId, int]:
+    """Return when each host that is away was last seen. Hosts that never joined have no entry."""
+    found = ((worker_id, view.workers.get(worker_id)) for worker_id in workers)
+    return {worker_id: host.last_seen_at_ms for worker_id, host in found if host is not None and not host.connected}
+
+
+def still_away(workers: Iterable[WorkerId], view: ClusterView, before: Mapping[WorkerId, int]) -> frozenset[int]:
+    """Return the numbers of hosts that have not returned since `before`, the `seen_ms` at the controller's start."""
+    now = seen_ms(workers, view)
+    return frozenset(
+        number
+        for number, worker_id in enumerate(workers)
+        if worker_id not in view.workers or (worker_id in now and now[worker_id] == before.get(worker_id))
+    )
+
+
 def is_loss(record: SliceRecord, use: SliceUse) -> bool:
     """Return whether a slice that leaves is lost: it broke, a host of it is lost, or it never joined."""
     return bool(use.broken or use.lost or not record.joined_ms)
