@@ -88,6 +88,8 @@ def test_attempts_get_chips_of_their_own(tmp_path: Path, kind: str, count: int, 
     assert variables.items() <= allotment.variables(names).items()
     with pytest.raises(ChipsHeld, match="other attempts have"):
         allotment.take("third", Device(kind, count=8))
+    inside = [f"nvidia.com/gpu={name}" if kind == "gpu" else str(tmp_path / f"accel{name}") for name in names]
+    assert list(allotment.devices(names)) == inside, "what its container gets"
     allotment.release("first")
     allotment.release("second")
     whole = allotment.variables(allotment.take("third", Device(kind, count=8)))

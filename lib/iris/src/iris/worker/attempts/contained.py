@@ -66,6 +66,7 @@ class ContainerSpecs:
         cwd: str,
         bundle: tuple[str, str] | None,
         writable: tuple[str, ...],
+        devices: tuple[str, ...] = (),
     ) -> ProcessSpec:
         """Return the spec of an attempt.
 
@@ -76,6 +77,7 @@ class ContainerSpecs:
             cwd: Its working directory.
             bundle: The path of its workspace, and of its own copy if it has one; None for no workspace.
             writable: Its own directories.
+            devices: Its accelerators; empty for all of the host, if it requests any.
 
         Raises:
             StartFailed: A variable cannot be passed to a container.
@@ -102,7 +104,7 @@ class ContainerSpecs:
             cwd=cwd,
             env_file=env_file,
             binds=_without_inner(binds),
-            devices=_devices(launch.resources),
+            devices=_devices(launch.resources, devices),
             uid=self._uid,
             limits=launch.limits,
         )
@@ -199,10 +201,12 @@ def _without_inner(binds: list[Bind]) -> tuple[Bind, ...]:
     return tuple(sorted(kept.values(), key=lambda bind: bind.path.count("/")))
 
 
-def _devices(resources: Resources) -> tuple[str, ...]:
+def _devices(resources: Resources, allotted: tuple[str, ...]) -> tuple[str, ...]:
     device = resources.accelerator
     if device is None:
         return ()
+    if allotted:
+        return (*allotted, "/dev/vfio/vfio") if allotted[0].startswith("/dev/vfio/") else allotted
     if device.kind == "gpu":
         return (_GPU_DEVICES,)
     found = [f"/dev/{name}" for name in sorted(os.listdir("/dev")) if name.startswith("accel")]

@@ -142,7 +142,10 @@ class SpecMaker:
         if request.launch.watch.stall_s:
             attempt.progress = env[PROGRESS_VARIABLE] = os.path.join(temporary, PROGRESS_NAME)
         bundle = self._directories.bundle_place(name, prepared)
-        return self._contained.make(attempt, prepared, env, cwd, bundle, tuple({attempt.slot: None, temporary: None}))
+        devices = self._allotment.devices(attempt.chips)
+        return self._contained.make(
+            attempt, prepared, env, cwd, bundle, tuple({attempt.slot: None, temporary: None}), devices
+        )
 
     def _common(self, launch: Launch, prepared: PreparedEnvironment, is_member: bool) -> CommonSpec:
         """Return one shared object for all attempts with equal common parts, even of different jobs."""

@@ -109,6 +109,12 @@ class Allotment:
             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         }
 
+    def devices(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return what a container needs of these accelerators: device files for TPUs, CDI names for GPUs."""
+        if self._host.device is not None and self._host.device.kind == "gpu":
+            return tuple(f"nvidia.com/gpu={name}" for name in names)
+        return tuple(chip.node for chip in self._host.chips if chip.name in names)
+
     def _blocks(self, count: int) -> Iterator[tuple[Chip, ...]]:
         """Return candidates: neighbours on the board for TPUs, in any order for GPUs."""
         chips = self._host.chips
