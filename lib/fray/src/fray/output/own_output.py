@@ -9,6 +9,9 @@ from typing import Protocol
 
 from rigging.errors import InvalidRequest
 
+OUTPUT_ENV = "FRAY_JOB_OUTPUT"
+"""Set by backends whose jobs write to a file with a name: its path."""
+
 _STDOUT = 1
 _STDERR = 2
 _READ_BYTES = 1 << 20
@@ -83,19 +86,23 @@ def output_in(descriptor: int) -> OwnOutput:
         InvalidRequest: The descriptor is not such a file.
     """
     if not _is_jobs_file(descriptor):
-        raise InvalidRequest(f"descriptor {descriptor} is not the output of a job: it must be an unnamed file")
+        raise InvalidRequest(
+            f"descriptor {descriptor} is not the output of a job: it must be an unnamed file or that of {OUTPUT_ENV}"
+        )
     return OutputInFile(descriptor)
 
 
 def _is_jobs_file(descriptor: int) -> bool:
     """Return whether the descriptor is a readable file without a name, like the output of jobs on this machine and on
-    Ray."""
+    Ray, or the one that the backend names."""
+    named = os.environ.get(OUTPUT_ENV)
     try:
         found = os.fstat(descriptor)
+        is_output = found.st_nlink == 0 or (named is not None and os.path.samestat(found, os.stat(named)))
         is_readable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 0 and is_readable
+    return stat.S_ISREG(found.st_mode) and is_output and is_readable
 
 
 def _are_same(one: int, other: int) -> bool:

@@ -1,5 +1,7 @@
 """The Slurm backend without a Slurm: addresses, options of sbatch, refusals, and verdicts on lost jobs."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,18 @@ def test_the_first_end_counts(tmp_path: Path) -> None:
     first, second = End(JobStatus.SUCCEEDED, attempt=1), End(JobStatus.FAILED, "late")
     assert [group.set_end(0, first), group.set_end(0, second), group.end(0)] == [first, first, first]
     assert group.ended() == {0}
+
+
+def test_old_groups_and_their_names_are_removed(tmp_path: Path) -> None:
+    folder = SharedFolder(tmp_path)
+    ended, running = (folder.new_group(Spec([name], "slurm", 1, 0, 0, ["true"], "/")) for name in ("ended", "running"))
+    for group in (ended, running):
+        with folder.locked_name(group.spec().names[0]) as file:
+            file.write(group, 0)
+    ended.set_end(0, End(JobStatus.SUCCEEDED))
+    for group in (ended, running):
+        os.utime(group.path / "ends", (0, 0))
+    folder.prune()
+    assert [group.path.exists() for group in (ended, running)] == [False, True]
+    assert len(list((tmp_path / "names").iterdir())) == 1
+    assert stat.S_IMODE(running.path.stat().st_mode) == 0o700

@@ -89,6 +89,8 @@ class SlurmCluster:
         script = Path(__file__).with_name("namespace.sh")
         self._holder = subprocess.Popen(
             ["unshare", "-m", "bash", str(script), str(self._state)],
+            # Signals to the test's group must not end it before it has ended all others.
+            start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
         for name in COMMANDS:

@@ -29,7 +29,7 @@ munged >"$state/munged.log" 2>&1
 slurmctld -c >"$state/start.log" 2>&1
 slurmd >>"$state/start.log" 2>&1
 echo started
-cat >/dev/null
+cat >/dev/null || true
 own=$(readlink /proc/$$/ns/mnt)
 for folder in /proc/[0-9]*; do
     pid=${folder#/proc/}

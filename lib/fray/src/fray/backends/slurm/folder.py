@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from fray.types import JobStatus
-from rigging.process.file_lock import open_lock_file, unlock_and_close
+from rigging.process.file_lock import open_lock_file, try_lock, unlock_and_close
 
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
 _DAY: Final = 24 * 3600.0
@@ -91,8 +91,9 @@ class Group:
 
     def make(self, spec: Spec) -> None:
         """Create the folder and its spec."""
+        self.path.mkdir(mode=0o700)
         for name in ("calls", "begun", "stop", "ends", "runs"):
-            (self.path / name).mkdir(parents=True, mode=0o700)
+            (self.path / name).mkdir()
         write_whole(self.path / "spec", json.dumps(asdict(spec)).encode())
 
     def spec(self) -> Spec:
@@ -184,9 +185,20 @@ class SharedFolder:
 
     def new_group(self, spec: Spec) -> Group:
         """Create a group with a new key."""
+        self._own("groups")
         group = self.group(uuid.uuid4().hex)
         group.make(spec)
         return group
+
+    def _own(self, name: str) -> Path:
+        """Return a folder in this one that only this user can read, because jobs run what is in it."""
+        from rigging.filesystem.private import check_own_folder  # not for every job
+
+        self.path.mkdir(parents=True, mode=0o700, exist_ok=True)
+        path = self.path / name
+        path.mkdir(mode=0o700, exist_ok=True)
+        check_own_folder(path, "the folder for jobs on Slurm", "choose another dir", follow_links=False)
+        return path
 
     def group(self, key: str) -> Group:
         """Return the group of a key."""
@@ -195,11 +207,14 @@ class SharedFolder:
     @contextlib.contextmanager
     def locked_name(self, name: str) -> Iterator["NameFile"]:
         """Lock a name's file during the block, also against other machines."""
-        folder = self.path / "names"
-        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        descriptor = open_lock_file(folder / hashlib.sha256(name.encode()).hexdigest()[:32])
+        path = self._own("names") / hashlib.sha256(name.encode()).hexdigest()[:32]
+        descriptor = open_lock_file(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            while not _is_at(descriptor, path):  # it was removed meanwhile
+                unlock_and_close(descriptor)
+                descriptor = open_lock_file(path)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield NameFile(self, descriptor)
         finally:
             unlock_and_close(descriptor)
@@ -210,15 +225,20 @@ class SharedFolder:
         with contextlib.suppress(FileNotFoundError):
             if now - stamp.stat().st_mtime < _DAY:
                 return
-        (self.path / "groups").mkdir(parents=True, mode=0o700, exist_ok=True)
+        groups = self._own("groups")
         stamp.touch()
-        for path in (self.path / "groups").iterdir():
+        for path in groups.iterdir():
             group = Group(path)
             with contextlib.suppress(FileNotFoundError):
                 if now - (path / "ends").stat().st_mtime < KEPT_SECONDS:
                     continue
                 if len(group.ended()) == len(group.spec().names):
                     shutil.rmtree(path, ignore_errors=True)
+        for path in self._own("names").iterdir():
+            descriptor = open_lock_file(path)
+            if try_lock(descriptor) and NameFile(self, descriptor).read() is None:
+                path.unlink(missing_ok=True)
+            unlock_and_close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +259,13 @@ class NameFile:
     def write(self, group: Group, index: int) -> None:
         """Give the name to a job."""
         os.pwrite(self.descriptor, f"{group.path.name} {index:<8}\n".encode(), 0)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -20,6 +20,7 @@ from fray.backends.common import child, lifeline
 from fray.backends.common.processes import KILL_AFTER_SECONDS, ProcessTree, describe_exit, with_own_python
 from fray.backends.slurm.folder import End, Group, Spec
 from fray.context import CLIENT_ENV
+from fray.output.own_output import OUTPUT_ENV
 from fray.replica import REPLICA_ENV
 from fray.types import JobStatus
 
@@ -227,7 +228,7 @@ class Runner:
             log = LogFile(run / "srun")
         elif call:
             argv.append(str(run / "error.0"))
-        env = self._environment()
+        env = self._environment(run)
         forks = (
             call
             and spec.replicas == 1
@@ -248,9 +249,9 @@ class Runner:
             self._tree.terminate()
         return self._tree.wait()
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, run: Path) -> dict[str, str]:
         spec = self._spec
-        env = {**self._environ, CLIENT_ENV: spec.client, **spec.env, REPLICA_ENV: "0"}
+        env = {**self._environ, CLIENT_ENV: spec.client, **spec.env, REPLICA_ENV: "0", OUTPUT_ENV: str(run / "log.0")}
         env[NAME_ENV] = spec.names[self._index]
         env["PATH"] = with_own_python(env.get("PATH"))
         if spec.packages:

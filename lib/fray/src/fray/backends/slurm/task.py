@@ -18,8 +18,9 @@ def main(run: str, call: str, argv: list[str]) -> int:
     replica = os.environ["SLURM_PROCID"]
     if call == "1":
         argv = [*argv, f"{run}/error.{replica}"]
-    env = {**os.environ, "FRAY_REPLICA_INDEX": replica}
-    with open(f"{run}/log.{replica}", "ab") as log:
+    path = f"{run}/log.{replica}"
+    env = {**os.environ, "FRAY_REPLICA_INDEX": replica, "FRAY_JOB_OUTPUT": path}
+    with open(path, "a+b") as log:
         try:
             code = subprocess.run(
                 argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False,
