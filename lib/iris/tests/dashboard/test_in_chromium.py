@@ -185,6 +185,7 @@ def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: 
     expect(page.locator("#log .text")).to_have_text(["first", "<script>alert(1)</script>", "third", "meanwhile"])
     worker.observe("/ann/a/0:0", pb.TASK_STATE_SUCCEEDED, log_size=end)
     expect(page.locator("#log-state")).to_have_text("The log is complete.")
+    expect(page.locator("#state")).to_have_text("succeeded")
     page.get_by_label("Regular expression").fill("^t|mean")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("#log .text")).to_have_text(["third", "meanwhile"])

@@ -59,13 +59,19 @@
     const view = new LogView(log, follow);
     document.getElementById("log-start")?.addEventListener("click", () => { if (view.isNumbered) view.toLine(1); else log.scrollTop = 0; });
     document.getElementById("log-end")?.addEventListener("click", () => view.toEnd());
+    // How it ended is in the head of the page.
+    const ended = async () => {
+      const answer = await fetch(location.href).catch(() => null);
+      const fresh = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("state");
+      if (fresh) document.getElementById("state").replaceWith(fresh);
+    };
     followStream(log.dataset.follow, (name, data) => {
       if (name === "hello") log.dataset.connected = "true";
       if (name === "lines") {
         view.stream(JSON.parse(data));
         if (state.textContent === "No lines yet.") state.textContent = "";
       }
-      if (name === "end") state.textContent = "The log is complete.";
+      if (name === "end") { state.textContent = "The log is complete."; ended(); }
       if (name === "trouble") state.textContent = data;
     });
   }
