@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from support.iris.controller_process import fixed_port
 from support.iris.host_cluster import fake_devices
 from support.rigging.gcs_server import GcsServer
 
+CONTROLLER: Final = "lab-controller"
 _FILE: Final = """
 platform: {{gcp: {{project_id: p}}}}
 controller: {{gcp: {{zone: us-central1-a, port: {port}}}, worker_lost_after: 5}}
@@ -96,3 +97,35 @@ def cloud_story(root: Path) -> Iterator[Story]:
             file = root / "lab.yaml"
             file.write_text(_FILE.format(port=fixed_port()))
             yield Story(google, running, file, {**operator, "IRIS_STATE_DIR": str(root / "operator")})
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the test server and the controller know of a story that is over.
+
+    Args:
+        owners: The owner labels of all that was to be created.
+        booted: How often each machine began to run, by name and number.
+        rows: The slices in the controller's records.
+        needed: How many slices the story needed.
+        left: Machines that run or are listed after the stop.
+    """
+
+    owners: Set[str]
+    booted: Mapping[tuple[str, int], int]
+    rows: Set[str]
+    needed: int
+    left: Set[str] = frozenset()
+
+
+def faults(seen: Evidence) -> list[str]:
+    """Return what was doubled, orphaned or left in a story. Pure."""
+    slices = sorted({name for name, _ in seen.booted} - {CONTROLLER})
+    found = [f"{name} host {number} booted {times} times" for (name, number), times in seen.booted.items() if times > 1]
+    if len(slices) != seen.needed:
+        found.append(f"{len(slices)} slices booted where {seen.needed} were needed: {', '.join(slices)}")
+    found += [f"{name} has no row" for name in slices if name not in seen.rows]
+    found += [f"{name} is left after the stop" for name in sorted(seen.left)]
+    if len(seen.owners) != 1 or not all(owner.startswith("lab-") for owner in seen.owners):
+        found.append(f"owner labels: {', '.join(sorted(seen.owners))}")
+    return found
