@@ -14,8 +14,9 @@ from iris.cluster.types import JobState
 from iris.lifecycle import access, publish, start
 from iris.lifecycle.ssh import ssh_command
 from rigging.errors import NotFound, Unavailable
-from support.google.server import GoogleServer
+from support.google.server import Cut, GoogleServer
 from support.iris.cli import Client, Iris, job
+from support.iris.cloud_story import begin, until
 
 FILE: Final = """
 platform: {{gcp: {{project_id: p}}}}
@@ -154,6 +155,31 @@ def test_an_interrupted_start_is_listed_until_it_is_finished_or_stopped(
         find_cluster("lab")
     assert iris("--cluster=lab", "cluster", "stop", "--yes")[0] == 0
     assert state() == []
+
+
+@pytest.mark.process
+def test_a_stop_without_controller_killed_between_two_deletes_is_finished_by_the_next(
+    iris: Iris, google: GoogleServer, file: str, answering: list[bool]
+) -> None:
+    def deletes() -> list[str]:
+        return sorted(each.rpartition("/")[2] for each in google.requests if each.startswith("DELETE"))
+
+    iris("cluster", "start", file)
+    answering.append(False)
+    (label,) = {instance["labels"]["iris-cluster"] for instance in google.cloud.instances.values()}
+    place, labels = "/v2/projects/p/locations/us-east5-a/nodes", {"iris-cluster": label, "iris-group": "tpu"}
+    for number in range(4):
+        google.answer("POST", place, {"nodeId": f"tpu-{number}"}, {**NODE, "labels": labels})
+    google.fail_next("DELETE .../nodes/tpu-1", Cut.HANGS)
+    stop = begin({}, "--cluster=lab", "cluster", "stop", "--yes")
+    until(lambda: len(google.cloud.nodes) == 1 and not (google.cloud.instances or google.failures_left))
+    stop.kill()
+    stop.communicate()
+    google.release()
+    machines = ["lab-controller", "tpu-0", "tpu-1", "tpu-2", "tpu-3"]
+    assert deletes() == machines, "one round, also of the controller"
+    assert iris("--cluster=lab", "cluster", "stop", "--yes")[0] == 0
+    assert (google.cloud.nodes, deletes()) == ({}, sorted([*machines, "tpu-1"]))
 
 
 def test_machines_are_inspected_while_no_controller_answers(
