@@ -10,7 +10,7 @@ from iris.domain.endpoints import RegisteredEndpoint
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId, attempt_id
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import LIVE_TASK_STATES, JobState, PriorityBand, TaskState
+from iris.domain.states import LIVE_TASK_STATES, JobState, PreemptionReason, PriorityBand, TaskState
 
 NO_TASKS: tuple[int, ...] = (0,) * (max(TaskState) + 1)
 
@@ -159,12 +159,14 @@ class Stopping:
     Args:
         resources: Its resources; none if it was prefilled and has not started.
         found: Whether it counted as lost, but runs or may run on its worker, which may then exceed its capacity.
+        notice: Why it was preempted, and ms between the notice and SIGKILL; None for a plain stop. Not stored.
     """
 
     job_id: JobId
     worker_id: WorkerId
     resources: Resources
     found: bool = False
+    notice: tuple[PreemptionReason, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ class Process:
         self._is_over = False
         self._timer: Handle | None = None
         self._node: Node | None = None
+        self._deadline_s = 0.0  # of the notice of its preemption
         context.world.trace.note(context.world.now, host.name, f"{attempt_id} begins to run")
         host.processes[attempt_id] = self
         if fence_ms:
@@ -111,12 +112,20 @@ class Process:
         self._end(Exit(code, number, tail), by_itself=True)
 
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None:
-        del note  # no other agent takes it up
         context = self.host.context
+        _, _, is_leaving, _, notice = (note or {}).get("stop", ("", 0, False, False, ""))
+        if notice or is_leaving:
+            self._deadline_s = context.world.now + grace_ms / 1000 if notice else 0.0
         context.physics.told.add(self.attempt_id)
         if not self.program.ignores_term:
             context.world.call_in(context.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))
-        context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._end, Exit(0, signal.SIGKILL))
+        context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._kill)
+
+    def _kill(self) -> None:
+        context = self.host.context
+        if not self._is_over and context.world.now < self._deadline_s:
+            context.physics.violations.append(f"{self.attempt_id} is killed before the deadline of its notice")
+        self._end(Exit(0, signal.SIGKILL))
 
     def _look_at_fence(self) -> None:
         """Kill the process when its fence has expired, like the guardian, regardless of the agent's state."""

@@ -255,6 +255,7 @@ def _at(plan: PlannedJob, submit_s: float, source: random.Random) -> PlannedJob:
 
 def _spec(source: random.Random, name: str, cores: float, **fields: Any) -> JobSpec:
     fields.setdefault("band", source.choice([PriorityBand.INTERACTIVE, PriorityBand.INTERACTIVE, *PriorityBand]))
+    fields.setdefault("grace_ms", 2000)
     fields.setdefault("resources", Resources(round(cores * 1000), source.choice([1, 1, 2]) * _GB))
     return JobSpec(JobId(name), CommandEntrypoint(("simulated",)), **fields)
 

@@ -363,7 +363,8 @@ class Sessions:
         for attempt in found.to_start:
             self._start_again(transaction, session, attempt)
         for attempt in found.to_stop:
-            session.orders.stop(attempt, STOP_REASON_UNKNOWN)
+            booking = transaction.view.bookings.get(attempt)
+            session.orders.stop(attempt, STOP_REASON_UNKNOWN, None if booking is None else booking.notice)
         for attempt in found.to_forget:
             session.orders.forget(attempt)
         if greeting.leaving:

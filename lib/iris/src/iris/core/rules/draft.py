@@ -99,14 +99,15 @@ class Draft:
         worker_id, name = task.worker_id, task.attempt_id
         assert worker_id is not None, f"{name} is {task.state.word} on no worker"
         spec = self.job(task.job_id).spec
+        grace_ms = 0 if self.preemption is None else grace_ms_of(spec.grace_ms, self.preemption)
         if task.state is TaskState.ASSIGNED and self.worker(worker_id).is_late and not waits_for_host(spec):
             self.give_up(name, LostAttempt(task.job_id, worker_id, spec.resources))
         else:
             booking = self.view.bookings.get(name)
             held = spec.resources if booking is None else booking.held
-            self._changes.stopping[name] = Stopping(task.job_id, worker_id, held)
+            notice = None if self.preemption is None else (self.preemption, grace_ms)
+            self._changes.stopping[name] = Stopping(task.job_id, worker_id, held, notice=notice)
         self._unsettled[task.job_id] = None
-        grace_ms = 0 if self.preemption is None else grace_ms_of(spec.grace_ms, self.preemption)
         self.effects.append(StopAttempt(name, worker_id, reason, self.preemption, grace_ms))
 
     def worker(self, worker_id: WorkerId) -> Worker:

@@ -3,7 +3,7 @@
 from iris.domain.constraints import Constraint
 from iris.domain.ids import AttemptId, JobId, WorkerId, user_of
 from iris.domain.resources import NOTHING, Resources, weight
-from iris.domain.states import PriorityBand
+from iris.domain.states import PreemptionReason, PriorityBand
 
 PlacementKey = tuple[tuple[Constraint, ...], tuple[str, ...] | None]
 
@@ -42,8 +42,8 @@ class Booking:
     """
 
     __slots__ = (
-        "attempt_id", "band", "found", "has_lent", "is_gang", "job_id", "kind", "prefilled", "reserves", "resources",
-        "stopping", "user", "waits", "was_prefilled", "weight", "worker_id",
+        "attempt_id", "band", "found", "has_lent", "is_gang", "job_id", "kind", "notice", "prefilled", "reserves",
+        "resources", "stopping", "user", "waits", "was_prefilled", "weight", "worker_id",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,7 @@ class Booking:
         self.resources = resources
         self.stopping = False
         self.found = False  # see Stopping.found
+        self.notice: tuple[PreemptionReason, int] | None = None  # see Stopping.notice
         self.waits = 0  # open waits for children; above 0 the cpu is lent
         self.has_lent = False
 

@@ -394,3 +394,4 @@ class ClusterView:
         elif booking.prefilled and stopping.resources != NOTHING:
             bookings.begin(booking, now_ms)
         bookings.mark_stopping(booking, stopping.found)
+        booking.notice = stopping.notice or booking.notice
