@@ -26,7 +26,7 @@ class Preemption(NamedTuple):
 
 
 def preemption() -> Preemption | None:
-    """Return the notice of this task's preemption, or None. Call this with each step; a call takes 0.1 microseconds.
+    """Return the notice of this task's preemption, or None. Call this with each step; a call takes 0.2 microseconds.
 
     Each member of a gang has the notice. Save a checkpoint before the deadline, call `iris.report_checkpoint()` and
     exit; the exit code does not count. After the first call SIGTERM comes only shortly before the deadline; a task that
