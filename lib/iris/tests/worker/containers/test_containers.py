@@ -136,6 +136,17 @@ async def test_too_much_memory_is_told_as_such(
     assert "memory" in found.error
 
 
+async def test_a_health_command_runs_in_the_container(
+    controller: FakeController, worker: InProcessWorker, image: str
+) -> None:
+    run = run_command("/bin/sh", "-c", "sleep 600", runtime=pb.Runtime(image=image))
+    health = 'echo "$FROM_IMAGE $IRIS_TASK_ID $(cat /etc/image)"; false'
+    rules = pb.Launch(health_cmd=health, health_interval_ms=50, health_timeout_ms=20_000, health_retries=2)
+    run.launch.MergeFrom(rules)
+    found = await ended(controller, run)
+    assert found.error.endswith("last with output: yes /user/job/0 of the image")
+
+
 async def test_another_worker_process_adopts_it_and_removes_only_what_nobody_runs(
     controller: FakeController, runtime: pb.Runtime | None, engine: Engine, image: str, tmp_path: Path
 ) -> None:

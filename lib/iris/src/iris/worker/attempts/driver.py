@@ -177,7 +177,10 @@ class AttemptDriver:
         rules, pid = attempt.request.launch.watch, attempt.state.pid
         if rules.is_on and pid and not attempt.ended:
             identity = self._attempts.room(attempt).identity
-            self._watcher.begin(Watched(attempt.attempt_id, pid, rules, attempt.progress, identity))
+            inside: tuple[str, ...] = ()
+            if attempt.request.launch.runtime.image and self._containers is not None:
+                inside = self._containers.inside(attempt.attempt_id)
+            self._watcher.begin(Watched(attempt.attempt_id, pid, rules, attempt.progress, identity, inside))
 
     def _unhealthy(self, attempt_id: str, reason: str) -> None:
         attempt = self._attempts.get(attempt_id)

@@ -104,6 +104,10 @@ class Engine:
         ignore = ("--ignore",) if self.kind == "podman" else ()
         return (*self.words, "rm", "--force", *ignore, *names)
 
+    def inside(self, name: str) -> tuple[str, ...]:
+        """Return the words that run the command after them in a container, with its user, variables and directory."""
+        return (*self.words, "exec", name)
+
     def list_all(self, work_dir: str) -> tuple[str, ...]:
         """Return the command line that prints the names of a worker's containers, one a line."""
         return (*self.words, "ps", "--all", "--filter", f"label={_LABEL}={work_dir}", "--format", "{{.Names}}")

@@ -26,6 +26,10 @@ class Containers:
         self._work_dir = work_dir
         self._removals: set[asyncio.Task[None]] = set()
 
+    def inside(self, attempt_id: str) -> tuple[str, ...]:
+        """Return the words that run the command after them in an attempt's container."""
+        return self.engine.inside(container_name(self._work_dir, attempt_id))
+
     def ended(self, attempt_id: str) -> None:
         """Remove what is left of an attempt's container."""
         self._later(self._remove([container_name(self._work_dir, attempt_id)]))

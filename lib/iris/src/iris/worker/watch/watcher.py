@@ -1,6 +1,7 @@
 """Watches attempts whose jobs request health checks, and reports unhealthy or stalled ones."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from rigging.errors import MarinError
 
 _CHECK: Final = str(Path(__file__).with_name("check.py"))
 _SHOWN: Final = 300
+_NOT_UP: Final = ("no such container", "no container with name", "container state improper", "is not running")
 _DUMP_S: Final = 1.0
 """Maximum time for a thread dump to be written and read from the pipe."""
 _SHORTEST_LOOK_S: Final = 0.02
@@ -30,6 +32,7 @@ class Watched:
         pid: Its first process.
         progress: Its progress file; empty for none.
         identity: Its identity; None for the worker's.
+        inside: Words that run a command in its container; empty for none.
     """
 
     attempt_id: str
@@ -37,6 +40,7 @@ class Watched:
     rules: WatchRules
     progress: str
     identity: TaskIdentity | None = None
+    inside: tuple[str, ...] = ()
 
 
 class ToolRunner(Protocol):
@@ -94,9 +98,12 @@ class Watcher:
         rules = watched.rules
         who = () if watched.identity is None else map(str, watched.identity.words())
         argv = (sys.executable, "-P", _CHECK, str(watched.pid), rules.health_cmd, *who)
+        env: dict[str, str] = {}
+        if watched.inside:
+            argv, env = (*watched.inside, "/bin/sh", "-c", rules.health_cmd), dict(os.environ)
         try:
             async with asyncio.timeout(rules.timeout_s):
-                succeeded, output = await self._tools.run(argv, {}, Path("/"))
+                succeeded, output = await self._tools.run(argv, env, Path("/"))
         except TimeoutError:
             return f"a timeout after {rules.timeout_s:g} s"
         except (MarinError, OSError) as error:
@@ -104,6 +111,8 @@ class Watcher:
             del error
             return ""
         words = output.strip()[-_SHOWN:]
+        if watched.inside and any(word in words.lower() for word in _NOT_UP):
+            return ""  # its image is being pulled
         return "" if succeeded else f"output: {words}" if words else "no output"
 
     async def _look(self, watched: Watched) -> None:
