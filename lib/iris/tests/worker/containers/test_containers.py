@@ -174,6 +174,25 @@ async def test_another_worker_process_adopts_it_and_removes_only_what_nobody_run
     podman("rm", others[1][0])
 
 
+@pytest.mark.parametrize(
+    ("argv", "variables", "code", "error"),
+    [
+        (("no-such-program",), {}, 127, "the command did not start: No such file or directory"),
+        (("/etc/image",), {}, 126, "the command did not start: Permission denied"),
+        (("/bin/sh", "-c", "exit 125"), {}, 125, "exit code 125"),
+        (("/bin/true",), {"IRIS_RUN_COMMAND": "x\ny", "MINE": "x\ny"}, 126, "the variable MINE has a line break"),
+        (("/bin/true",), {"MINE": "x" * 66_000}, 126, "the variable MINE is longer than 65,000 bytes"),
+    ],
+)  # fmt: skip
+async def test_what_did_not_start_is_told_from_what_ended(
+    controller: FakeController, worker: InProcessWorker, image: str, argv: tuple[str, ...], variables: dict[str, str],
+    code: int, error: str,
+) -> None:  # fmt: skip
+    run = run_command(*argv, environment=pb.Environment(env_vars=variables), runtime=pb.Runtime(image=image))
+    found = await ended(controller, run)
+    assert (found.exit_code, found.error[: len(error)]) == (code, error)
+
+
 async def test_an_image_that_is_not_there_is_told_by_the_engine(
     controller: FakeController, worker: InProcessWorker
 ) -> None:

@@ -25,6 +25,8 @@ from iris.worker.reports.exit_cause import TAIL_BYTES
 from iris.worker.users.identity import TaskIdentity
 
 _OF_THE_HOST: Final = frozenset({"USER", "LOGNAME", "IRIS_LOG_FILE"})
+_QUOTES_OTHERS: Final = "IRIS_RUN_COMMAND"
+_LONGEST_VARIABLE: Final = 65_000  # podman refuses lines of 64 KiB
 _CACHES: Final = ("UV_CACHE_DIR", "PIP_CACHE_DIR")
 _SYSTEM: Final = ("/usr", "/bin", "/usr/local")
 # Of processes, runc refuses more than 32,768 on some hosts.
@@ -166,9 +168,11 @@ def take_out(paths: WorkPaths, attempt_id: str) -> None:
 
 
 def _env_text(env: Mapping[str, str]) -> bytes:
-    for name, value in env.items():
-        if "\n" in value:
+    for name, value in sorted(env.items(), key=lambda item: item[0] == _QUOTES_OTHERS):
+        if "\n" in value or value.endswith("\r"):
             raise StartFailed(f"the variable {name} has a line break, which a container's variable cannot have")
+        if len(name) + len(value.encode()) > _LONGEST_VARIABLE:
+            raise StartFailed(f"the variable {name} is longer than {_LONGEST_VARIABLE:,} bytes, a container's limit")
     return "".join(f"{name}={value}\n" for name, value in env.items()).encode()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +15,15 @@ from iris.worker.attempts.machine import Exited
 from iris.worker.attempts.rooms import Rooms
 from iris.worker.host.oom import OomKills
 from iris.worker.processes import Exit
-from iris.worker.reports.exit_cause import ExitCause, classify_exit
+from iris.worker.reports.exit_cause import classify_exit
 from iris.worker.reports.result_file import SendBlob, read_small, send_large
 from iris.worker.reports.task_file import read_error_file
 from iris.worker.types import NO_RESULT
 from rigging.text.quantities import format_size
 
 _ENGINE_FAILED: Final = 125
+_ENGINE_WORDS: Final = ("Error: ", "docker: ", "See 'docker ")
+_INIT_FAILED: Final = re.compile(r"^(?:ERROR \(catatonit:\d+\): failed to exec pid1|\[FATAL tini .*\] exec .*): (.*)")
 _KILLED: Final = 128 + signal.SIGKILL
 
 _NOT_RETURNED: Final = "the process exited with code 0 before its function returned"
@@ -68,7 +71,7 @@ class EndReader:
         self._tell(attempt, event, exit.at_ms)
 
     def _event(self, attempt: Attempt, exit: Exit) -> Exited:
-        kind, error = FailureKind.UNSPECIFIED, ""
+        kind, error, code = FailureKind.UNSPECIFIED, "", exit.code
         if not exit.succeeded:
             launch, is_member = attempt.request.launch, attempt.is_member
             kind, why = classify_exit(exit, exit.tail, launch.has_accelerator, self._oom_kills.claim, is_member)
@@ -76,11 +79,11 @@ class EndReader:
             words = read_error_file(paths.error(attempt.attempt_id), paths.uid)
             attempt.exception = words.exception
             if launch.runtime.image:
-                kind, why = _in_container(exit, launch.limits.memory_bytes) or (kind, why)
+                kind, why, code = _in_container(exit, launch.limits.memory_bytes) or (kind, why, code)
             error = why or words.text or exit.text()
             if exit.breach is not None and exit.signal != signal.SIGKILL:
                 error = f"{why}; {words.text or exit.text()}"  # it ended by itself after it ran into its limit
-        return Exited(exit.code, exit.signal, error, kind, exit.fenced, exit.lost)
+        return Exited(code, exit.signal, error, kind, exit.fenced, exit.lost)
 
     async def _send(self, attempt: Attempt, event: Exited, at_ms: int) -> None:
         paths = self._rooms.at(attempt.room).paths
@@ -88,12 +91,15 @@ class EndReader:
         self._tell(attempt, event, at_ms)
 
 
-def _in_container(exit: Exit, memory_bytes: int) -> ExitCause | None:
-    """Return the cause of an exit that only a container engine has, or that only it hides."""
-    if exit.code == _ENGINE_FAILED:
-        line = exit.tail.decode(errors="replace").strip().rpartition("\n")[2]
-        return FailureKind.START, f"the container did not start: {line}"
+def _in_container(exit: Exit, memory_bytes: int) -> tuple[FailureKind, str, int] | None:
+    """Return the cause and code of an exit that only a container engine has, or that only it hides."""
+    line = exit.tail.decode(errors="replace").strip().rpartition("\n")[2]
+    if exit.code == _ENGINE_FAILED and line.startswith(_ENGINE_WORDS):
+        return FailureKind.START, f"the container did not start: {line}", exit.code
+    if exit.code and (found := _INIT_FAILED.search(line)):
+        return FailureKind.START, f"the command did not start: {found[1]}", 127 if "No such" in found[1] else 126
     # Podman 4 does not tell kills for lack of memory from others; nobody else kills in a container.
-    if exit.code == _KILLED and memory_bytes:
-        return FailureKind.OOM, f"out of memory: killed in a container with a limit of {format_size(memory_bytes)}"
+    if exit.code == _KILLED and memory_bytes and exit.breach is None:
+        text = f"out of memory: killed in a container with a limit of {format_size(memory_bytes)}"
+        return FailureKind.OOM, text, exit.code
     return None
