@@ -9,6 +9,7 @@ import pytest
 
 from marin.browser.confined import Confined
 from marin.browser.follow import Pace, encode_log, encode_run_events, follow_file, start_of_id
+from marin.recorded.deciding.run_steps import RunStep
 from support.marin.recorded_runs import ended, step_ended
 
 PACE = Pace(look=0.001, alive=0.01)
@@ -61,7 +62,7 @@ def test_a_runs_events_become_changes_of_its_steps() -> None:
         {"event": "step_job_queued", "name": "b", "path": "/p/b", "reason": "no room"},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    encode = encode_run_events({"/p/a": 0, "/p/b": 1})
+    encode = encode_run_events([RunStep("a", "/p/a"), RunStep("b", "/p/b")])
     events, end = encode(text + b'{"event": "st', 100)
     assert end == 100 + len(text)
     assert json.loads(events.decode().partition("data: ")[2]) == [
@@ -74,9 +75,20 @@ def test_a_runs_events_become_changes_of_its_steps() -> None:
     assert "event: run\ndata: ended" in events.decode()
 
 
+def test_a_step_that_fails_changes_all_that_wait_for_it() -> None:
+    a = RunStep("a", "/p/a", status="running")
+    b = RunStep("b", "/p/b", ("/p/a",), status="queued")
+    c = RunStep("c", "/p/c", ("/p/b",), status="queued")
+    other = RunStep("d", "/p/d", status="queued")
+    line = json.dumps(step_ended({"name": "a", "output_path": "/p/a"}, "failed", error="no")) + "\n"
+    events, _ = encode_run_events([c, a, other, b])(line.encode(), 0)
+    told = json.loads(events.decode().partition("data: ")[2])
+    assert told == [[1, "failed", 61.5, "no"], [0, "dep_failed", None, ""], [3, "dep_failed", None, ""]]
+
+
 @pytest.mark.parametrize("line", ['{"event": "x"}', "[]", "nonsense", '{"path": 3}', '{"event": [], "path": "/p/a"}'])
 def test_lines_that_are_no_events_are_passed_over(line: str) -> None:
-    events, end = encode_run_events({"/p/a": 0})(f"{line}\n".encode(), 0)
+    events, end = encode_run_events([RunStep("a", "/p/a")])(f"{line}\n".encode(), 0)
     assert events == b""
     assert end == len(line) + 1
 

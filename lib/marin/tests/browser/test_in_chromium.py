@@ -131,11 +131,16 @@ def test_states_change_with_each_event(served: Served, page: Page) -> None:
             event = {"event": "step_progressed", "time": 1.0, "name": step["name"], "path": step["output_path"]}
             file.write(json.dumps({**event, "done": number, "total": 8}) + "\n")
         expect(page.locator("body")).to_have_attribute("data-changes", str(number + 1))
+    page.evaluate("document.title = 'not loaded again'")
     with log.open("a") as file:
         file.write(json.dumps(step_ended(step, "failed", error="ValueError: no")) + "\n")
-        file.write(json.dumps(ended(ends={"failed": 1})) + "\n")
-    expect(page.locator("#graph .n-failed")).to_have_count(1)
+    for state in ("failed", "dep_failed"):
+        expect(page.locator(f"#graph .n-{state}")).to_have_count(1)
     expect(page.locator(".failure")).to_contain_text("ValueError: no")
+    expect(page.locator(".progress .bar")).to_have_attribute("aria-label", "1 failed, 1 dep_failed")
+    expect(page).to_have_title("not loaded again")
+    with log.open("a") as file:
+        file.write(json.dumps(ended(ends={"failed": 1, "dep_failed": 1})) + "\n")
     expect(page.locator("#run-state")).to_contain_text("failed")
     assert watched.problems == []
 

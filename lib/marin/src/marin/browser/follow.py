@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio.to_thread
@@ -19,7 +19,7 @@ import anyio.to_thread
 from marin.browser.confined import Confined
 from marin.browser.previews.preview import whole_characters
 from marin.browser.run_view import parse_events
-from marin.recorded.deciding.run_steps import progress_note
+from marin.recorded.deciding.run_steps import FAILED, RunStep, progress_note, skip_after_failures
 from rigging.web.events import encode_event
 
 LOCAL_SECONDS: Final = 0.15
@@ -103,12 +103,14 @@ def encode_log(content: bytes, start: int) -> tuple[bytes, int]:
     return encode_event("log", json.dumps(text), str(end)), end
 
 
-def encode_run_events(numbers: Mapping[str, int]) -> Callable[[bytes, int], tuple[bytes, int]]:
+def encode_run_events(shown: Sequence[RunStep]) -> Callable[[bytes, int], tuple[bytes, int]]:
     """Return a function that converts lines of an event log to the page's events.
 
     Args:
-        numbers: The index of each step on the page, by output path.
+        shown: The steps on the page, in its order.
     """
+    numbers = {step.path: number for number, step in enumerate(shown)}
+    known = {step.path: step for step in shown}
 
     def encode(content: bytes, start: int) -> tuple[bytes, int]:
         whole = content[: content.rfind(b"\n") + 1]
@@ -117,7 +119,7 @@ def encode_run_events(numbers: Mapping[str, int]) -> Callable[[bytes, int], tupl
             return b"", start + (len(content) if len(content) >= _MOST_BYTES else 0)
         end = start + len(whole)
         steps: dict[int, list[Any]] = {}
-        is_ended, is_unknown = False, False
+        is_ended, is_unknown, is_failed = False, False, False
         for event in parse_events(whole):
             kind = event.get("event")
             is_ended = is_ended or kind == "run_ended"
@@ -131,7 +133,13 @@ def encode_run_events(numbers: Mapping[str, int]) -> Callable[[bytes, int], tupl
             change = _change(event)
             if change is not None:
                 steps[number] = [number, *change]
+                known[path] = replace(known[path], status=change[0])
+                is_failed = is_failed or change[0] in FAILED
         pieces = []
+        if is_failed:
+            skip_after_failures(known)
+            below = (numbers[path] for path, step in known.items() if step.status == "dep_failed")
+            steps.update((number, [number, "dep_failed", None, ""]) for number in below if number not in steps)
         if steps:
             pieces.append(encode_event("steps", json.dumps(list(steps.values())), str(end)))
         if is_ended or is_unknown:

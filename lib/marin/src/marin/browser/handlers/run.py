@@ -95,12 +95,11 @@ def _head(site: Site, summary: RunSummary, view: RunView) -> dict[str, Any]:
     known = [(word, view.counts[word]) for word in _BAR if view.counts[word]]
     rest = [(word, count) for word, count in sorted(view.counts.items()) if word not in _BAR]
     done = view.counts["succeeded"] + view.counts["cached"]
-    is_running = summary.state is RunState.RUNNING
     return {
         "notes": site.index.notes([summary.files]).get(summary.files.id, RunNotes()),
         "counts": [*known, *rest],
         "words": [f"{done} of {len(view.steps)} steps done"] if view.steps else [],
-        "failure": None if is_running and not summary.ends else failure_of(site, view),
+        "failure": failure_of(site, view),
         "status_link": lambda word: address("run", run=summary.files.id, tab="steps", status=word),
     }
 
@@ -247,7 +246,7 @@ async def run_events(site: Site, request: Request) -> Response:
         site.index.place,
         run.events,
         start,
-        encode_run_events(view.numbers),
+        encode_run_events(view.steps),
         pace=site.pace,
         is_over=is_over,
         is_stopping=lambda: site.is_stopping,

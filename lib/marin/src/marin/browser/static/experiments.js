@@ -60,16 +60,19 @@
     };
     // What the server draws from many events: at most twice a second, and always after the last.
     let due = 0;
+    let isFailed = false;
     const refresh = () => {
       due = due || setTimeout(() => {
         due = 0;
-        for (const part of document.querySelectorAll("#run-head, #timeline")) htmx.trigger(part, "refresh");
+        for (const part of document.querySelectorAll("#run-head, #timeline" + (isFailed ? ", #steps" : ""))) htmx.trigger(part, "refresh");
+        isFailed = false;
       }, 500);
     };
     on("steps", (data) => {
       const touched = new Set();
       for (const [number, status, seconds, note] of JSON.parse(data)) {
         if (number in steps) steps[number][0] = status;
+        isFailed = isFailed || ["failed", "lost", "dep_failed"].includes(status);
         if (nodeOf.has(number)) touched.add(nodeOf.get(number));
         const row = document.querySelector(`tr[data-step="${number}"]`);
         if (!row) continue;

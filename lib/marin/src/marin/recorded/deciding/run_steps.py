@@ -103,7 +103,8 @@ _STATUS_OF_EVENT = {
 
 
 _OPEN = ("queued", "running", "retrying")
-_FAILED = ("failed", "dep_failed", "lost")
+#: Ends after which no step that needs this one begins.
+FAILED = ("failed", "dep_failed", "lost")
 # What becomes of a step that has not ended when its run has; one that was not begun has no status.
 _ENDED_WITH = {RunState.DIED: "died", RunState.STOPPED: "stopped"}
 
@@ -143,17 +144,17 @@ def steps_of_run(
             found[path] = _step(str(step.get("name", "")), path, dependencies, last.pop(path, {}))
     for path, event in last.items():
         found[path] = _step(str(event.get("name", "")), path, (), event)
-    _skip_after_failures(found)
+    skip_after_failures(found)
     return list(found.values())
 
 
-def _skip_after_failures(steps: dict[str, RunStep]) -> None:
+def skip_after_failures(steps: dict[str, RunStep]) -> None:
     """Set the status of queued steps below failed ones, which the run reports only when all their inputs have ended."""
     users: dict[str, list[str]] = {}
     for step in steps.values():
         for need in step.dependencies if step.status == "queued" else ():
             users.setdefault(need, []).append(step.path)
-    failed = [path for path in users if path in steps and steps[path].status in _FAILED]
+    failed = [path for path in users if path in steps and steps[path].status in FAILED]
     while failed:
         for path in users.pop(failed.pop(), ()):
             if steps[path].status == "queued":
