@@ -23,7 +23,7 @@ _MOST_STEPS: Final = 50
 _MOST_VALUES: Final = 100
 _LONGEST: Final = 100
 _MOST_INFO_BYTES: Final = 2 << 20
-_TAIL_BYTES: Final = 16 << 10
+_TAIL_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from fray.testing.waiting import eventually
 from marin import metrics
 from marin.execution.jobs.remote import remote
 from marin.execution.log.metric_log import metrics_kept
-from marin.recorded.reading.metrics import StoredFiles, links_in, read_metrics
+from marin.recorded.reading.metrics import StoredFiles, last_values, links_in, read_metrics
 from marin.utilities.wandb_utils import init_wandb
 from rigging.errors import InvalidRequest
 from support.marin.steps import MakeExecutor, MakeStep
@@ -74,6 +74,12 @@ def test_a_run_of_wandb_and_its_step_know_each_other(tmp_path: Path, monkeypatch
     assert begun[0]["config"] == {"marin_output": str(tmp_path), "lr": 1}
     assert links_in((tmp_path / ".executor_metrics").read_bytes()) == [("wandb", "https://wandb.ai/a/b/runs/c")]
     assert read_metrics(StoredFiles(str(tmp_path)))[0] == {"loss": {0: 0.5}}
+
+
+def test_the_final_value_of_a_metric_logged_seldom_is_found_before_the_end() -> None:
+    seldom = '{"step": 0, "accuracy": 0.1}\n{"step": 1, "accuracy": 0.5}\n'
+    lines = seldom + "".join(f'{{"step": {step}, "loss": {step}}}\n' for step in range(2, 2000))
+    assert last_values(lines.encode(), None) == {"accuracy": 0.5, "loss": 1999}
 
 
 class Scalar:

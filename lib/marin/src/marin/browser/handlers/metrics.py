@@ -27,7 +27,7 @@ MOST_POINTS: Final = 2000
 _MOST_STEPS: Final = 200
 _MOST_CURVES: Final = 200
 _MOST_SERIES: Final = 100
-_TAIL_BYTES: Final = 4 << 10
+_TAIL_BYTES: Final = 64 << 10
 _NO_CURVE: Final = curve_of((), ())
 
 

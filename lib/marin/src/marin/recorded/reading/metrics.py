@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -27,6 +28,8 @@ RETURNED: Final = "returned"
 _LOG_DIRECTORIES: Final = frozenset({"tensorboard", "tb", "tb_logs", "logs", "lightning_logs", "runs", "wandb"})
 """The directories of an output in which files of TensorBoard and W&B are looked for."""
 _LINES_AT_ONCE: Final = 1000
+_ALL_OF_END: Final = 4 << 10
+_KEY: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _MOST_LISTINGS: Final = 100
 _DEPTH: Final = 3
 _NOT_RUNS: Final = frozenset({"latest-run", "checkpoints", "files", "tmp"})
@@ -98,7 +101,17 @@ def last_values(lines: bytes, returned: bytes | None) -> dict[str, float]:
         lines: Whole lines, or an end that begins within one.
         returned: The content of the file with the return value; None without one.
     """
-    return {name: curve[max(curve)] for name, curve in metric_lines(lines).items()} | _returned(returned)
+    cut = lines.rfind(b"\n", 0, max(0, len(lines) - _ALL_OF_END)) + 1
+    kept = [lines[cut:]]
+    known = set(_KEY.findall(kept[0]))
+    # Parsing all costs milliseconds an output: of earlier lines only those count that have another metric.
+    for line in reversed(lines[:cut].splitlines()):
+        if not known.issuperset(keys := _KEY.findall(line)):
+            known.update(keys)
+            kept.append(line)
+    return {name: curve[max(curve)] for name, curve in metric_lines(b"\n".join(reversed(kept))).items()} | _returned(
+        returned
+    )
 
 
 def links_in(lines: bytes) -> list[tuple[str, str]]:
