@@ -173,6 +173,11 @@ def test_a_job_says_what_it_used_of_what_it_held_and_how_a_copy_is_submitted() -
         ("Chip-hours", "32", "8 × H100 a task"),
         ("Peak memory of a task", "1 GiB", "50 % of 2 GiB"),
     ]
+    assert figures_of(status, {"cpu_seconds": 0.01, "seconds": 1.0}, T)[1] == (
+        "Core-hours",
+        "< 0.001",
+        "2 % of < 0.001 held",
+    )
     assert named("waits for /ann/a.b: 3 of 4, see docs/x") == [
         ("waits for ", ""), ("/ann/a.b", "/job?id=/ann/a.b"), (": 3 of 4, see docs/x", ""),
     ]  # fmt: skip

@@ -233,6 +233,8 @@ def figures_of(status: pb.JobStatus, used: Mapping[str, Any], now_ms: int) -> li
 
 def _hours(seconds: float) -> str:
     hours = seconds / 3600
+    if 0 < hours < 0.001:
+        return "< 0.001"
     return f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
