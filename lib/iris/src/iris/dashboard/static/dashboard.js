@@ -117,6 +117,11 @@
         }, values, box);
       }
     };
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      for (const name of Object.keys(plots)) { plots[name].destroy(); delete plots[name]; }
+      for (const note of charts.querySelectorAll("figcaption .note")) note.remove();
+      if (data.at.length) draw();
+    });
     followStream(charts.dataset.usage, (name, text) => {
       if (name === "history") {
         Object.assign(data, JSON.parse(text));

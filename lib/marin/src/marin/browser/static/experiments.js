@@ -224,11 +224,11 @@
   // --- metrics ---
   const number = (value) => value == null ? "–" : Math.abs(value) >= 1e5 || (value && Math.abs(value) < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   const HEIGHT = 190;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
   const MOST_IN_LEGEND = 24;
   const colour = (index, count) => count <= 8 ? getComputedStyle(body).getPropertyValue("--curve-" + (index + 1)) : "hsl(" + Math.round(360 * index / count) + " 60% 50%)";
   // A chart in a frame. `labels` name its curves; `zoomed(from, to)` is told of a new window, null for all.
   const chart = (boxes, name, labels, zoomed, colours = labels.map((_, index) => colour(index, labels.length))) => {
-    const style = getComputedStyle(body);
     const box = document.createElement("figure");
     box.className = "chart";
     const title = document.createElement("figcaption");
@@ -244,6 +244,7 @@
     const shown = () => isLog ? data.map((series, index) => index ? series.map((point) => point > 0 ? point : null) : series) : data;
     const make = () => {
       plot?.destroy();
+      const style = getComputedStyle(body);
       const line = { stroke: style.getPropertyValue("--line"), width: 1 };
       const axis = { stroke: style.getPropertyValue("--muted"), font: "11px " + style.fontFamily, grid: line, ticks: line };
       plot = new uPlot({
@@ -267,6 +268,7 @@
     };
     const draw = () => {
       value.textContent = rest();
+      box.classList.toggle("single", data[0].length < 2);
       if (data[0].length < 2) return;
       if (plot) {
         plot.setSelect({ width: 0, height: 0 }, false);
@@ -292,6 +294,7 @@
     }
     const observer = new ResizeObserver(() => plot?.setSize({ width: Math.max(120, box.clientWidth - 24), height: HEIGHT }));
     observer.observe(box);
+    dark.addEventListener("change", () => { if (plot) make(); });
     return {
       box,
       set: (fresh) => { data = fresh; draw(); },
