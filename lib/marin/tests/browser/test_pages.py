@@ -161,13 +161,22 @@ def test_a_step_with_a_result_is_not_followed_although_its_run_says_it_runs(samp
     assert "data-events" not in samples.get("step", path="checkpoints/tiny-bbbbbb", run="pretrain-3d4e5f")
 
 
+def test_the_error_of_an_earlier_attempt_is_no_failure_of_a_step_that_succeeded(samples: Pages) -> None:
+    place = Path(samples.root, "checkpoints/tiny-bbbbbb")
+    (place / ".error").write_text("Traceback\nValueError: seven\n(7 frames of the executor omitted; -v shows them)")
+    page = samples.get("step", path="checkpoints/tiny-bbbbbb")
+    assert ("Error of an earlier attempt" in page, 'class="failure"' in page) == (True, False)
+    (place / ".executor_status").write_text("FAILED")
+    assert "<h2>ValueError: seven</h2>" in samples.get("step", path="checkpoints/tiny-bbbbbb")
+
+
 def test_a_step_that_wrote_nothing_yet_is_shown_from_its_run(samples: Pages) -> None:
     path = Path(samples.root, "eval/report-c0c0c0")
     for file in list(path.iterdir()):
         file.unlink()
     path.rmdir()
     page = samples.get("step", path="eval/report-c0c0c0", run="evaluate-777777")
-    assert "dep_failed" in page
+    assert "input failed" in page
     assert "module.function" in page
     assert samples.status("step", path="eval/report-c0c0c0") == 404
 
