@@ -33,6 +33,11 @@ def test_an_address_and_its_spec() -> None:
     ("address", "problem"),
     [
         ("gpu?array=1-4", "'array' is not allowed; allowed are dir=FOLDER and options of sbatch"),
+        ("gpu?outp=x", "'outp' is not allowed"),
+        ("gpu?mem=1G", "'mem' is not allowed.*memory and GPUs are in a job's ResourceConfig"),
+        ("gpu?version=", "'version' is not allowed"),
+        ("gpu?account=&time=1:00", "'account' has no value; write account=VALUE, or leave it out"),
+        ("gpu?dir=", "'dir' has no value"),
         ("gpu?Bad%20name=1", "'Bad name' is not allowed"),
         ("gpu?dir=/a%2525b", "dir=/a%25b must not contain '%'"),
     ],
@@ -49,6 +54,8 @@ def test_options_of_sbatch() -> None:
         "--job-name=train", "--ntasks=4", "--cpus-per-task=3", "--mem-per-cpu=3414M", "--signal=B:USR1@30",
         "--no-requeue", "--gpus-per-task=h100:8", "--array=0-2",
     ]  # fmt: skip
+    whole_nodes = SlurmAddress(options=(("exclusive", ""),))
+    assert "--mem=0" in options_of(request, "train", whole_nodes, None)
 
 
 @pytest.mark.parametrize(

@@ -73,12 +73,18 @@ def options_of(request: JobRequest, name: str, address: SlurmAddress, group: Gro
     """
     needs = request.resources
     cpus = math.ceil(needs.cpu)
+    # A whole node has more processors than the job asked for, and they would multiply its memory.
+    memory = (
+        "--mem=0"
+        if ("exclusive", "") in address.options
+        else f"--mem-per-cpu={math.ceil(parse_size(needs.ram) / _MEGABYTE / cpus)}M"
+    )
     options = [
         *address.arguments(),
         f"--job-name={name}",
         f"--ntasks={request.replica_count}",
         f"--cpus-per-task={cpus}",
-        f"--mem-per-cpu={math.ceil(parse_size(needs.ram) / _MEGABYTE / cpus)}M",
+        memory,
         f"--signal=B:USR1@{WARNING_SECONDS}",
         "--requeue" if request.max_retries_preemption else "--no-requeue",
     ]
