@@ -1,10 +1,12 @@
 """How containers are asked for, and which engine is used."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from iris.worker.containers.engine import Bind, Container, Engine, find_engine
+from iris.worker.containers.removal import Containers
 from iris.worker.limits.plan import LimitRequest
 from rigging.errors import InvalidRequest
 
@@ -52,3 +54,13 @@ def test_it_is_what_is_here_or_what_was_named() -> None:
 def test_what_cannot_be_is_refused(choice: str, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
         find_engine(choice, HERE.get)
+
+
+async def test_a_removal_that_fails_is_tried_again(tmp_path: Path) -> None:
+    podman = tmp_path / "podman"
+    podman.write_text(f'#!/bin/sh\ncd {tmp_path}; echo "$@" >> calls; test $(wc -l < calls) -gt 1\n')
+    podman.chmod(0o755)
+    containers = Containers(Engine("podman", (str(podman),)), tmp_path)
+    containers.ended("/user/job/0:0")
+    await containers.close()
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2

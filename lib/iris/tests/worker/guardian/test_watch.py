@@ -56,3 +56,17 @@ def test_without_groups_all_is_measured_by_proc_and_who_named_no_memory_is_told_
     assert len(lines) == words
     assert all("`limits: {unstated: enforce}` would have killed it" in line for line in lines)
     assert attempt.breach is None
+
+
+def test_a_container_is_measured_by_proc_without_its_engines_program() -> None:
+    reactor: Any = Reactor()
+    runtime: Any = SimpleNamespace(measure=lambda process: None, owners=lambda: {100: "a", 101: "a"})
+    keeper: Any = None
+    attempt: Any = HeldAttempt(ProcessSpec("a", ("podman",), {}, "/", is_contained=True), keeper, lambda: 0)
+    attempt.process = SimpleNamespace(pid=100)
+    groups: Any = SimpleNamespace(controllers=frozenset({"memory", "pids", "cpu", "cpuacct"}))
+    ability = LimitsAbility(LimitsMode.AUTO, groups)
+    watch = Watch(reactor, runtime, ability, {"a": attempt}, lambda _: None, lambda: dict(TABLE), usage_s=0.0)
+    watch.began(attempt)
+    reactor.turn()
+    assert (attempt.usage.cpu_ms, attempt.usage.memory_bytes, attempt.usage.processes) == (5, 4096, 2)

@@ -11,6 +11,7 @@ from iris.worker.containers.engine import Engine, container_name
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 60.0
+_PAUSES_S: Final = (0.0, 1.0, 5.0)
 
 
 class Containers:
@@ -51,14 +52,18 @@ class Containers:
 
     async def _remove_others(self, kept: set[str]) -> None:
         found = await self._call(self.engine.list_all(str(self._work_dir)))
-        if others := sorted(set(found.split()) - kept):
+        if others := sorted(set((found or "").split()) - kept):
             logger.info("removing containers of earlier attempts: %s", ", ".join(others))
             await self._remove(others)
 
     async def _remove(self, names: list[str]) -> None:
-        await self._call(self.engine.remove(names))
+        for pause_s in _PAUSES_S:  # podman fails once if the container's monitor was killed
+            await asyncio.sleep(pause_s)
+            if await self._call(self.engine.remove(names)) is not None:
+                return
 
-    async def _call(self, words: tuple[str, ...]) -> str:
+    async def _call(self, words: tuple[str, ...]) -> str | None:
+        """Run the engine; return its output, or None if it failed."""
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -66,17 +71,18 @@ class Containers:
             )
         except OSError as error:
             logger.warning("%s: %s", words[0], error)
-            return ""
+            return None
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 out, errors = await process.communicate()
         except TimeoutError:
             logger.warning("%s did not end within %g s", " ".join(words), _TIMEOUT_S)
-            return ""
+            return None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode and b"No such container" not in errors:
             logger.warning("%s: %s", " ".join(words), errors.decode(errors="replace").strip())
+            return None
         return out.decode(errors="replace")

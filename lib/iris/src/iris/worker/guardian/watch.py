@@ -149,8 +149,11 @@ class Watch:
         table: dict[int, ProcessStat] = {}
         seen: dict[str, Tally] = {}
         owners: dict[int, str] = {}
-        if not self._counted >= _ALL:
+        if not self._counted >= _ALL or any(item.spec.is_contained for item in attempts):
             table, owners = self._table(), self._runtime.owners()
+            for item in attempts:
+                if item.spec.is_contained and item.process is not None:
+                    table.pop(item.process.pid, None)  # the engine's program, which is none of the attempt's
             seen = tally(table, owners)
         at_ms = time.time_ns() // 1_000_000
         for attempt in attempts:
@@ -159,7 +162,8 @@ class Watch:
                 continue
             name = attempt.spec.owner
             reading = self._runtime.measure(process)
-            usage = usage_of(attempt.usage, reading, seen.get(name), self._counted, at_ms)
+            counted = frozenset[str]() if attempt.spec.is_contained else self._counted
+            usage = usage_of(attempt.usage, reading, seen.get(name), counted, at_ms)
             limits = attempt.spec.limits
             breach = soft_breach(limits, usage, self._counted)
             told_at = 0 if attempt.output.has_met(MEMORY_WARNING) else limits.memory_told
