@@ -120,6 +120,8 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
     admin.submit("/ann/large", replicas=3)  # of two cores
     worker.wait_for_start("/ann/large/1:0")
     client = pages.browser("ann")
+    jobs = text_of(client, "/jobs")
+    assert ("0 of 3 · 1 pending" in jobs, "needs 1 core; worker" in jobs) == (True, True)
     page = text_of(client, "/job?id=/ann/a")
     for part in (
         'aria-label="Failure"',

@@ -259,7 +259,7 @@ def _trained(pages: Pages, number: int, points: int = 50) -> str:
     )
     rows = ({"step": step, "loss": number + 1 / (step + 1)} for step in range(points))
     (pages.root / f"train-{number:06x}/.executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (pages.root / f"eval-{number:06x}/.artifact").write_text(json.dumps({"score": 10 - number}))
+    (pages.root / f"eval-{number:06x}/.artifact").write_text(json.dumps({"n": 200, "score": 10 - number}))
     ends = [step_ended(train, seconds=60.0 * number), step_ended(after)]
     head = started(2, description=f"Number {number}")
     return pages.storage.run(
@@ -292,7 +292,7 @@ def test_runs_are_compared_by_what_differs_at_its_root(empty: Pages) -> None:
     page = empty.client.get("/experiments/compare", params={"run": names}).text
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert "What differs train affects 1 step below eval optimizer.lr 0.1 0.2 0.3 Curves" in words
-    results = "Results loss 1.02 2.02 3.02 score 9 8 7 Durations train 1 min 0 s 2 min 0 s 3 min 0 s eval"
+    results = "Results loss 1.02 2.02 3.02 n 200 200 200 score 9 8 7 Durations train 1 min 0 s 2 min 0 s 3 min 0 s eval"
     assert results in words
     series = json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1]))
     assert series == {"loss": [[f"train-{number:06x}", f"Number {number}"] for number in (1, 2, 3)]}

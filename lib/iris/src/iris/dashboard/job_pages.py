@@ -115,12 +115,15 @@ class JobPages:
         )
         await self._count_below(request, rows, set(request.query_params.getlist("open")[:_MOST_UNFOLDED]))
         page = Page(rows, number, counted["total"], _JOBS_PER_PAGE)
+        waits = any(row["pending_tasks"] and not row["finished_at_ms"] for row in rows)
+        queue = (await self.client.figures(viewer)).queue if waits else ()
         asked = {"q": chosen.text, "state": chosen.state, "user": chosen.user, "parent": chosen.parent}
         given = {name: value for name, value in asked.items() if value}
         return render(
             request,
             "iris/jobs_table.html" if is_fragment(request) else "iris/jobs.html",
             page=page,
+            reasons={job.job_id: job.reason for job in queue},
             chosen=chosen,
             states=queries.STATES,
             url=lambda number: "/jobs?" + urlencode(given | {"page": number}),

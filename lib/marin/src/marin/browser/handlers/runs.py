@@ -87,7 +87,7 @@ def runs_page(site: Site, request: Request) -> Response:
     # What a bucket's runs have is read only for columns that somebody chose.
     facts = site.facts.read(summaries) if asked.columns or site.outputs.is_local else []
     offered = _offered([each for each in facts if each is not None])
-    columns = asked.columns if asked.columns is not None else offered["Metrics"][:_USUAL_COLUMNS]
+    columns = asked.columns if asked.columns is not None else _usual(facts, offered)
     notes = site.index.notes(page.rows)
     values = [each or RunFacts() for each in facts] or [RunFacts()] * len(summaries)
     rows = [
@@ -147,6 +147,12 @@ def _ordered(runs: Sequence[RunFiles], values: Sequence[Any], descending: bool) 
     numeric = all(is_number(value) for value, _ in known)
     known.sort(key=lambda pair: pair[0] if numeric else str(pair[0]), reverse=descending)
     return [run for _, run in known] + [run for value, run in zip(values, runs, strict=True) if value is None]
+
+
+def _usual(facts: Sequence[RunFacts | None], offered: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the columns to show where none are chosen: metrics, first those in which the runs differ."""
+    values = {name: {each.metrics.get(name) for each in facts if each} - {None} for name in offered["Metrics"]}
+    return sorted(offered["Metrics"], key=lambda name: len(values[name]) < 2)[:_USUAL_COLUMNS]
 
 
 def _offered(facts: Sequence[RunFacts]) -> dict[str, list[str]]:
