@@ -128,6 +128,7 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
         "out of luck",
         "exit code 3",
         "/logs?id=%2Fann%2Fa%2F0&attempt=1#L2",
+        "Open the log at line 2<",
         "the end</pre>",
     ):
         assert part in page, part

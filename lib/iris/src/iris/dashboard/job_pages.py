@@ -67,11 +67,10 @@ class _Children:
 
 @dataclass(frozen=True, slots=True)
 class FailedLog:
-    """The end of the log of a task that failed: its lines, the number of the first, and the address of the last."""
+    """The end of the log of a task that failed: its lines, and the address of the last."""
 
     task_id: str
     lines: list[str]
-    first: int | None
     address: str
 
 
@@ -176,10 +175,9 @@ class JobPages:
         except MarinError:
             return None
         lines = [(number, str(line_of(line, wanted)["text"])) for number, line in found if not is_for_programs(line)]
-        first = next((number for number, _ in lines if number), None)
         address = f"/logs?{urlencode({'id': task_id, 'attempt': wanted.attempt})}"
         last = next((number for number, _ in reversed(lines) if number), None)
-        return FailedLog(task_id, [text for _, text in lines], first, address + (f"#L{last}" if last else ""))
+        return FailedLog(task_id, [text for _, text in lines], address + (f"#L{last}" if last else ""))
 
     async def tasks(self, request: Request) -> Response:
         """A page of a job's tasks, over time."""

@@ -91,6 +91,7 @@
     const plots = {};
     const empty = charts.querySelector("[data-empty]");
     const legend = charts.querySelector("[data-legend]");
+    const show = (any = data.at.length > 0) => { for (const box of charts.querySelectorAll(".chart")) box.hidden = !any; };
     const draw = () => {
       const style = getComputedStyle(body);
       legend.hidden = false;
@@ -126,12 +127,14 @@
       if (name === "history") {
         Object.assign(data, JSON.parse(text));
         empty.hidden = data.at.length > 0;
+        show();
         if (empty.hidden) draw();
       }
       if (name !== "usage") return;
       const sample = JSON.parse(text);
       empty.hidden = sample.tasks > 0;
       if (!sample.tasks) return;
+      show(true);
       data.at.push(sample.at); data.cpu.push(sample.cpu); data.memory.push(sample.memory);
       for (const list of Object.values(data)) if (list.length > 600) list.shift();
       draw();
