@@ -1,5 +1,6 @@
 """The Slurm backend without a Slurm: addresses, options of sbatch, refusals, and verdicts on lost jobs."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from fray.backends.slurm import SlurmClient
 from fray.backends.slurm.address import SlurmAddress, parse_address
-from fray.backends.slurm.commands import SlurmState
+from fray.backends.slurm.commands import NotAnswered, SlurmState, submit
 from fray.backends.slurm.folder import End, SharedFolder, Spec
 from fray.backends.slurm.request import options_of
 from fray.backends.slurm.watch import judge
@@ -71,6 +72,30 @@ def test_refused_requests(tmp_path: Path, fields: dict[str, object], problem: st
     with pytest.raises(InvalidRequest, match=f"job 'asks'.*{problem}"):
         client.submit(JobRequest("asks", TRUE, **fields))  # type: ignore[arg-type]
     assert not (tmp_path / "shared").exists()
+
+
+def test_folders_that_take_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = JobRequest("lost", Entrypoint.from_callable(print))
+    refusal = r"the folder for jobs on Slurm, {}: {}; make room there, or choose another dir=FOLDER"
+    with pytest.raises(InvalidRequest, match=refusal.format("/dev/null", "File exists")):
+        SlurmClient(SlurmAddress(directory=Path("/dev/null"))).submit(request)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fray.backends.slurm.client.write_payload", fail)
+    with pytest.raises(InvalidRequest, match=refusal.format(tmp_path, "No space left on device")):
+        SlurmClient(SlurmAddress(directory=tmp_path)).submit(request)
+    assert not list((tmp_path / "groups").iterdir())
+
+
+def test_an_sbatch_that_prints_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\necho Welcome to the cluster\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(NotAnswered, match="sbatch: Welcome to the cluster"):
+        submit([], "job.sh")
 
 
 def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,8 @@ class SlurmClient(BaseClient):
         """Return when a job would start, in Slurm's words (see `fray.client.TellsStart`)."""
         self.check_open(f"job {request.name!r}")
         check_request(request)
-        script = write_script(self._folder.path, sys.executable, None)
+        with self._folder.refusals():
+            script = write_script(self._folder.path, sys.executable, None)
         try:
             return commands.expected_start(options_of(request, request.name, self._address, None), script)
         except Refused as error:
@@ -186,17 +187,19 @@ class SlurmClient(BaseClient):
             self._pruned = True
             self._folder.prune()
         group, count = self._folder.new_group(spec), len(spec.names)
-        for index, call in enumerate(prepared.calls):
-            write_payload(str(group.path / "calls" / str(index)), call, prepared.roots)
-        for index, write in enumerate(keep):
-            write(group, index)
         name = spec.names[0] if count == 1 else spec.names[0].rpartition("-")[0] or spec.names[0]
-        script = write_script(self._folder.path, sys.executable, group)
         try:
+            with self._folder.refusals():
+                for index, call in enumerate(prepared.calls):
+                    write_payload(str(group.path / "calls" / str(index)), call, prepared.roots)
+                for index, write in enumerate(keep):
+                    write(group, index)
+                script = write_script(self._folder.path, sys.executable, group)
             slurm_id = commands.submit(options_of(request, name, self._address, group, count), script)
-        except Refused as error:
+        except InvalidRequest as error:
             shutil.rmtree(group.path, ignore_errors=True)
-            raise InvalidRequest(f"job {request.name!r}: Slurm refuses it: {error}") from None
+            refused = "Slurm refuses it: " if isinstance(error, Refused) else ""
+            raise InvalidRequest(f"job {request.name!r}: {refused}{error}") from None
         except NotAnswered as error:
             slurm_id = self._look_up(group, f"job {request.name!r}: {error}")
         group.keep_id(slurm_id)

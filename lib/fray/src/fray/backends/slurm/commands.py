@@ -56,10 +56,10 @@ def submit(arguments: Sequence[str], script: str) -> str:
         done = _run(["sbatch", "--parsable", *arguments, script])
     except subprocess.TimeoutExpired:
         raise NotAnswered(f"sbatch did not answer within {_SECONDS:g} s") from None
-    if done.returncode == 0:
-        return done.stdout.strip().partition(";")[0]
-    said = _words(done)
-    if any(words in said for words in _NOT_ANSWERED) or done.returncode < 0:
+    slurm_id, said = done.stdout.strip().partition(";")[0], _words(done)
+    if done.returncode == 0 and slurm_id.isdecimal():
+        return slurm_id
+    if any(words in said for words in _NOT_ANSWERED) or done.returncode <= 0:
         raise NotAnswered(f"sbatch: {said}")
     raise Refused(said)
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from fray.types import JobStatus
+from rigging.errors import InvalidRequest
 from rigging.process.file_lock import open_lock_file, try_lock, unlock_and_close
 
 KEPT_SECONDS: Final = 7 * 24 * 3600.0
@@ -184,19 +185,36 @@ class SharedFolder:
         self.path = path
 
     def new_group(self, spec: Spec) -> Group:
-        """Create a group with a new key."""
+        """Create a group with a new key.
+
+        Raises:
+            InvalidRequest: The folder cannot be written to.
+        """
         self._own("groups")
         group = self.group(uuid.uuid4().hex)
-        group.make(spec)
+        with self.refusals():
+            group.make(spec)
         return group
+
+    @contextlib.contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Raise InvalidRequest, which names the folder, if it cannot be written to."""
+        try:
+            yield
+        except OSError as error:
+            raise InvalidRequest(
+                f"the folder for jobs on Slurm, {self.path}: {error.strerror or error}; make room there, or choose "
+                "another dir=FOLDER in FRAY_CLIENT=slurm://"
+            ) from error
 
     def _own(self, name: str) -> Path:
         """Return a folder in this one that only this user can read, because jobs run what is in it."""
         from rigging.filesystem.private import check_own_folder  # not for every job
 
-        self.path.mkdir(parents=True, mode=0o700, exist_ok=True)
         path = self.path / name
-        path.mkdir(mode=0o700, exist_ok=True)
+        with self.refusals():
+            self.path.mkdir(parents=True, mode=0o700, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
         check_own_folder(path, "the folder for jobs on Slurm", "choose another dir", follow_links=False)
         return path
 
@@ -208,13 +226,15 @@ class SharedFolder:
     def locked_name(self, name: str) -> Iterator["NameFile"]:
         """Lock a name's file during the block, also against other machines."""
         path = self._own("names") / hashlib.sha256(name.encode()).hexdigest()[:32]
-        descriptor = open_lock_file(path)
+        with self.refusals():
+            descriptor = open_lock_file(path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            while not _is_at(descriptor, path):  # it was removed meanwhile
-                unlock_and_close(descriptor)
-                descriptor = open_lock_file(path)
+            with self.refusals():
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
+                while not _is_at(descriptor, path):  # it was removed meanwhile
+                    unlock_and_close(descriptor)
+                    descriptor = open_lock_file(path)
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield NameFile(self, descriptor)
         finally:
             unlock_and_close(descriptor)
