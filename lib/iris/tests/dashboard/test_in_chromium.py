@@ -19,7 +19,7 @@ from rigging.web.serving import WebServer, bind
 from support.iris.controller import RunningController, running_controller
 from support.iris.users import User
 from support.iris.worker import ScriptedWorker
-from support.rigging.chromium import chromium_path, screenshots, serious_findings, watch
+from support.rigging.chromium import SCHEMES, chromium_path, screenshots, serious_findings, tab_problems, watch
 
 from .conftest import settings_for
 from .task_server import task_server
@@ -286,6 +286,9 @@ def test_pages_say_that_the_controller_is_away_and_go_on_when_it_is_back(tmp_pat
 
 
 def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin: User, worker: ScriptedWorker) -> None:
+    admin.submit("/ann/failed")
+    worker.wait_for_start("/ann/failed/0:0")
+    worker.observe("/ann/failed/0:0", pb.TASK_STATE_FAILED, exit_code=3, error="out of luck")
     admin.submit("/ann/gang", replicas=2, description="two hosts")
     admin.submit("/ann/gang/child")
     for index in range(2):
@@ -307,6 +310,7 @@ def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin:
         "overview": "cluster", "jobs": "jobs",
         "job": "job?id=/ann/gang", "task": "task?id=/ann/gang/0", "logs": "logs?id=/ann/gang",
         "queue": "queue", "workers": "workers", "worker": "worker?id=w1", "users": "users", "endpoints": "endpoints",
+        "job-ended": "job?id=/ann/failed", "children": "logs?id=/ann/gang&children=1", "below": "jobs?parent=/ann/gang",
         "controller": "controller", "sql": f"sql?q={sql}",
     }  # fmt: skip
     for name, place in pages.items():
@@ -316,9 +320,10 @@ def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin:
         if name == "task":
             expect(page.locator(".chart canvas")).to_have_count(2)
         expect(page.locator(".htmx-request")).to_have_count(0)  # which are faint
+        assert tab_problems(page) == [], name
         screenshots(page, f"iris-{name}")
-        for scheme in ("dark", "light") if name in ("jobs", "job", "logs") else ("light",):
-            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
             expect(page.locator(".htmx-request")).to_have_count(0)
             assert serious_findings(page) == [], f"{name}, {scheme}"
         page.set_viewport_size({"width": 390, "height": 800})

@@ -17,7 +17,7 @@ from rigging.web.login import KEY_BYTES, Viewer
 from rigging.web.serving import WebServer, bind
 from support.marin.recorded_runs import RecordedStorage, ended, started, step_ended
 from support.marin.sample_runs import running_step, sample_root
-from support.rigging.chromium import chromium_path, screenshots, serious_findings, watch
+from support.rigging.chromium import SCHEMES, chromium_path, screenshots, serious_findings, tab_problems, watch
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
@@ -120,6 +120,39 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_file(samples: Served, page: 
     page.get_by_role("link", name="samples.parquet").click()
     expect(page.locator("table.data tbody tr")).to_have_count(50)
     assert watched.problems == []
+
+
+def test_keys_do_what_a_pointer_does(samples: Served, page: Page) -> None:
+    samples.sign_in(page)
+    for name in ("pretrain-0a1b2c", "pretrain-3d4e5f"):
+        page.get_by_label(f"Compare {name}").press("Space")
+    page.get_by_role("button", name="Compare 2 runs").press("Space")
+    page.get_by_role("link", name="Train.").first.press("Enter")
+    node = page.locator("#graph a", has_text="checkpoints/tiny")
+    node.press("Enter")
+    expect(page.locator("#panel")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Close")).to_be_focused()
+    for key in ("Space", "Escape"):
+        page.keyboard.press(key)
+        expect(page.locator("#panel")).to_be_hidden()
+        expect(node).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("#panel")).to_be_focused()
+    page.get_by_role("link", name="Graph").press("ArrowLeft")
+    expect(page.get_by_role("link", name="Config")).to_be_focused()
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    expect(page.locator("#timeline")).to_be_visible()
+    samples.goto(page, f"log?path={TINY}")
+    page.get_by_role("button", name="First line").press("Space")
+    expect(page.locator('#log div[data-n="1"]')).to_be_in_viewport()
+    for key in ("Tab", "Tab", "Enter", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(page.locator("#log .hit")).to_have_attribute("data-n", "2")
+    expect(page).to_have_url(f"{samples.url}/experiments/log?path={TINY.replace('/', '%2F')}#L2")
+    page.keyboard.press("Escape")
+    expect(page.locator("#log")).to_be_focused()
 
 
 def test_states_change_with_each_event(served: Served, page: Page) -> None:
@@ -236,6 +269,7 @@ PAGES = {
     "run": "run?run=pretrain-0a1b2c",
     "run-timeline": "run?run=pretrain-0a1b2c&tab=timeline",
     "run-steps": "run?run=evaluate-777777&tab=steps",
+    "run-results": "run?run=pretrain-0a1b2c&tab=results",
     "run-config": "run?run=pretrain-0a1b2c&tab=config",
     "run-failed": "run?run=evaluate-777777",
     "run-going": "run?run=pretrain-3d4e5f&group=none",
@@ -249,9 +283,10 @@ PAGES = {
     "file-npy": f"files?path={TINY}/weights.npy",
     "file-image": f"files?path={TINY}/curve.svg",
     "file-bytes": f"files?path={TINY}/weights.bin",
+    "prefix": "files",
+    "compare-which": "compare",
     "compare": "compare?before=pretrain-0a1b2c&after=pretrain-3d4e5f",
 }
-IN_BOTH_SCHEMES = ("runs", "run-going", "run-failed", "run-timeline", "step-failed", "compare")
 
 
 def test_pages_are_accessible_fit_a_phone_and_load_without_errors(samples: Served, page: Page) -> None:
@@ -259,16 +294,20 @@ def test_pages_are_accessible_fit_a_phone_and_load_without_errors(samples: Serve
     samples.sign_in(page)
     for name, place in PAGES.items():
         samples.goto(page, place)
+        assert tab_problems(page) == [], name
         screenshots(page, f"marin-{name}")
-        for scheme in ("dark", "light") if name in IN_BOTH_SCHEMES else ("light",):
-            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
             assert serious_findings(page) == [], f"{name}, {scheme}"
         page.set_viewport_size({"width": 390, "height": 800})
         # Tables and graphs scroll by themselves; the page does not.
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
         page.set_viewport_size({"width": 1280, "height": 900})
     assert watched.problems == []
-    page.context.clear_cookies()
-    samples.goto(page, "runs")
-    screenshots(page, "marin-login")
-    assert serious_findings(page) == []
+    for name, place in (("missing", "files?path=nothing/here"), ("login", "runs")):
+        samples.goto(page, place)
+        screenshots(page, f"marin-{name}")
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            assert serious_findings(page) == [], f"{name}, {scheme}"
+        page.context.clear_cookies()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
@@ -23,6 +23,7 @@ _ARGUMENTS: Final = (
 SCREENSHOTS_VARIABLE: Final = "PAGES_SCREENSHOTS"
 #: Width and colour scheme of each screenshot.
 VIEWS: Final = tuple((width, scheme) for width in (1280, 400) for scheme in ("light", "dark"))
+SCHEMES: tuple[Literal["dark"], Literal["light"]] = ("dark", "light")
 _SERIOUS: Final = ("serious", "critical")
 _AXE: Final = Path(__file__).parents[4] / "vendored" / "axe.min.js"
 
@@ -96,6 +97,49 @@ def serious_findings(page: Page) -> list[str]:
         for item in found
         if item["impact"] in _SERIOUS
     ]
+
+
+# The elements that a keyboard must reach, in order; and where the focus is, with whether one sees it.
+_REACHABLE: Final = """() => {
+  const which = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
+  window.walked = [...document.querySelectorAll(which)].filter((element) =>
+    element.tabIndex >= 0 && !element.disabled && element.checkVisibility({ visibilityProperty: true }));
+  return walked.length;
+}"""
+_FOCUSED: Final = """() => {
+  const element = document.activeElement;
+  const { outlineStyle, outlineWidth } = getComputedStyle(element);
+  const box = element.querySelector(":scope > rect");
+  const isSeen = outlineStyle !== "none" && parseFloat(outlineWidth) > 0
+    || box && getComputedStyle(box).strokeWidth === "4px";
+  const { top, bottom } = element.getBoundingClientRect();
+  const isOnScreen = bottom > 0 && top < innerHeight;
+  const name = element.outerHTML.slice(0, 120);
+  const problem = !isSeen ? "no visible focus: " : !isOnScreen ? "off the screen: " : "";
+  return [walked.indexOf(element), problem && problem + name, name];
+}"""
+
+
+def tab_problems(page: Page, most: int = 80) -> list[str]:
+    """Walk through a fresh page by Tab. Return the elements out of order, and those without a visible focus.
+
+    Args:
+        page: The page.
+        most: Walk over no more elements.
+    """
+    problems: list[str] = []
+    place = -1
+    last = min(page.evaluate(_REACHABLE), most) - 1
+    while place < last:
+        page.keyboard.press("Tab")
+        found, problem, name = page.evaluate(_FOCUSED)
+        if found == -1 and name.startswith("<pre"):
+            continue  # one that scrolls
+        if found != place + 1:
+            return [*problems, f"after element {place}, Tab goes to {found}: {name}"]
+        place = found
+        problems += [problem] if problem else []
+    return problems
 
 
 def screenshots(page: Page, name: str, *, full_page: bool = True) -> list[Path]:

@@ -25,6 +25,7 @@ class LogView {
     box.scrollTop = box.scrollHeight;
     box.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     box.addEventListener("click", (event) => this.#clicked(event));
+    box.addEventListener("keydown", (event) => this.#pressed(event));
     window.addEventListener("hashchange", () => this.#toHash());
     this.#toHash();
   }
@@ -198,6 +199,19 @@ class LogView {
     event.preventDefault();
     history.replaceState(null, "", this.box.dataset.link + link.hash);
     this.#toHash();
+  }
+
+  // By keyboard: Enter goes from the log to the first number in view, arrows to others, Escape back to the log.
+  #pressed(event) {
+    const links = [...this.box.querySelectorAll("a.n[href]")];
+    const at = links.indexOf(event.target);
+    const top = this.box.getBoundingClientRect().top;
+    const to = at < 0
+      ? event.key === "Enter" && links.find((link) => link.getBoundingClientRect().top >= top)
+      : event.key === "Escape" ? this.box : links[at + { ArrowUp: -1, ArrowDown: 1 }[event.key]];
+    if (!to) return;
+    event.preventDefault();
+    to.focus();
   }
 
   #toHash() {

@@ -21,7 +21,7 @@
     opener?.focus?.();
   };
   document.addEventListener("htmx:beforeRequest", (event) => { if (event.detail.target?.matches?.(".panel")) opener = event.detail.elt; });
-  document.addEventListener("htmx:beforeSwap", (event) => {
+  document.addEventListener("htmx:afterSwap", (event) => {
     const panel = event.detail.target;
     if (!panel.matches?.(".panel")) return;
     panel.hidden = false;
@@ -34,6 +34,15 @@
   document.addEventListener("keydown", (event) => {
     const panel = document.querySelector(".panel:not([hidden])");
     if (event.key === "Escape" && panel) close(panel);
+  });
+
+  // Arrows go along tabs.
+  document.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const tabs = [...event.target.closest?.(".tabs")?.children || []];
+    if (!by || !tabs.length || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    tabs[(tabs.indexOf(event.target) + by + tabs.length) % tabs.length].focus();
   });
 
   // The end of an excerpt is what a reader looks for.
