@@ -8,7 +8,7 @@
   const badge = (word) => {
     const shown = document.createElement("span");
     shown.className = "status s-" + word.replace(/[^a-z_]/g, "");
-    shown.textContent = word;
+    shown.textContent = word.replace("dep_failed", "input failed"); // as `status` in parts.html
     return shown;
   };
   const took = (seconds) => {
