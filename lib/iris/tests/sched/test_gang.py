@@ -97,6 +97,7 @@ class TestBadHosts:
         for attempt in range(3):
             assert placed(slices.schedule()) == ["s1-0", "s1-1"]
             bad = {"failure_kind": FailureKind.DEVICE, "error": "device or resource busy"}
+            slices.observe(f"/u/job/1:{attempt}", TaskState.RUNNING)
             slices.observe(f"/u/job/1:{attempt}", TaskState.FAILED, **bad)
             slices.observe(f"/u/job/0:{attempt}", TaskState.KILLED)
         worker = slices.view.workers["s1-1"]

@@ -25,6 +25,7 @@ from support.google.cloud import Machine
 from support.google.machines import RunningMachines, alone
 from support.google.metadata import MetadataServer
 from support.google.server import GoogleServer
+from support.iris.host_cluster import fake_devices
 from support.rigging.gcs_server import GcsServer
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -80,7 +81,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_hosts_of_a_slice_install_iris_join_and_leave_together(tmp_path: Path) -> None:
     with GcsServer() as gcs, GoogleServer() as google:
         gcs.create_bucket("state")
-        own = gcs.environment() | uv_here()
+        own = gcs.environment() | uv_here() | {"IRIS_DEVICE_DIR": str(fake_devices(tmp_path / "dev"))}
         with (
             RunningMachines(google, tmp_path, alone, own) as running,
             controller(tmp_path, {**gcs.environment(), "IRIS_GOOGLE_ENDPOINT": google.address}) as client,
