@@ -16,8 +16,8 @@ from rigging.errors import Conflict, Unavailable
 class PlayedJob:
     """A job that ends when it is told to."""
 
-    def __init__(self, request: JobRequest, cannot_stop: bool) -> None:
-        self.request, self.job_id, self.cannot_stop = request, request.name, cannot_stop
+    def __init__(self, request: JobRequest, stops_with: BaseException | None) -> None:
+        self.request, self.job_id, self.stops_with = request, request.name, stops_with
         self.callbacks: list[Callable[[JobHandle], object]] = []
         self.stopped = False
 
@@ -34,8 +34,8 @@ class PlayedJob:
 
     def terminate(self) -> None:
         self.stopped = True
-        if self.cannot_stop:
-            raise Unavailable("the cluster is away")
+        if self.stops_with is not None:
+            raise self.stops_with
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
         self.callbacks.append(callback)
@@ -48,15 +48,15 @@ class PlayedJob:
 class PlayedClient:
     """Keeps its jobs; refuses one after so many."""
 
-    def __init__(self, refuses_after: int = 1000, cannot_stop: bool = False) -> None:
+    def __init__(self, refuses_after: int = 1000, stops_with: BaseException | None = None) -> None:
         self.jobs: list[PlayedJob] = []
-        self.refuses_after, self.cannot_stop = refuses_after, cannot_stop
+        self.refuses_after, self.stops_with = refuses_after, stops_with
 
     def submit(self, request: JobRequest, adopt_existing: bool = True) -> PlayedJob:
         assert not adopt_existing
         if len(self.jobs) == self.refuses_after:
             raise Conflict("it was shut down")
-        self.jobs.append(PlayedJob(request, self.cannot_stop))
+        self.jobs.append(PlayedJob(request, self.stops_with))
         return self.jobs[-1]
 
 
@@ -73,11 +73,19 @@ def test_names_are_told_from_those_of_other_maps() -> None:
 
 def test_a_submission_that_fails_stops_what_runs(caplog: pytest.LogCaptureFixture) -> None:
     """All of it: one that cannot be stopped is told of, and keeps no other from it."""
-    client: Any = PlayedClient(refuses_after=3, cannot_stop=True)
+    client: Any = PlayedClient(refuses_after=3, stops_with=Unavailable("the cluster is away"))
     with pytest.raises(Conflict, match="shut down"), caplog.at_level(logging.WARNING):
         next(fray.map(str, range(9), client=client, name="mine"))
     assert [job.stopped for job in client.jobs] == [True] * 3
     assert [record.getMessage().endswith("the cluster is away") for record in caplog.records] == [True] * 3
+
+
+def test_a_second_ctrl_c_tells_what_may_run_on(caplog: pytest.LogCaptureFixture) -> None:
+    client: Any = PlayedClient(refuses_after=3, stops_with=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt), caplog.at_level(logging.WARNING):
+        next(fray.map(str, range(9), client=client, name="mine"))
+    (job, *_, last) = client.jobs
+    assert caplog.messages == [f"3 jobs were not stopped, and may run on: {job.job_id} to {last.job_id}"]
 
 
 def test_a_failure_names_its_item_and_shows_the_functions_own_frames() -> None:

@@ -284,11 +284,17 @@ class _Mapping:
             return _Outcome(error=error)
 
     def _stop(self) -> None:
-        """Stop the remaining jobs, continuing past errors."""
-        for handle in self._running.values():
+        """Stop the remaining jobs, continuing past errors, but not past another Ctrl-C."""
+        left = list(self._running.values())
+        for index, handle in enumerate(left):
             try:
                 handle.terminate()
-            except MarinError as error:
+            except (MarinError, KeyboardInterrupt) as error:
                 import logging  # not for every program that imports fray
 
-                logging.getLogger(__name__).warning("job %s could not be stopped: %s", handle.job_id, error)
+                logger = logging.getLogger(__name__)
+                if isinstance(error, KeyboardInterrupt):
+                    names = f"{handle.job_id} to {left[-1].job_id}"
+                    logger.warning("%d jobs were not stopped, and may run on: %s", len(left) - index, names)
+                    raise
+                logger.warning("job %s could not be stopped: %s", handle.job_id, error)
