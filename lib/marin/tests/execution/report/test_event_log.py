@@ -87,7 +87,7 @@ def test_a_failed_upload_is_made_up_for_and_one_at_the_end_is_reported_once(capl
     bucket.failures = 1000
     log.on_event(RunStarted(0.5, 2, None, "gs://bucket/i.json"))
     log.on_event(EVENTS[-1])
-    assert [text for text in caplog.messages if "trying again" not in text] == [
+    assert [text for text in caplog.messages if "retrying" not in text] == [
         f"the event log {log.path} cannot be written: no answer"
     ]
 
