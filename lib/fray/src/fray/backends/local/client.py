@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from fray.actor import HostedActor, enter_actor
 from fray.backends.common.actors import ActorRequest
@@ -30,6 +31,9 @@ from rigging.errors import Conflict, InvalidRequest
 from rigging.filesystem.budget import budget_environment
 
 logger = logging.getLogger(__name__)
+
+_NOTE: Final = "WANDB_NOTES"
+"""Set for every job of a step. It changes nothing that the job computes."""
 
 CAPABILITIES = BackendCapabilities(
     lends_while_waiting=True,
@@ -269,9 +273,9 @@ class LocalClient(BaseClient):
             )
         if request.entrypoint.callable_entrypoint is None or self._processes:
             return
-        # Not about our own defaults, nor about the budget, which is in force here as it is.
+        # Not about our own defaults, nor about the budget, which is in force here as it is, nor about a mere note.
         asked = environment.env_vars.items() - DEFAULT_ENV_VARS.items() - budget_environment().items()
-        differing = sorted(name for name, value in asked if os.environ.get(name) != value)
+        differing = sorted(name for name, value in asked if os.environ.get(name) != value and name != _NOTE)
         if differing:
             logger.warning(
                 "job %r: environment variables are not applied to callables of the local backend, which share this "
