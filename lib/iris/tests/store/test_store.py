@@ -14,7 +14,7 @@ from iris.domain.errors import StorageUnavailable
 from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import CommandEntrypoint
 from iris.domain.resources import Device, Resources
-from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.states import JobState, PreemptionReason, PriorityBand, TaskState
 from iris.store.damage import DatabaseDamaged
 from iris.store.db import DATABASE_NAME, MIGRATIONS, SchemaTooNew, SchemaTooOld, migrate_to, migrations
 from iris.store.store import Store
@@ -217,7 +217,7 @@ def test_a_lean_load_leaves_ended_jobs_to_be_asked_for(tmp_path: Path) -> None:
 def test_records_that_come_and_go_are_as_they_were_last(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     first = Stopping(JobId("/ann/a"), WorkerId("w1"), Resources(1000, device=Device("gpu", "H100", 2)))
-    other = Stopping(JobId("/ann/a"), WorkerId("w2"), Resources(), found=True)
+    other = Stopping(JobId("/ann/a"), WorkerId("w2"), Resources(), True, (PreemptionReason.SPOT, 25_000))
     gone, left = (RegisteredEndpoint(f"/ann/a/{name}", AttemptId("/ann/a/0:0"), "h:1") for name in "xy")
     store.commit(Changes.of(budgets=[UserBudget("ann", 12.5, PriorityBand.BATCH), UserBudget("bob")]))
     store.commit(Changes.of(workers=[replace(WORKER, connected=True)], endpoints=[gone, left]))

@@ -159,7 +159,7 @@ class Stopping:
     Args:
         resources: Its resources; none if it was prefilled and has not started.
         found: Whether it counted as lost, but runs or may run on its worker, which may then exceed its capacity.
-        notice: Why it was preempted, and ms between the notice and SIGKILL; None for a plain stop. Not stored.
+        notice: Why it was preempted, and ms between the notice and SIGKILL; None for a plain stop.
     """
 
     job_id: JobId

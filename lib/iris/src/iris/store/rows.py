@@ -21,7 +21,7 @@ from iris.domain.job_spec import (
 )
 from iris.domain.resources import Device, Resources
 from iris.domain.runtime import DEFAULT_RUNTIME, runtime_from_json, runtime_to_json
-from iris.domain.states import JobState, PriorityBand, TaskState
+from iris.domain.states import JobState, PreemptionReason, PriorityBand, TaskState
 from iris.domain.usage import USAGE_FIELDS, AttemptUse, usage_from
 
 Row = tuple[Any, ...]  # what sqlite3 takes and gives
@@ -41,7 +41,7 @@ WORKER_COLUMNS: Final = (
 )  # fmt: skip
 BUDGET_COLUMNS: Final = ("user", "max_weight", "max_band")
 USAGE_COLUMNS: Final = ("user", "use", "at_ms")
-STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found")
+STOPPING_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "found", "notice")
 LOST_COLUMNS: Final = ("attempt_id", "job_id", "worker_id", "resources", "may_return", "is_charged", "endpoints")
 ATTEMPT_USAGE_COLUMNS: Final = ("job_id", "task_index", "attempt", "worker_id", *USAGE_FIELDS)
 SERIES_COLUMNS: Final = ("job_id", "task_index", "series")
@@ -189,13 +189,16 @@ def budget_of(row: Row) -> UserBudget:
 def stopping_row(name: AttemptId, stopping: Stopping) -> Row:
     """Return the row of a stopping attempt."""
     resources = _dump(resources_to_json(stopping.resources))
-    return name, stopping.job_id, stopping.worker_id, resources, int(stopping.found)
+    notice = "" if stopping.notice is None else "{} {}".format(*stopping.notice)
+    return name, stopping.job_id, stopping.worker_id, resources, int(stopping.found), notice
 
 
 def stopping_of(row: Row) -> tuple[AttemptId, Stopping]:
     """Return the stopping attempt of a row, with its id."""
     resources = resources_of(json.loads(row[3]))
-    return AttemptId(row[0]), Stopping(JobId(row[1]), WorkerId(row[2]), resources, bool(row[4]))
+    reason, _, grace_ms = row[5].partition(" ")
+    notice = (PreemptionReason(reason), int(grace_ms)) if reason else None
+    return AttemptId(row[0]), Stopping(JobId(row[1]), WorkerId(row[2]), resources, bool(row[4]), notice)
 
 
 def lost_row(name: AttemptId, lost: LostAttempt) -> Row:
