@@ -115,7 +115,8 @@ class Process:
         context = self.host.context
         _, _, is_leaving, _, notice = (note or {}).get("stop", ("", 0, False, False, ""))
         if notice or is_leaving:
-            self._deadline_s = context.world.now + grace_ms / 1000 if notice else 0.0
+            due_s = context.world.now + grace_ms / 1000
+            self._deadline_s = min(self._deadline_s or due_s, due_s) if notice else 0.0
         context.physics.told.add(self.attempt_id)
         if not self.program.ignores_term:
             context.world.call_in(context.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))

@@ -176,6 +176,16 @@ class TestStops:
         bench.forget("/u/job/1:0")
         assert not place.exists()
 
+    async def test_a_second_notice_does_not_put_off_the_end_that_the_first_one_told(self, bench: Bench) -> None:
+        command = await bench.run()
+        bench.stop("/u/job/0:0", 100, notice="drain")
+        leaving = asyncio.create_task(bench.supervisor.stop_all("the host is taken", 30, PreemptionReason.SPOT))
+        await settle()
+        assert Path(bench.paths.notice("/u/job/0:0")).read_text() == "spot 100.100\n"
+        assert [grace for grace, _ in command.stops] == [100, 100]
+        command.listener.on_exit(Exit(0, 15))
+        await leaving
+
     async def test_one_that_waits_or_is_prepared_never_starts(self, bench: Bench) -> None:
         waits = bench.ask()
         bench.stop(waits, reason="")

@@ -41,7 +41,7 @@ class Attempt:
     """
 
     __slots__ = (
-        "_listener", "at_ms", "chips", "exception", "is_prefilled", "log", "log_path", "places", "ports",
+        "_listener", "at_ms", "chips", "exception", "is_prefilled", "kill_at_ms", "log", "log_path", "places", "ports",
         "prepare_task", "prepared", "process", "progress", "report_timer", "request", "result", "room", "slot",
         "spec", "started_at_ms", "state", "stop_timer", "usage", "waits_for",
     )  # fmt: skip
@@ -69,6 +69,7 @@ class Attempt:
         self.prepare_task: asyncio.Task[None] | None = None
         self.report_timer: asyncio.TimerHandle | None = None
         self.stop_timer: asyncio.TimerHandle | None = None
+        self.kill_at_ms = 0  # once it was asked to stop
         self._listener = listener
 
     @property

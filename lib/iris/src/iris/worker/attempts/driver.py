@@ -134,13 +134,16 @@ class AttemptDriver:
     def _terminate(self, attempt: Attempt, how: Terminate) -> None:
         if attempt.process is None:
             return
-        wait_ms = 0
+        wait_ms, now_ms = 0, self._now_ms()
+        # A later stop never puts off the end that an earlier one announced.
+        attempt.kill_at_ms = min(attempt.kill_at_ms or now_ms + how.grace_ms, now_ms + how.grace_ms)
+        grace_ms = max(attempt.kill_at_ms - now_ms, 0)
         if how.notice:
-            deadline_s = (self._now_ms() + how.grace_ms) / 1000
-            wait_ms = give_notice(self._attempts.room(attempt).paths, attempt, how, deadline_s)
+            how = Terminate(grace_ms, how.notice)
+            wait_ms = give_notice(self._attempts.room(attempt).paths, attempt, how, attempt.kill_at_ms / 1000)
         if attempt.stop_timer is not None:
             attempt.stop_timer.cancel()
-        rest_ms = how.grace_ms - wait_ms
+        rest_ms = grace_ms - wait_ms
         if wait_ms:
             attempt.stop_timer = self._loop.call_later(
                 wait_ms / 1000, attempt.process.terminate, rest_ms, attempt.note()
