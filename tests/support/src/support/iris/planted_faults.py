@@ -269,7 +269,7 @@ PLANTED: dict[str, Planted] = {
         (_forget_ends_of_tasks_that_are_no_more, (81, 134)),
         (_no_idempotency, (3, 5)),
         (_charge_the_host_for_user_errors, (0, 2, 5)),
-        (_charge_the_user_for_lost_workers, (1, 5, 6)),
+        (_charge_the_user_for_lost_workers, (1, 6)),
         (_give_up_exclusive_attempts_with_their_worker, (3, 7, 21)),
         (_fence_by_half_the_time, (48, 52)),
         (_begin_prefilled_at_once, (3, 4, 5)),
