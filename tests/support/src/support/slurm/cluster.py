@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.waiting import eventually
+from support.iris.controller_process import fixed_port
 
 PACKAGES = (
     "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15", "liblua5.1-0",
@@ -82,7 +83,7 @@ class SlurmCluster:
             self._download()
         conf = _CONF.format(
             host=socket.gethostname().partition(".")[0], state=self._state, cpus=CPUS,
-            controller_port=_free_port(), node_port=_free_port(),
+            controller_port=fixed_port(), node_port=fixed_port(),
         )  # fmt: skip
         (self._state / "slurm.conf").write_text(conf)
         (self._state / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
@@ -180,9 +181,3 @@ def running_slurm() -> Iterator[SlurmCluster]:
         finally:
             os.environ["PATH"] = before
             cluster.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
