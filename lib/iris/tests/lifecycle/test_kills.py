@@ -58,7 +58,7 @@ STOPS: Final[list[Point]] = [
 
 
 class Record:
-    """What the test server saw: who asked for what, and which machines ran."""
+    """The test server's records: the requests of each caller, and the machines that ran."""
 
     def __init__(self, story: Story) -> None:
         self.owners: set[str] = set()

@@ -1,4 +1,4 @@
-"""What only a real Slurm shows. When its parts fail, each job ends right and once, or is told as lost."""
+"""The Slurm backend on a real Slurm: when a part of it fails, each job ends once, or is reported as lost."""
 
 import os
 import re

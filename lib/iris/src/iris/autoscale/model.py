@@ -33,7 +33,7 @@ class SliceState(IntEnum):
 
 
 class Outcome(StrEnum):
-    """What came of a call to a provider. Each but DONE closes something until a next try (`closures`)."""
+    """The outcome of a call to a provider. All but DONE close a group, pool or project for a time (`closures`)."""
 
     DONE = "done"
     STOCK_OUT = "stock-out"  # closes the group
@@ -101,7 +101,7 @@ class SliceRecord:
 
 @dataclass(frozen=True, slots=True)
 class SliceUse:
-    """What the controller knows of a slice's hosts.
+    """The use of a slice's hosts, as the controller knows it.
 
     Args:
         joined: The number of connected hosts.

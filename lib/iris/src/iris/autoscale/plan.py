@@ -30,7 +30,7 @@ class GroupStatus:
         ready, booting, failed: Numbers of slices.
         outcome: The last answer that closes the group, in words; empty while it is open.
         next_try_ms: When it is tried again (Unix ms); 0 for not before the cluster file changes, or while it is open.
-        trouble: What is wrong with its place, e.g. hosts that are out of reach.
+        trouble: A problem beyond its slices, e.g. hosts that are out of reach.
     """
 
     demand: int = 0

@@ -10,7 +10,7 @@ from iris.domain.scale_groups import ScaleGroup
 
 
 class Phase(StrEnum):
-    """What a provider says of a slice that it lists."""
+    """The phase of a slice in a provider's list."""
 
     CREATING = "creating"
     READY = "ready"  # its hosts run; they may not have joined
@@ -27,7 +27,7 @@ class SliceOrder:
         group: Its scale group.
         join_token: The token with which its hosts join, for their names only; empty where hosts need none.
         avoid: Addresses of hosts not to use, for providers of hosts that exist.
-        failures: How often such hosts failed lately: those that failed least come first.
+        failures: How often such hosts failed lately. Providers take those that failed least first.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Listing:
     Args:
         found: By name.
         unlisted_groups: Scale groups whose place could not be listed, with the answer: absence says nothing of them.
-        troubles: What else is wrong with places of groups, by group, e.g. hosts that are out of reach.
+        troubles: Other problems, by group, e.g. hosts that are out of reach.
     """
 
     found: Mapping[str, SliceFound]

@@ -37,7 +37,7 @@ class AutoscaleRules:
 
 @dataclass(frozen=True, slots=True)
 class SshSettings:
-    """How to reach hosts by ssh.
+    """Settings for reaching hosts by ssh.
 
     Args:
         user: The user; empty for the current one.
@@ -56,7 +56,7 @@ class SshSettings:
 
 @dataclass(frozen=True, slots=True)
 class ControllerHost:
-    """Where the cluster's controller runs.
+    """The place of the cluster's controller.
 
     Args:
         zone, machine_type, disk_size_gb, service_account, image: Of a virtual machine at Google.
@@ -75,7 +75,7 @@ class ControllerHost:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What makes a cluster's machines.
+    """The platform and common settings of a cluster's machines.
 
     Args:
         project_id: Google's project; empty without Google.

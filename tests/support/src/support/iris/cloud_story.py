@@ -54,7 +54,7 @@ def begin(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
 
 
 def iris(environment: dict[str, str], *words: str) -> str:
-    """Return what a command of iris says, which must succeed."""
+    """Run a command of iris, which must succeed. Return its output."""
     process = begin(environment, *words)
     said, _ = process.communicate()
     assert process.returncode == 0, said
@@ -71,11 +71,11 @@ class Story:
     environment: dict[str, str]
 
     def iris(self, *words: str) -> str:
-        """Return what a command says, which must succeed."""
+        """Run a command, which must succeed. Return its output."""
         return iris(self.environment, *words)
 
     def slices(self) -> list[str]:
-        """Return the names of the nodes that there are."""
+        """Return the names of the nodes that exist."""
         return sorted({name.rpartition("/")[2] for name in list(self.google.cloud.nodes)})
 
     def zones_tried(self) -> list[str]:
@@ -101,7 +101,7 @@ def cloud_story(root: Path) -> Iterator[Story]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the test server and the controller know of a story that is over.
+    """The facts about a finished story, from the test server and the controller.
 
     Args:
         owners: The owner labels of all that was to be created.

@@ -19,7 +19,7 @@ from rigging.results import LARGEST_BYTES, NOT_RETURNED, pack_problem, pack_resu
 
 VALUE = ".value"
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "GCONV_")
-"""Prefixes of variables that a fork cannot change any more."""
+"""Prefixes of variables that an interpreter, its C library and its loader read once, when they start."""
 
 
 def write_payload(path: str, call: bytes, import_path: Sequence[str]) -> None:

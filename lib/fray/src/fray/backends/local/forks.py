@@ -17,7 +17,6 @@ from fray.backends.local.fork_server import ENDED, READY, STARTED, WORD, ForkReq
 
 logger = logging.getLogger(__name__)
 
-# What an interpreter, its C library and its loader look at once, when they start.
 _PATIENCE_SECONDS = 30.0
 
 

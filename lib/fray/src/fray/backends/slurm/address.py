@@ -26,7 +26,7 @@ _FLAGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmAddress:
-    """Where jobs go.
+    """The partition, the options of sbatch and the folder of jobs.
 
     Args:
         partition: The partition; "" for the cluster's default.

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from rigging.errors import InvalidRequest, Unavailable
 
 _SECONDS: Final = 150.0
-_FORMAT: Final = "%A|%F|%K|%T|%r|%k"
+_FORMAT: Final = "%F|%K|%T|%r|%k"
 ENDED: Final = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "TIMEOUT",
@@ -42,7 +42,7 @@ class Refused(InvalidRequest):
 
 
 class NotAnswered(Unavailable):
-    """It is unknown whether Slurm has carried out a command."""
+    """Slurm did not answer: whether it carried out a command is unknown."""
 
 
 def submit(arguments: Sequence[str], script: str) -> str:
@@ -128,7 +128,7 @@ def _query(arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 def _parsed(done: "subprocess.CompletedProcess[str]") -> Iterable[tuple[str, SlurmState, str]]:
     for line in done.stdout.splitlines():
-        _, job, task, state, reason, comment = line.split("|", 5)
+        job, task, state, reason, comment = line.split("|", 4)
         yield (f"{job}_{task}" if task.isdecimal() else job), SlurmState(state, reason), comment
 
 

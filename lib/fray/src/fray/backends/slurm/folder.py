@@ -1,7 +1,7 @@
 """The files of jobs in the shared folder. A group is one job, or the jobs of one array.
 
 names/<digest>            the group and index of the last job of a name; locked while one is submitted
-groups/<key>/spec         what all jobs of the group share (`Spec`)
+groups/<key>/spec         the fields that all jobs of the group share (`Spec`)
 groups/<key>/calls/<i>    the pickled callable of job i
 groups/<key>/id           Slurm's job id
 groups/<key>/begun/<i>    job i has begun
@@ -33,7 +33,7 @@ _DAY: Final = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the jobs of a group share, for their runner.
+    """The fields that all jobs of a group share, for their runner.
 
     Args:
         names: The full name of each job, e.g. "parent/child".

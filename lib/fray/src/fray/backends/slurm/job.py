@@ -107,9 +107,7 @@ class SlurmJob:
 
     def logs(self) -> str:
         """Return stdout and stderr of all attempts, replica by replica."""
-        self._check()
-        data = b"".join(self.group.log(self.index, replica) for replica in range(self.group.spec().replicas))
-        return data.decode(errors="replace")
+        return "".join(self.replica_logs().values())
 
     def replica_logs(self) -> dict[int | None, str]:
         """Like `logs`, separately for each replica (see `fray.client.GivesReplicaLogs`)."""
@@ -126,7 +124,7 @@ class SlurmJob:
         self._call_back(callback)
 
     def finish(self, end: End | None) -> None:
-        """Notify waiters of the end; None if nobody watches the job any more."""
+        """Notify waiters of the end; None if the client was shut down first."""
         with self._lock:
             if self._done.is_open():
                 return

@@ -39,7 +39,7 @@ def check_request(request: JobRequest) -> None:
 
 
 def spec_of(request: JobRequest, names: list[str], address: SlurmAddress, packages: str | None) -> Spec:
-    """Return what the jobs of a group share.
+    """Return the spec of a group.
 
     Args:
         request: One of the requests, which differ only in names and callables.

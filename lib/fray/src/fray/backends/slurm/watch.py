@@ -36,7 +36,7 @@ class Watched(Protocol):
         ...
 
     def finish(self, end: End | None) -> None:
-        """Notify waiters of the end; None if nobody watches the job any more."""
+        """Notify waiters of the end; None if the client was shut down first."""
         ...
 
 
@@ -68,7 +68,7 @@ class JobWatcher:
             self._hurry(_HURRY_SECONDS)
 
     def close(self) -> None:
-        """Stop watching, and let waiters go."""
+        """Stop watching, and release waiters."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -137,7 +137,7 @@ class JobWatcher:
 
 
 def settle(group: Group, index: int, task: str, state: SlurmState) -> End:
-    """Store and return how a job ended that Slurm will not start again, unless its runner has stored it."""
+    """Store and return the end of a job that Slurm will not start again. An end that its runner stored comes first."""
     end = judge(task, state, commands.describe(task) if state.state else "", group.slurm_log(index))
     if state.state == "PENDING":
         commands.cancel(task)  # held after a failed launch
@@ -149,7 +149,7 @@ def settle(group: Group, index: int, task: str, state: SlurmState) -> End:
 
 
 def judge(task: str, state: SlurmState, described: str, log: str) -> End:
-    """Return the end of a job without a runner's word, from Slurm's.
+    """Return the end of a job whose runner stored none, from what Slurm says.
 
     Args:
         task: Slurm's id of the job.

@@ -72,7 +72,7 @@ def own_release() -> Release:
 
 
 def publish(release: Release, state_url: str) -> StoredRelease:
-    """Store a release in a state directory, unless it is there, and return where. Remove those before the last. Blocks.
+    """Store a release in a state directory and return where. Keep only this one and the one before. Blocks.
 
     Args:
         release: The release.

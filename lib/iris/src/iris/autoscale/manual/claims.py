@@ -259,7 +259,7 @@ def _slice(
 
 
 def outcome_of_failure(outcome: Outcome, group: ScaleGroup | None) -> Outcome:
-    """Return what a failure on some hosts says of their group: where other hosts may do, it is not closed for long."""
+    """Return the outcome for the group of hosts that failed: CONFIG only if it has no other hosts."""
     is_only = group is None or len(ranges_of(group)) < 2
     return Outcome.UNKNOWN if outcome is Outcome.CONFIG and not is_only else outcome
 

@@ -75,7 +75,7 @@ class ManualProvider:
         self._groups = {group.name: group for group in groups if isinstance(group.template, ManualTemplate)}
         self._targets = targets_of(self._groups.values())
         self._former = former
-        self._left: dict[str, int] | None = None  # how often former hosts out of reach are looked at again
+        self._left: dict[str, int] | None = None  # looks left for each former host; None before the first list
         self._looks: dict[str, Look] = {}
         self._away: dict[str, Answer] = {}
         self._turns: Counter[str] = Counter()  # what a look saw before a later change says nothing

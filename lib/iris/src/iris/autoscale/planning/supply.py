@@ -1,4 +1,4 @@
-"""What scale groups have and may still create, during one plan. Pure."""
+"""The slices of scale groups, and how many more they may create, during one plan. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -16,7 +16,7 @@ Table: TypeAlias = Mapping[str, "Key"]
 
 
 class Kind(StrEnum):
-    """What a key's value is."""
+    """The type of a key's value."""
 
     TEXT = "text"
     CHOICE = "choice"
@@ -37,7 +37,7 @@ class Key:
     """A key of the cluster file.
 
     Args:
-        kind: What its value is.
+        kind: The type of its value.
         default: The value if the file has none.
         least, most: The range of a number; of a size in bytes, of a duration in seconds.
         allowed: The allowed values in words, to follow "must be"; empty for the kind's own.

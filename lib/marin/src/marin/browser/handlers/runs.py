@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a request asks for."""
+    """The parameters of a request for the list of runs."""
 
     text: str
     state: str

@@ -17,7 +17,7 @@ _TAG: Final = re.compile(r"[^\W_][\w.:/@=-]{0,39}")
 
 @dataclass(frozen=True, slots=True)
 class RunNotes:
-    """What people say of a run.
+    """The tags and the note of a run.
 
     Attributes:
         tags: Its tags, sorted.
