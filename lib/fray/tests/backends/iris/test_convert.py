@@ -3,7 +3,6 @@ import pickle
 import pytest
 
 from fray.backends.iris.convert import to_fray_status, to_iris_plan, to_iris_resources
-from fray.backends.iris.slices import call_on_slices
 from fray.types import (
     CpuConfig,
     Entrypoint,
@@ -95,11 +94,6 @@ def test_several_slices_are_one_gang_of_whole_slices(tpu: str, hosts: int) -> No
     assert iris.replicas == 3 * hosts
     assert iris.coscheduling is not None
     assert iris.coscheduling.group_by == "tpu-name"
-    assert pickle.loads(iris.entrypoint.pickled) == (call_on_slices, (hosts, print, (), {}), {})
-    assert iris.entrypoint.display == "builtins:print"
-    program = JobRequest("job", Entrypoint.from_binary("train", ["-v"]), resources)
-    argv = to_iris_plan(program, ENVIRONMENT).entrypoint.argv
-    assert argv == ("python", "-m", "fray.backends.iris.slices", str(hosts), "train", "-v")
 
 
 def test_where_it_may_run() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fray.backends.iris import IrisBackend
-from fray.backends.iris.slices import call_on_slices
 from fray.testing import LONG
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
 from iris.client import IrisClient
@@ -109,9 +108,3 @@ def test_a_callable_finds_them_restarted(cluster: IrisBackend, environment: Envi
     job = cluster.submit(JobRequest("callable", entrypoint, TWO_SLICES, environment, max_retries_failure=1))
     assert job.wait(LONG) is JobStatus.SUCCEEDED
     assert places((tmp_path / f"failed.{index}").read_text().splitlines()[-1] for index in range(4)) == SHOWN
-
-
-def test_what_the_job_says_of_its_coordinator_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEGASCALE_COORDINATOR_ADDRESS", "mine:1")
-    assert call_on_slices(2, str, [5], {}) == "5"
-    assert "MEGASCALE_SLICE_ID" not in os.environ

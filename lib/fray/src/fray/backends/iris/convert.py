@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fray.backends.iris import slices
 from fray.sending.pickling import dumps
 from fray.types import (
     DEFAULT_DISK,
@@ -58,9 +57,8 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
         InvalidRequest: Iris does not support something in the request. The message names it.
     """
     hosts = slice_hosts(request)
-    several = hosts if hosts is not None and request.replica_count > hosts else None
     return JobPlan(
-        entrypoint=to_iris_entrypoint(request.entrypoint, f"job {request.name!r}", environment.workspace, several),
+        entrypoint=to_iris_entrypoint(request.entrypoint, f"job {request.name!r}", environment.workspace),
         name=request.name,
         resources=to_iris_resources(request.resources),
         environment=to_iris_environment(environment, request.resources),
@@ -78,9 +76,7 @@ def to_iris_plan(request: JobRequest, environment: EnvironmentConfig) -> JobPlan
     )
 
 
-def to_iris_entrypoint(
-    entrypoint: FrayEntrypoint, what: str, workspace: str | None, slice_hosts: int | None = None
-) -> Entrypoint:
+def to_iris_entrypoint(entrypoint: FrayEntrypoint, what: str, workspace: str | None) -> Entrypoint:
     """Convert a program to a command, and a callable to a pickle. The pickle includes modules that are neither in the
     workspace nor installed.
 
@@ -88,21 +84,15 @@ def to_iris_entrypoint(
         entrypoint: A callable or a program.
         what: The value's name in errors.
         workspace: The folder that the job receives; None for none.
-        slice_hosts: The number of hosts of each slice, for a job on several TPU slices.
 
     Raises:
         InvalidRequest: The callable cannot be pickled; `what` names it.
     """
     if entrypoint.binary_entrypoint is not None:
-        argv = (entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
-        if slice_hosts is not None:
-            argv = ("python", "-m", slices.__name__, str(slice_hosts), *argv)
-        return Entrypoint.from_command(*argv)
+        return Entrypoint.from_command(entrypoint.binary_entrypoint.command, *entrypoint.binary_entrypoint.args)
     entry = entrypoint.callable_entrypoint
     assert entry is not None
     call: tuple[Any, ...] = (entry.callable, tuple(entry.args), dict(entry.kwargs))
-    if slice_hosts is not None:
-        call = (slices.call_on_slices, (slice_hosts, *call), {})
     roots = () if workspace is None else (os.path.realpath(workspace),)
     return Entrypoint.from_pickle(dumps(call, what, roots), Entrypoint(fn=entry.callable).display)
 
