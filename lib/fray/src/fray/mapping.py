@@ -157,8 +157,8 @@ def map(
 
     chosen = client or current_client()
     # An iterator may wait for results before its next item.
-    in_batches = isinstance(chosen, SubmitsMany) and isinstance(items, Sized)
-    return _Mapping(chosen, ordered, return_exceptions, in_batches).run(
+    batches = chosen if isinstance(chosen, SubmitsMany) and isinstance(items, Sized) else None
+    return _Mapping(chosen, ordered, return_exceptions, batches).run(
         ((request(index, item), item) for index, item in enumerate(items)), max_in_flight
     )
 
@@ -196,14 +196,14 @@ class _Mapping:
         client: Submits the jobs.
         ordered: Yield in the order of the items.
         return_exceptions: Yield exceptions instead of raising them.
-        in_batches: Take items as far as they fit before submitting their jobs together.
+        batches: Submits many jobs together, as many as fit in flight; None to submit each when its item is taken.
     """
 
-    def __init__(self, client: Client, ordered: bool, return_exceptions: bool, in_batches: bool) -> None:
+    def __init__(self, client: Client, ordered: bool, return_exceptions: bool, batches: SubmitsMany | None) -> None:
         self._client = client
         self._ordered = ordered
         self._return_exceptions = return_exceptions
-        self._in_batches = in_batches
+        self._batches = batches
         self._numbers = itertools.count()
         self._ended: queue.SimpleQueue[JobHandle] = queue.SimpleQueue()
         self._items: dict[int, tuple[int, Any]] = {}  # with their numbers, by the identity of their jobs' handles
@@ -225,7 +225,7 @@ class _Mapping:
                         request, broken = None, problem
                     if request is None:
                         more = False
-                    elif self._in_batches:
+                    elif self._batches is not None:
                         batch.append(request)
                     else:
                         self._submit(*request)
@@ -248,8 +248,8 @@ class _Mapping:
         self._follow(self._client.submit(request, adopt_existing=False), item)
 
     def _submit_all(self, batch: list[tuple[JobRequest, Any]]) -> None:
-        if batch and isinstance(self._client, SubmitsMany):
-            handles = self._client.submit_all([request for request, _ in batch])
+        if batch and self._batches is not None:
+            handles = self._batches.submit_all([request for request, _ in batch])
             for handle, (_, item) in zip(handles, batch, strict=True):
                 self._follow(handle, item)
 

@@ -1,6 +1,6 @@
 """The interface of every backend's client and job handles, as Protocols."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle, HostedActor
@@ -272,8 +272,12 @@ class FindsEndedJobs(Protocol):
 class SubmitsMany(Protocol):
     """A client that submits many jobs at once in less time than one by one. Check with `isinstance`."""
 
-    def submit_all(self, requests: Sequence[JobRequest]) -> Sequence[JobHandle]:
-        """Start jobs and return their handles, in order. Raise JobAlreadyExists if a live job has one of the names."""
+    def submit_all(self, requests: Sequence[JobRequest]) -> Iterator[JobHandle]:
+        """Submit jobs during the iteration, and yield their handles in order. If a part is refused, earlier ones run.
+
+        Raises:
+            JobAlreadyExists: A live job has one of the names.
+        """
         ...
 
 

@@ -98,6 +98,19 @@ def test_an_sbatch_that_prints_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyP
         submit([], "job.sh")
 
 
+def test_a_refused_array_leaves_the_handles_of_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(f"#!/bin/sh\nmkdir {tmp_path}/first || exit 1\necho 7\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("fray.backends.slurm.client.LARGEST_ARRAY", 2)
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        handles = client.submit_all([JobRequest(f"job-{index}", Entrypoint.from_callable(print)) for index in range(4)])
+        assert [next(handles).job_id, next(handles).job_id] == ["slurm-7_0-job-0", "slurm-7_1-job-1"]
+        with pytest.raises(InvalidRequest, match="job 'job-2': Slurm refuses it"):
+            next(handles)
+
+
 def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InvalidRequest, match=r"sbatch is not on PATH.*login node"):

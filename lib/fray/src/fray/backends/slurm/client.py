@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -90,16 +90,14 @@ class SlurmClient(BaseClient):
         self._watcher.add([live])
         return live
 
-    def submit_all(self, requests: Sequence[JobRequest]) -> list[JobHandle]:
+    def submit_all(self, requests: Sequence[JobRequest]) -> Iterator[JobHandle]:
         """Submit jobs with new names, as arrays where possible (see `fray.client.SubmitsMany`)."""
-        jobs: list[JobHandle] = []
         for start in range(0, len(requests), LARGEST_ARRAY):
             part = list(requests[start : start + LARGEST_ARRAY])
             if len(part) > 1 and all(_shared(each) == _shared(part[0]) for each in part):
-                jobs += self._submit_array(part)
+                yield from self._submit_array(part)
             else:
-                jobs += [self.submit(request, adopt_existing=False) for request in part]
-        return jobs
+                yield from (self.submit(request, adopt_existing=False) for request in part)
 
     def expected_start(self, request: JobRequest) -> str:
         """Return when a job would start, in Slurm's words (see `fray.client.TellsStart`)."""
