@@ -386,8 +386,12 @@ def test_a_page_of_a_task_works_outlives_its_server_and_cannot_reach_the_dashboa
         expect(page.locator("body")).to_contain_text("refused: origin")
         assert admin.get("/ann/a").state != pb.JOB_STATE_KILLED
         page.goto(f"{site.tasks}/proxy/ann/a/board/")
-        page.evaluate("for (let i = 0; i < 40; i++) document.cookie = `c${i}=${'x'.repeat(4000)}; path=/`")
-        assert len(page.context.cookies()) == 41
+        # Counted in the same turn: requests of the page itself, too, are answered with deletions.
+        written = page.evaluate(
+            "() => { for (let i = 0; i < 40; i++) document.cookie = `c${i}=${'x'.repeat(4000)}; path=/`;"
+            " return document.cookie.split(';').length; }"
+        )
+        assert written > 30, "as many as lock a viewer out"
         for _ in range(4):  # each answer deletes some
             page.goto(f"{site.home}/jobs")
             expect(page.locator("h1")).to_have_text("Jobs")
