@@ -2,67 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from iris.dashboard.application import make_application
 from iris.dashboard.cluster_client import viewer_of
 from iris.rpc.generated import iris_pb2 as pb
-from iris.rpc.logformat import encode
-from rigging.web.serving import WebServer, bind
 from support.iris.controller import RunningController, running_controller
 from support.iris.users import User
 from support.iris.worker import ScriptedWorker
 from support.rigging.chromium import SCHEMES, chromium_path, screenshots, serious_findings, tab_problems, watch
 
-from .conftest import settings_for
 from .task_server import task_server
 from .test_task_pages import HTTP, Register, Site, register, site  # noqa: F401  # fixtures
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
 
+from .served import Served, T, connected, write_log
+
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(chromium_path() is None, reason="chromium is not installed: apt-get install chromium"),
 ]
-
-T = 1_790_000_000_000
-
-
-class Served:
-    """The pages beside a controller, served; can be stopped and started again at the same port."""
-
-    def __init__(self, controller: RunningController) -> None:
-        self.controller = controller
-        self.start(0)
-
-    def start(self, port: int) -> None:
-        bound = bind(port, strict=bool(port))
-        self.url, self.port = bound.url, bound.port
-        self.app, live = make_application(settings_for(self.controller), others=())
-        self._server = WebServer(self.app, bound, live.broadcaster.close)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.run()), daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._server.stop()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-
-    def sign_in(self, page: Page, *, may_write: bool = False) -> None:
-        viewer = viewer_of("root", is_admin=True, may_write=may_write)
-        page.goto(self.url + self.app.state.web.login_path(viewer))
-        page.wait_for_url("**/jobs")
-
-    def goto(self, page: Page, place: str) -> None:
-        page.goto(f"{self.url}/{place}")
 
 
 @pytest.fixture
@@ -70,17 +34,6 @@ def served(controller: RunningController) -> Iterator[Served]:
     served = Served(controller)
     yield served
     served.stop()
-
-
-def write_log(worker: ScriptedWorker, attempt: str, position: int, *lines: str) -> int:
-    data = b"".join(encode(False, T + position + i, line.encode()) for i, line in enumerate(lines))
-    worker.append_log(attempt, position, data)
-    worker.wait_for_log_ack(attempt, position + len(data))
-    return position + len(data)
-
-
-def connected(page: Page) -> None:
-    expect(page.locator("body")).to_have_attribute("data-connected", "true")
 
 
 def test_a_visitor_finds_the_way_from_the_list_to_a_log_and_stops_a_job_who_may(
@@ -169,28 +122,6 @@ def test_live_changes_leave_alone_what_a_reader_does(
     assert page.evaluate("document.activeElement.textContent") == "Log with children"
 
 
-def test_a_log_is_followed_searched_and_ends(served: Served, page: Page, admin: User, worker: ScriptedWorker) -> None:
-    admin.submit("/ann/a")
-    worker.wait_for_start("/ann/a/0:0")
-    end = write_log(worker, "/ann/a/0:0", 0, "first")
-    served.sign_in(page)
-    served.goto(page, "logs?id=/ann/a")
-    expect(page.locator("#log")).to_have_attribute("data-connected", "true")
-    end = write_log(worker, "/ann/a/0:0", end, "<script>alert(1)</script>", "third")
-    expect(page.locator("#log .text")).to_have_text(["first", "<script>alert(1)</script>", "third"])
-    served.stop()
-    expect(page.locator("#connection")).to_contain_text("Connection lost")
-    end = write_log(worker, "/ann/a/0:0", end, "meanwhile")
-    served.start(served.port)
-    expect(page.locator("#log .text")).to_have_text(["first", "<script>alert(1)</script>", "third", "meanwhile"])
-    worker.observe("/ann/a/0:0", pb.TASK_STATE_SUCCEEDED, log_size=end)
-    expect(page.locator("#log-state")).to_have_text("The log is complete.")
-    expect(page.locator("#state")).to_have_text("succeeded")
-    page.get_by_label("Regular expression").fill("^t|mean")
-    page.get_by_role("button", name="Search").click()
-    expect(page.locator("#log .text")).to_have_text(["third", "meanwhile"])
-
-
 @pytest.mark.parametrize("shares", [True, False], ids=["shared worker", "polls"])
 def test_twenty_visible_tabs_follow_running_jobs_and_their_logs(
     served: Served, page: Page, admin: User, worker: ScriptedWorker, shares: bool
@@ -216,57 +147,6 @@ def test_twenty_visible_tabs_follow_running_jobs_and_their_logs(
         expect(log.locator("#log-state")).to_have_text("The log is complete.")
         expect(log.locator("#log .text")).to_have_text(["first", "second", "third"])
         expect(job.locator("#job .status").first).to_have_text("succeeded")
-
-
-def test_a_log_has_numbers_with_permalinks_and_its_older_lines_come_on_scrolling_up(
-    served: Served, page: Page, admin: User, worker: ScriptedWorker
-) -> None:
-    admin.submit("/ann/a")
-    worker.wait_for_start("/ann/a/0:0")
-    end = 0
-    for begin in range(0, 12_000, 3000):
-        end = write_log(worker, "/ann/a/0:0", end, *(f"line {i + 1}" for i in range(begin, begin + 3000)))
-    served.sign_in(page)
-    served.goto(page, "logs?id=/ann/a")
-    first = page.locator("#log [data-n]").first
-    expect(first).to_have_attribute("data-n", "11001")
-    page.locator("#log").evaluate("log => log.scrollTop = 0")
-    expect(first).to_have_attribute("data-n", "10001")
-    served.goto(page, "logs?id=/ann/a&attempt=0#L1234")
-    expect(page.locator("#log .hit .text")).to_have_text("line 1234")
-    expect(page.locator("#log .hit")).to_be_in_viewport()
-    # What is new comes where the reader scrolls to, without a gap.
-    write_log(worker, "/ann/a/0:0", end, "the last")
-    page.get_by_role("button", name="Last line").click()
-    expect(page.locator("#log .text").last).to_have_text("the last")
-    expect(page.locator("#log > div").last).to_have_attribute("data-n", "12001")
-    page.locator("#log .n").last.click()
-    expect(page).to_have_url(re.compile(r"attempt=0#L12001$"))
-
-
-def test_a_log_has_colours_and_lines_written_again_and_says_that_its_reader_is_signed_out(
-    served: Served, page: Page, admin: User, worker: ScriptedWorker
-) -> None:
-    admin.submit("/ann/a")
-    worker.wait_for_start("/ann/a/0:0")
-    bar = [encode(False, T, f"\r<b>{i}</b> %".encode(), partial=i < 9) for i in (1, 5, 9)]
-    data = encode(False, T, b"\x1b[31mred\x1b[0m plain\x1b[K") + bar[0]
-    worker.append_log("/ann/a/0:0", 0, data)
-    worker.wait_for_log_ack("/ann/a/0:0", len(data))
-    served.sign_in(page)
-    served.goto(page, "logs?id=/ann/a")
-    expect(page.locator("#log .text")).to_have_text(["red plain", "<b>1</b> %"])
-    expect(page.locator("#log .ansi-1")).to_have_text("red")
-    expect(page.locator("#log")).to_have_attribute("data-connected", "true")
-    worker.append_log("/ann/a/0:0", len(data), bar[1] + bar[2])
-    worker.wait_for_log_ack("/ann/a/0:0", len(data + bar[1] + bar[2]))
-    expect(page.locator("#log .text")).to_have_text(["red plain", "<b>9</b> %"])
-    page.context.clear_cookies()
-    served.stop()
-    served.start(served.port)
-    expect(page.locator("#connection")).to_contain_text("Signed out")
-    page.locator("#connection").get_by_role("link", name="Sign in").click()
-    expect(page.locator("h1")).to_have_text("Sign in")
 
 
 def test_pages_say_that_the_controller_is_away_and_go_on_when_it_is_back(tmp_path: Path, page: Page) -> None:

@@ -86,7 +86,7 @@ class LogView {
     if (isNumbered) {
       const link = document.createElement("a");
       link.className = "n";
-      if (line.n) {
+      if (line.n && !line.partial) {
         row.dataset.n = link.dataset.n = line.n;
         link.href = "#L" + line.n;
         link.tabIndex = -1;
@@ -104,17 +104,25 @@ class LogView {
     return row;
   }
 
+  // A line has the number of its end. Until then its row has none, and stays below whole lines of the other stream.
   #written(row, who, isPartial) {
     const stream = row.className + " " + who;
     const text = row.querySelector(".text");
     const begun = this.#unfinished.get(stream)?.box.isConnected ? this.#unfinished.get(stream) : null;
     if (begun) {
+      const old = begun.box.parentElement;
       begun.write(text.textContent);
-      row.remove();
+      if (isPartial || !this.isNumbered) row.remove();
+      else {
+        text.replaceWith(begun.box);
+        old.remove();
+      }
     }
     if (!isPartial) this.#unfinished.delete(stream);
     else if (!begun) this.#unfinished.set(stream, TerminalText.of(text));
     if (!isPartial && !begun && /[\u240d\u241b]/.test(text.textContent)) TerminalText.of(text);
+    const below = [...this.#unfinished.values()].find((line) => line.box.isConnected);
+    if (!isPartial && this.isNumbered && below) below.box.parentElement.before(row);
   }
 
   #next(attempt) {
@@ -163,6 +171,7 @@ class LogView {
   async #newer() {
     if (this.#isLoading) return;
     const lines = await this.#load({ from: this.last + 1 });
+    for (const { box } of lines ? this.#unfinished.values() : []) box.parentElement?.remove(); // they are among these
     for (const line of lines || []) this.#append(line);
     this.#streamed = Math.max(this.#streamed, this.last);
     const top = this.box.scrollTop, height = this.box.scrollHeight;
