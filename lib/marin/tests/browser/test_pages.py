@@ -1,9 +1,7 @@
 """The experiment pages: what they show of runs, steps and files."""
 
-import html
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -250,80 +248,6 @@ def test_a_download_is_the_file_and_never_a_page(samples: Pages) -> None:
     assert answer.headers["content-disposition"].startswith("attachment")
 
 
-def _trained(pages: Pages, number: int, points: int = 50) -> str:
-    """Record a run with a training step with curves, and a step that depends on it. Return its name."""
-    config = {"optimizer": {"lr": number / 10}, "layers": 4}
-    train = pages.storage.step(f"train-{number:06x}", config=config)
-    after = pages.storage.step(
-        f"eval-{number:06x}", dependencies=[train["output_path"]], config={"of": train["output_path"]}
-    )
-    rows = ({"step": step, "loss": number + 1 / (step + 1)} for step in range(points))
-    (pages.root / f"train-{number:06x}/.executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (pages.root / f"eval-{number:06x}/.artifact").write_text(json.dumps({"n": 200, "score": 10 - number}))
-    ends = [step_ended(train, seconds=60.0 * number), step_ended(after)]
-    head = started(2, description=f"Number {number}")
-    return pages.storage.run(
-        f"x-{number:06x}", [train, after], [head, *ends, ended(ends={"succeeded": 2})], hour=number
-    )
-
-
-def test_runs_are_listed_with_chosen_columns_in_any_order_and_with_tags(empty: Pages) -> None:
-    names = [_trained(empty, number) for number in (1, 2, 3)]
-    usual = empty.get("runs")
-    assert re.findall(r'data-label="(\w+)">([\d.]*)<', usual)[:2] == [("loss", "3.02"), ("score", "7")]
-    chosen = empty.client.get("/experiments/runs?columns=chosen&col=optimizer.lr&sort=optimizer.lr&order=up").text
-    assert re.findall(r'data-label="optimizer.lr">([\d.]+)<', chosen) == ["0.1", "0.2", "0.3"]
-    assert 'aria-sort="ascending"' in chosen
-    assert "col=optimizer.lr&amp;sort=optimizer.lr&amp;order=down" in chosen
-    by_score = empty.get("runs", sort="score", order="down")
-    assert re.findall(r">Number (\d)<", by_score) == ["1", "2", "3"]
-    assert "data-label" not in empty.get("runs", columns="chosen")
-    (empty.root / f"experiments/{names[1]}.notes.json").write_text('{"tags": ["best"], "note": "Half the layers."}')
-    tagged = empty.get("runs", tag="best")
-    assert re.findall(r">Number (\d)<", tagged) == ["2"]
-    assert "Half the layers." in tagged
-    assert "Half the layers." in empty.get("run", run=names[1])
-    assert re.findall(r">Number (\d)<", empty.get("runs", q="half best")) == ["2"]
-
-
-def test_runs_are_compared_by_what_differs_at_its_root(empty: Pages) -> None:
-    names = [_trained(empty, number) for number in (1, 2, 3)]
-    (empty.root / f"experiments/{names[1]}.notes.json").write_text('{"tags": ["best"]}')
-    page = empty.client.get("/experiments/compare", params={"run": names}).text
-    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
-    assert "What differs train affects 1 step below eval optimizer.lr 0.1 0.2 0.3 Curves" in words
-    results = "Results loss 1.02 2.02 3.02 n 200 200 200 score 9 8 7 Durations train 1 min 0 s 2 min 0 s 3 min 0 s eval"
-    assert results in words
-    series = json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1]))
-    assert series == {"loss": [[f"train-{number:06x}", f"Number {number}"] for number in (1, 2, 3)]}
-    assert empty.status("compare", run="nothing") == 404
-
-
-def test_curves_of_long_logs_are_sampled_first_and_then_whole(empty: Pages) -> None:
-    _trained(empty, 1, points=20_000)
-    query = {"metric": "loss", "output": "train-000001", "columns": 100}
-    first = json.loads(empty.get("curves", **query))
-    assert not first["whole"]
-    assert len(first["steps"]) > 50
-    deadline = time.monotonic() + 60
-    while not (found := json.loads(empty.get("curves", **query)))["whole"]:
-        assert time.monotonic() < deadline
-    assert (max(filter(None, found["values"][0])), found["steps"][-1]) == (2.0, 19_999)
-    near = json.loads(empty.get("curves", **query, **{"from": 10.5, "to": 20}))
-    assert near["steps"] == [*range(10, 22)]
-    assert empty.status("curves", metric="loss", output="../x") == 400
-
-
-def test_two_runs_are_compared_as_the_command_line_does(samples: Pages) -> None:
-    page = samples.get("compare", before="pretrain-0a1b2c", after="pretrain-3d4e5f")
-    assert "0 added, 0 removed, 16 changed, 0 equal" in re.sub(r"\s+", " ", page)
-    assert "learning_rate" in page
-    assert "<del>0.001</del>" in page
-    assert "<ins>0.003</ins>" in page
-    assert samples.status("compare", before="pretrain-0a1b2c", after="nothing") == 404
-    assert "Compare runs" in samples.get("compare")
-
-
 def test_the_url_of_an_experiment_leads_to_its_run(samples: Pages) -> None:
     info = samples.root / "experiments" / "evaluate-777777.json"
     answer = samples.client.get("/experiment", params={"path": str(info)})
@@ -339,23 +263,6 @@ def test_other_applications_show_the_pages_by_an_entry_point(tmp_path: Path) -> 
 
     with TestClient(create_app(WebSettings("cluster", login=False), sets), "http://localhost") as client:
         assert "mine-111111" in client.get("/experiments").text
-
-
-def test_the_list_has_the_runs_newest_first_and_finds_them_by_words_and_state(samples: Pages) -> None:
-    page = samples.get("runs")
-    assert page.index("pretrain-3d4e5f") < page.index("evaluate-777777") < page.index("pretrain-0a1b2c")
-    assert "16 succeeded" in page
-    for query, shown, hidden in (
-        ({"q": "evaluate"}, "evaluate-777777", "pretrain-"),
-        ({"q": "GRACE cell-2"}, "evaluate-777777", "pretrain-"),
-        ({"state": "failed"}, "evaluate-777777", "pretrain-"),
-        ({"state": "succeeded"}, "pretrain-0a1b2c", "evaluate"),
-        ({"q": "nothing like that"}, "No run matches", "pretrain-"),
-    ):
-        part = samples.client.get("/experiments/runs", params=query, headers={"hx-request": "true"}).text
-        assert shown in part
-        assert hidden not in part
-        assert "<html" not in part  # only the part of the page that changes
 
 
 def test_many_runs_and_files_come_in_pages(empty: Pages) -> None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from marin.browser.confined import Confined
+from marin.browser.run_view import RunView, RunViews
 from marin.output_files import ARTIFACT_FILE, METRICS_FILE
 from marin.recorded.deciding.metric_table import flat
 from marin.recorded.deciding.run_names import RunFiles
-from marin.recorded.deciding.run_summary import ENDED, RunSummary
+from marin.recorded.deciding.run_summary import ENDED, RunState, RunSummary
 from marin.recorded.reading.metrics import last_values
 from marin.recorded.reading.store import each, is_in_another_region
 from rigging.errors import MarinError
@@ -31,7 +32,7 @@ class RunFacts:
     """The values of a run. Of equal names, the value of the last step counts.
 
     Attributes:
-        metrics: The final metrics that its steps recorded or returned, by name.
+        metrics: The final metrics that its steps recorded or returned, by name, without those of later runs.
         config: The values of its steps' configs, by dotted name, without those that are paths below the prefix.
     """
 
@@ -49,10 +50,12 @@ class FactStore:
     Args:
         runs: The directory of run records.
         outputs: The storage root.
+        views: Reads the runs.
     """
 
-    def __init__(self, runs: Confined, outputs: Confined) -> None:
+    def __init__(self, runs: Confined, outputs: Confined, views: RunViews) -> None:
         self._runs = runs
+        self._views = views
         self._outputs = outputs
         self._lock = threading.Lock()
         self._known: dict[str, RunFacts] = {}
@@ -79,27 +82,38 @@ class FactStore:
         return [found[run.files.id] for run in runs]
 
     def _read(self, run: RunSummary) -> RunFacts:
-        facts = self._facts(run.files)
+        facts = self._facts(run)
         if run.state in ENDED:
             with self._lock:
                 self._known[run.files.id] = facts
         return facts
 
-    def _facts(self, run: RunFiles) -> RunFacts:
+    def _facts(self, run: RunSummary) -> RunFacts:
         metrics: dict[str, float] = {}
         config: dict[str, Any] = {}
-        for step in self._steps(run)[:_MOST_STEPS]:
-            output = self._outputs.name_of(str(step.get("output_path", "")))
+        steps = self._steps(run.files)[:_MOST_STEPS]
+        view = self._view(run) if steps and run.state not in (RunState.SUCCEEDED, RunState.RECORDED) else None
+        for step in steps:
+            output = self._outputs.name_of(path := str(step.get("output_path", "")))
             if output is None:
                 continue
-            finals = last_values(
-                self._end_of(f"{output}/{METRICS_FILE}"), self._end_of(f"{output}/{ARTIFACT_FILE}") or None
-            )
+            known = None if view is None else view.step(path)
+            finals: Mapping[str, float] = {}
+            if view is None or known is None or view.is_own(known, output, self._outputs):
+                finals = last_values(
+                    self._end_of(f"{output}/{METRICS_FILE}"), self._end_of(f"{output}/{ARTIFACT_FILE}") or None
+                )
             metrics.update((sys.intern(name), value) for name, value in finals.items() if len(metrics) < _MOST_VALUES)
             for name, value in flat(step.get("config") or {}):
                 if len(config) < _MOST_VALUES and not str(value).startswith(self._outputs.root):
                     config[sys.intern(name)] = value[:_LONGEST] if isinstance(value, str) else value
         return RunFacts(metrics, config)
+
+    def _view(self, run: RunSummary) -> RunView | None:
+        try:
+            return self._views.read(run.files, run.state)
+        except MarinError:
+            return None
 
     def _steps(self, run: RunFiles) -> list[dict[str, Any]]:
         try:

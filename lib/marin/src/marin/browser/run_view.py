@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from marin.browser.confined import Confined
+from marin.output_files import STATUS_FILE
 from marin.recorded.deciding.run_names import RunFiles
-from marin.recorded.deciding.run_steps import RunStep, steps_of_run
+from marin.recorded.deciding.run_steps import RunStep, is_own_output, steps_of_run
 from marin.recorded.deciding.run_summary import RunState
-from rigging.errors import InvalidRequest, NotFound
+from rigging.errors import InvalidRequest, MarinError, NotFound
 
 _KEPT: Final = 8
 _MOST_INFO_BYTES: Final = 128 << 20
@@ -30,6 +31,7 @@ class RunView:
         problem: Why the info file cannot be shown, or None.
         steps: Its steps, in the order of the info file.
         position: The number of bytes of its event log that `steps` includes.
+        written: When the event log was written, in seconds since the epoch; None without one, or if unknown.
     """
 
     files: RunFiles
@@ -37,6 +39,7 @@ class RunView:
     problem: str | None
     steps: Sequence[RunStep]
     position: int
+    written: float | None = None
 
     @functools.cached_property
     def counts(self) -> Counter[str]:
@@ -52,6 +55,18 @@ class RunView:
         """Return the step with an output path."""
         number = self.numbers.get(path)
         return None if number is None else self.steps[number]
+
+    def is_own(self, step: RunStep, output: str, outputs: Confined) -> bool:
+        """Return whether an output has the values that a step of this run recorded (see `is_own_output`).
+
+        Args:
+            step: The step.
+            output: The name of its output.
+            outputs: The storage root.
+        """
+        if self.files.events is None:
+            return True
+        return is_own_output(step, self.written, lambda: _written(outputs, f"{output}/{STATUS_FILE}"))
 
 
 class RunViews:
@@ -104,7 +119,8 @@ class RunViews:
         events = parse_events(content[:position])
         # Configs of thousands of steps would fill the memory; the page of a step reads its own.
         head = {key: value for key, value in info.items() if key != "steps"}
-        return RunView(run, head, problem, steps_of_run(info, events, state), position)
+        written = None if run.events is None else _written(self._place, run.events)
+        return RunView(run, head, problem, steps_of_run(info, events, state), position, written)
 
     def _content(self, name: str) -> bytes:
         size = self._place.size(name)
@@ -136,6 +152,13 @@ class RunViews:
         if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
             return {}, f"{run.info} is damaged: it has no list of steps"
         return value, None
+
+
+def _written(place: Confined, name: str) -> float | None:
+    try:
+        return place.entry(name).modified
+    except MarinError:
+        return None
 
 
 def parse_events(content: bytes) -> list[dict[str, Any]]:

@@ -69,11 +69,12 @@ def make_site(root: str, runs_at: str, jobs_url: str = "", pace: Pace | None = N
         pace: As in `Site`.
     """
     runs, outputs = Confined(runs_at), Confined(root)
+    views = RunViews(runs)
     return Site(
         outputs,
         RunIndex(runs),
-        RunViews(runs),
-        FactStore(runs, outputs),
+        views,
+        FactStore(runs, outputs, views),
         CurveStore(outputs),
         LineIndex(outputs),
         jobs_url,

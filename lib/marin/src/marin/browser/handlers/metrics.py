@@ -65,14 +65,14 @@ class Measured:
 
 
 def measured_steps(site: Site, view: RunView) -> list[Measured]:
-    """Return the first steps of a run that have metrics. Of a long `.executor_metrics` only the end is read."""
+    """Return the first steps of a run that recorded metrics. Of a long `.executor_metrics` only the end is read."""
     from marin.recorded.reading.metrics import last_values
     from marin.recorded.reading.store import is_in_another_region
 
     found = []
     for step in () if is_in_another_region(site.outputs.root) else view.steps[:_MOST_STEPS]:
         output = site.outputs.name_of(step.path)
-        if output is None:
+        if output is None or not view.is_own(step, output, site.outputs):
             continue
         files = ConfinedFiles(site.outputs, output)
         returned = last_values(b"", files.read(ARTIFACT_FILE))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,6 +105,8 @@ _STATUS_OF_EVENT = {
 _OPEN = ("queued", "running", "retrying")
 #: Ends after which no step that needs this one begins.
 FAILED = ("failed", "dep_failed", "lost")
+_GOOD = ("succeeded", "cached")
+_CLOCKS_SECONDS = 5.0  # between a host's clock and its storage's
 # What becomes of a step that has not ended when its run has; one that was not begun has no status.
 _ENDED_WITH = {RunState.DIED: "died", RunState.STOPPED: "stopped"}
 
@@ -146,6 +148,22 @@ def steps_of_run(
         found[path] = _step(str(event.get("name", "")), path, (), event)
     skip_after_failures(found)
     return list(found.values())
+
+
+def is_own_output(step: RunStep, run_written: float | None, output_written: Callable[[], float | None]) -> bool:
+    """Return whether an output has the values that a step of this run recorded, rather than those of a later run.
+
+    Args:
+        step: The step, of a run with events.
+        run_written: When the run's last event was written; None if unknown.
+        output_written: Returns when the output's status was written; None if unknown.
+    """
+    if step.status in _GOOD:
+        return True
+    if step.began is None or step.status == "lost":
+        return False
+    until, at = step.ended or run_written, output_written()
+    return step.status in _OPEN or until is None or at is None or at <= until + _CLOCKS_SECONDS
 
 
 def skip_after_failures(steps: dict[str, RunStep]) -> None:
