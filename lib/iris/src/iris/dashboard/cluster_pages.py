@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import time
@@ -13,13 +14,15 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from iris.dashboard import queries
-from iris.dashboard.cluster_client import ClusterClient, user_of, value_of
+from iris.dashboard.cluster_client import ClusterClient, Row, user_of, value_of
 from iris.dashboard.cluster_client import viewer_of as make_viewer
 from iris.dashboard.endpoint_rules import is_http
+from iris.dashboard.failures import FailedLog, failed_log
 from iris.dashboard.metrics import metrics_text
 from iris.dashboard.overview import DAY_MS, HOUR_MS, USES, capacities, columns_of, quantile
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
+from rigging.web.login import Viewer
 from rigging.web.pages import query_text
 from rigging.web.paging import asked_page, page_of
 from rigging.web.writes import write_route
@@ -27,6 +30,7 @@ from rigging.web.writes import write_route
 _MOST_ROWS = 1000
 _BANDS = dict(enumerate(("", "production", "interactive", "batch")))
 _USERS_DAYS = 7
+_MOST_FAILURES = 5
 
 
 @dataclass(slots=True)
@@ -60,7 +64,7 @@ class ClusterPages:
         ]
 
     async def overview(self, request: Request) -> Response:
-        """Capacity, use over time and by user, the queue, scale groups."""
+        """Capacity, what failed, use over time and by user, the queue, scale groups."""
         viewer, now_ms = viewer_of(request), int(time.time() * 1000)
         is_month = query_text(request, "span", 10) == "month"
         step_ms, count = (DAY_MS, 30) if is_month else (HOUR_MS, 24)
@@ -81,11 +85,21 @@ class ClusterPages:
             charts=[item for item in charts if item[1].columns],
             fills=USES,
             users=await self.client.rows(viewer, queries.used_by_users(begin_ms)),
+            failures=await self._failures(viewer, begin_ms),
             waits=(len(seconds), quantile(seconds, 0.5), quantile(seconds, 0.95)),
             is_month=is_month,
             begin_ms=begin_ms,
             bands=_BANDS,
         )
+
+    async def _failures(self, viewer: Viewer, begin_ms: int) -> list[tuple[Row, FailedLog | None]]:
+        """Return the root jobs that failed last, each with the end of its log."""
+        rows = await self.client.rows(viewer, queries.failed_since(begin_ms, _MOST_FAILURES))
+        logs = (
+            failed_log(self.client, viewer, row["job_id"], row["replicas"], row["deciding_task_id"] or "")
+            for row in rows
+        )
+        return list(zip(rows, await asyncio.gather(*logs), strict=True))
 
     async def workers(self, request: Request) -> Response:
         """All workers with their load."""

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from iris.dashboard import queries
 from iris.dashboard.cluster_client import ClusterClient, Row
+from iris.dashboard.failures import failed_log
 from iris.dashboard.job_facts import (
     attempts_of,
     command_line,
@@ -30,13 +31,11 @@ from iris.dashboard.job_facts import (
     usage_of,
     word_of,
 )
-from iris.dashboard.log_lines import is_for_programs, last_lines, line_of
 from iris.dashboard.timeline import timeline_of
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
 from rigging.web.events import encode_event, event_response
-from rigging.web.login import Viewer
 from rigging.web.pages import query_text
 from rigging.web.paging import Page, asked_page, page_number
 from rigging.web.writes import write_route
@@ -49,7 +48,6 @@ MOST_MEASURED = 256
 _SAMPLE_S = 2.0
 _HISTORY_S = 5.0
 _ALL_HISTORY_S = 15.0
-_FAILED_LINES = 20
 MOST_SUMMED = 32
 """Maximum number of tasks whose usage is shown over their whole lives, and whose pending reasons are."""
 STEP_OF = re.compile(r"step (\S+)")
@@ -63,15 +61,6 @@ class _Children:
     parent: str
     rows: list[Row]
     total: int
-
-
-@dataclass(frozen=True, slots=True)
-class FailedLog:
-    """The end of the log of a task that failed: its lines, and the address of the last."""
-
-    task_id: str
-    lines: list[str]
-    address: str
 
 
 @dataclass(slots=True)
@@ -144,7 +133,9 @@ class JobPages:
         below = await self.client.rows(viewer, queries.descendants_of([job_id]))
         (used,) = await self.client.rows(viewer, queries.used_by(job_id))
         (below_it,) = await self.client.rows(viewer, queries.steps_below(job_id))
-        failed = await self._failed_log(viewer, status) if is_failed(status) else None
+        failed = None
+        if is_failed(status):
+            failed = await failed_log(self.client, viewer, job_id, status.replicas, status.deciding_task_id)
         return render(
             request,
             "iris/job_body.html" if is_fragment(request) else "iris/job.html",
@@ -162,22 +153,6 @@ class JobPages:
             is_live=not status.finished_at_ms,
             summed=1 < status.replicas <= MOST_SUMMED,
         )
-
-    async def _failed_log(self, viewer: Viewer, status: pb.JobStatus) -> FailedLog | None:
-        """Return the end of the log of the task by which a job failed; None if it has none that can be read now."""
-        task_id = status.deciding_task_id or (f"{status.job_id}/0" if status.replicas == 1 else "")
-        if not task_id:
-            return None
-        try:
-            task = await self.client.task(viewer, task_id)
-            wanted = pb.FetchLogsRequest(id=task_id, attempt=max(task.attempt, 0))
-            found = await last_lines(self.client, viewer, wanted, _FAILED_LINES)
-        except MarinError:
-            return None
-        lines = [(number, str(line_of(line, wanted)["text"])) for number, line in found if not is_for_programs(line)]
-        address = f"/logs?{urlencode({'id': task_id, 'attempt': wanted.attempt})}"
-        last = next((number for number, _ in reversed(lines) if number), None)
-        return FailedLog(task_id, [text for _, text in lines], address + (f"#L{last}" if last else ""))
 
     async def tasks(self, request: Request) -> Response:
         """A page of a job's tasks, over time."""

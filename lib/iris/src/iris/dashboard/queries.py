@@ -235,6 +235,20 @@ def waits_since(begin_ms: int) -> str:
     )
 
 
+def failed_since(begin_ms: int, limit: int) -> str:
+    """Return the query for the root jobs that failed last since a time, with the number of all of them as `total`.
+
+    Args:
+        begin_ms: Unix ms.
+        limit: Maximum number of jobs.
+    """
+    return (
+        "SELECT job_id, state_word, replicas, deciding_task_id, substr(error, 1, 300) AS error, finished_at_ms, "
+        f"count(*) OVER () AS total FROM jobs WHERE state_word IN {_FAILED} AND parent_id IS NULL "
+        f"AND finished_at_ms >= {int(begin_ms)} ORDER BY finished_at_ms DESC LIMIT {int(limit)}"
+    )
+
+
 def endpoints() -> str:
     """Return the query for the endpoints of live attempts."""
     columns = "name, namespace, attempt_id, address, metadata, registered_at_ms"
