@@ -74,7 +74,7 @@ def take(controller: RunningController, output: Path) -> None:
         with chromium() as browser:
             page = browser.new_page()
             page.goto(bound.url + app.state.web.login_path(viewer_of("ada", is_admin=True, may_write=True)))
-            page.wait_for_url("**/jobs")
+            page.wait_for_url("**/cluster")
             for name, place, width, height, scheme in PICTURES:
                 page.set_viewport_size({"width": width, "height": height})
                 page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")

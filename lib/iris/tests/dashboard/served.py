@@ -42,7 +42,7 @@ class Served:
     def sign_in(self, page: Page, *, may_write: bool = False) -> None:
         viewer = viewer_of("root", is_admin=True, may_write=may_write)
         page.goto(self.url + self.app.state.web.login_path(viewer))
-        page.wait_for_url("**/jobs")
+        page.wait_for_url("**/cluster")
 
     def goto(self, page: Page, place: str) -> None:
         page.goto(f"{self.url}/{place}")

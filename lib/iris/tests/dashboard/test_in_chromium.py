@@ -45,6 +45,7 @@ def test_a_visitor_finds_the_way_from_the_list_to_a_log_and_stops_a_job_who_may(
     write_log(worker, "/ann/train/0:0", 0, "loss 3.5", "<b>loss</b> 3.4")
     watched = watch(page, served.url)
     served.sign_in(page)
+    page.get_by_role("link", name="Jobs", exact=True).click()
     expect(page.locator("#jobs tbody tr")).to_have_count(2)
     unfold = page.get_by_role("button", name="child jobs of /ann/train")
     unfold.click()
@@ -77,6 +78,7 @@ def test_changes_are_shown_at_once_and_the_end(served: Served, page: Page, admin
     worker.wait_for_start("/ann/a/0:0")
     watched = watch(page, served.url)
     served.sign_in(page)
+    served.goto(page, "jobs")
     connected(page)
     admin.submit("/ann/new")
     expect(page.locator("#jobs tr[data-job]")).to_have_count(2)
@@ -100,6 +102,7 @@ def test_live_changes_leave_alone_what_a_reader_does(
     for name in ("/ann/a", "/ann/a/b", "/ann/a/b/c"):
         admin.submit(name)
     served.sign_in(page)
+    served.goto(page, "jobs")
     connected(page)
     for name in ("/ann/a", "/ann/a/b"):
         page.get_by_role("button", name=f"child jobs of {name}", exact=False).first.press("Enter")
@@ -245,7 +248,7 @@ def test_a_page_of_a_task_works_outlives_its_server_and_cannot_reach_the_dashboa
     page: Page,
 ) -> None:
     page.goto(site.home + site.app.state.web.login_path(viewer_of("ann", is_admin=False, may_write=True)))
-    page.wait_for_url("**/jobs")
+    page.wait_for_url("**/cluster")
     with task_server() as port:
         register("board", f"127.0.0.1:{port}", HTTP)
         page.goto(f"{site.home}/proxy/ann/a/board")

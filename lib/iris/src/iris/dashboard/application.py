@@ -108,7 +108,7 @@ def make_application(
             writable=True,  # each viewer's link says whether they may
             login_hint="Run `iris cluster dashboard`, which opens a single-use link.",
             cookie=cookie_of(bytes.fromhex(settings.key)),
-            home="/jobs",
+            home="/cluster",
         ),
         [cluster_pages(client, live, tasks), *others],
         sessions=Sessions(bytes.fromhex(settings.key)),
