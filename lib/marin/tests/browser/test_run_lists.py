@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-import time
 from pathlib import Path
 
 from support.marin.recorded_runs import ended, started, step_ended
@@ -12,14 +11,14 @@ from support.marin.recorded_runs import ended, started, step_ended
 from .conftest import Pages, pages_of_root
 
 
-def _trained(pages: Pages, number: int, points: int = 50) -> str:
+def _trained(pages: Pages, number: int) -> str:
     """Record a run with a training step with curves, and a step that depends on it. Return its name."""
     config = {"optimizer": {"lr": number / 10}, "layers": 4}
     train = pages.storage.step(f"train-{number:06x}", config=config)
     after = pages.storage.step(
         f"eval-{number:06x}", dependencies=[train["output_path"]], config={"of": train["output_path"]}
     )
-    rows = ({"step": step, "loss": number + 1 / (step + 1)} for step in range(points))
+    rows = ({"step": step, "loss": number + 1 / (step + 1)} for step in range(50))
     (pages.root / f"train-{number:06x}/.executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (pages.root / f"eval-{number:06x}/.artifact").write_text(json.dumps({"n": 200, "score": 10 - number}))
     ends = [step_ended(train, seconds=60.0 * number), step_ended(after)]
@@ -91,21 +90,6 @@ def test_runs_are_compared_by_what_differs_at_its_root(empty: Pages) -> None:
     series = json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1]))
     assert series == {"loss": [[f"train-{number:06x}", f"Number {number}"] for number in (1, 2, 3)]}
     assert empty.status("compare", run="nothing") == 404
-
-
-def test_curves_of_long_logs_are_sampled_first_and_then_whole(empty: Pages) -> None:
-    _trained(empty, 1, points=20_000)
-    query = {"metric": "loss", "output": "train-000001", "columns": 100}
-    first = json.loads(empty.get("curves", **query))
-    assert not first["whole"]
-    assert len(first["steps"]) > 50
-    deadline = time.monotonic() + 60
-    while not (found := json.loads(empty.get("curves", **query)))["whole"]:
-        assert time.monotonic() < deadline
-    assert (max(filter(None, found["values"][0])), found["steps"][-1]) == (2.0, 19_999)
-    near = json.loads(empty.get("curves", **query, **{"from": 10.5, "to": 20}))
-    assert near["steps"] == [*range(10, 22)]
-    assert empty.status("curves", metric="loss", output="../x") == 400
 
 
 def test_two_runs_are_compared_as_the_command_line_does(samples: Pages) -> None:

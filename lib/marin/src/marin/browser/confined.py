@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import stat
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a 
 _CHUNK: Final = 1 << 20
 _MOST_NAMES: Final = 1000
 _MOST_BYTES: Final = 256 << 20
+_END_BYTES: Final = 64 << 10
 #: Nothing can be at a name for which the system says one of these; the last is of links that lead in a circle.
 _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
@@ -36,6 +36,8 @@ def _local_errors(name: str, root: str) -> Iterator[None]:
     """
     try:
         yield
+    except MarinError:
+        raise
     except OSError as error:
         # Libraries of object stores give no number.
         if error.errno in _NOTHING_THERE or isinstance(error, (FileNotFoundError, NotADirectoryError)):
@@ -81,18 +83,20 @@ class Confined:
             InvalidRequest: The name is not a plain relative name.
             Denied: A symbolic link leads out of the root.
         """
-        if name and not _is_plain(name):
-            raise InvalidRequest(f"path {name[:100]!r}: give a name below the prefix, without empty parts, . and ..")
-        path = f"{self.root}/{name}" if name else self.root
         if self._local is not None:
-            self._check(os.path.realpath(os.path.join(self._local, name)), name)
-        return path
+            self._resolve(name)
+        else:
+            _check_form(name)
+        return f"{self.root}/{name}" if name else self.root
 
-    def _check(self, real: str, name: str) -> None:
+    def _resolve(self, name: str) -> tuple[str, str]:
+        """Return the real paths of a name on a disk and of the root. Raise like `path`."""
         assert self._local is not None
+        _check_form(name)
         root = os.path.realpath(self._local)
-        if real != root and not real.startswith(root.rstrip("/") + "/"):
-            raise Denied(f"path {name[:100]!r} leads out of the prefix")
+        real = os.path.realpath(os.path.join(root, name))
+        _check_below(real, root, name)
+        return real, root
 
     def entry(self, name: str) -> Entry:
         """Return the entry of a name.
@@ -172,6 +176,19 @@ class Confined:
             file.seek(start)
             return file.read(max(0, end - start))
 
+    def end(self, name: str, most: int) -> bytes:
+        """Return at most so many bytes of the end of a file.
+
+        Raises:
+            NotFound: The file does not exist.
+        """
+        if self._local is None:
+            size = self.size(name) or 0
+            return self.read(name, max(0, size - most), size)
+        with self.open(name) as file, _local_errors(name, self.root):
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            return file.read(most)
+
     def open(self, name: str) -> BinaryIO:
         """Open a regular file for reading. The checks apply to the open file, not its name.
 
@@ -179,27 +196,14 @@ class Confined:
             NotFound: The file does not exist.
             Denied: The file is not regular, not readable, or outside of the root.
         """
-        path = self.path(name)
         with _local_errors(name, self.root):
             if self._local is not None:
-                return self._open_local(name, os.path.realpath(os.path.join(self._local, name)))
+                return _open_below(name, *self._resolve(name))
+            path = self.path(name)
             with reading(path):
                 fs, remote = url_to_fs(path)
                 opened: BinaryIO = fs.open(remote, "rb")
                 return opened
-
-    def _open_local(self, name: str, real: str) -> BinaryIO:
-        descriptor = os.open(real, _FLAGS)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Denied(f"{name[:100]!r} is not a regular file")
-            self._check(
-                os.path.realpath(f"/proc/self/fd/{descriptor}") if os.path.exists("/proc/self/fd") else real, name
-            )
-            return io.open(descriptor, "rb")  # noqa: UP020 - `open` is a method here
-        except BaseException:
-            os.close(descriptor)
-            raise
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield a file piece by piece, without loading all of it into memory."""
@@ -235,6 +239,13 @@ class ConfinedFiles:
         except MarinError:
             return None
 
+    def end(self, name: str) -> bytes:
+        """Return the last 64 KiB of a file; b"" if it does not exist, or leads out of the root."""
+        try:
+            return self.place.end(self._name(name), _END_BYTES)
+        except MarinError:
+            return b""
+
     def size(self, name: str) -> int:
         """Return a file's size; 0 if it does not exist."""
         try:
@@ -244,6 +255,33 @@ class ConfinedFiles:
 
     def _name(self, name: str) -> str:
         return f"{self.output}/{name}"
+
+
+def _check_form(name: str) -> None:
+    if name and not _is_plain(name):
+        raise InvalidRequest(f"path {name[:100]!r}: give a name below the prefix, without empty parts, . and ..")
+
+
+def _check_below(real: str, root: str, name: str) -> None:
+    if real != root and not real.startswith(root.rstrip("/") + "/"):
+        raise Denied(f"path {name[:100]!r} leads out of the prefix")
+
+
+def _open_below(name: str, real: str, root: str) -> BinaryIO:
+    descriptor = os.open(real, _FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Denied(f"{name[:100]!r} is not a regular file")
+        # The system's own word for what is open; elsewhere the path once more.
+        try:
+            opened = os.readlink(f"/proc/self/fd/{descriptor}")
+        except FileNotFoundError:
+            opened = os.path.realpath(real)
+        _check_below(opened, root, name)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _is_plain(name: str) -> bool:

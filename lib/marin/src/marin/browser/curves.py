@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from array import array
 from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,8 @@ from typing import Final
 from marin.browser.confined import Confined, ConfinedFiles
 from marin.output_files import METRICS_FILE
 from marin.recorded.deciding.thinning import Curve, curve_of
-from marin.recorded.reading.metrics import Curves, metric_lines, read_metrics
+from marin.recorded.reading.curve_rows import Curves, rest
+from marin.recorded.reading.metrics import metric_lines, read_metrics
 from rigging.errors import MarinError
 
 _MOST_BYTES: Final = 256 << 20
@@ -101,7 +101,7 @@ class CurveStore:
                 self._pending.discard(output)
 
     def _read(self, output: str, mark: object) -> Mapping[str, Curve]:
-        curves = _points(read_metrics(ConfinedFiles(self._place, output))[0])
+        curves = _outlined(read_metrics(ConfinedFiles(self._place, output))[0])
         with self._lock:
             self._known[output] = (mark, curves)
             sizes = {
@@ -126,12 +126,12 @@ class CurveStore:
                     lines.append(found[found.find(b"\n") + 1 : found.rfind(b"\n")])
         except (MarinError, OSError):
             return {}
-        return _points(metric_lines(b"\n".join(lines)))
+        return _outlined(metric_lines(b"\n".join(lines)))
 
 
-def _points(curves: Curves) -> dict[str, Curve]:
-    found: dict[str, Curve] = {}
-    for name, curve in curves.items():
-        steps = sorted(curve)
-        found[name] = curve_of(array("d", steps), array("d", map(curve.__getitem__, steps)))
+def _outlined(curves: Curves) -> dict[str, Curve]:
+    found = {}
+    for name, points in curves.items():
+        rest()
+        found[name] = curve_of(points)
     return found

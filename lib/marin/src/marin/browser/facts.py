@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from marin.browser.confined import Confined
+from marin.browser.confined import Confined, ConfinedFiles
 from marin.browser.run_view import RunView, RunViews
 from marin.output_files import ARTIFACT_FILE, METRICS_FILE
 from marin.recorded.deciding.metric_table import flat
@@ -24,7 +24,6 @@ _MOST_STEPS: Final = 50
 _MOST_VALUES: Final = 100
 _LONGEST: Final = 100
 _MOST_INFO_BYTES: Final = 2 << 20
-_TAIL_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,8 @@ class FactStore:
             known = None if view is None else view.step(path)
             finals: Mapping[str, float] = {}
             if view is None or known is None or view.is_own(known, output, self._outputs):
-                finals = last_values(
-                    self._end_of(f"{output}/{METRICS_FILE}"), self._end_of(f"{output}/{ARTIFACT_FILE}") or None
-                )
+                files = ConfinedFiles(self._outputs, output)
+                finals = last_values(files.end(METRICS_FILE), files.end(ARTIFACT_FILE))
             metrics.update((sys.intern(name), value) for name, value in finals.items() if len(metrics) < _MOST_VALUES)
             for name, value in flat(step.get("config") or {}):
                 if len(config) < _MOST_VALUES and not str(value).startswith(self._outputs.root):
@@ -123,10 +121,3 @@ class FactStore:
             return []
         steps = info.get("steps") if isinstance(info, dict) else None
         return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-
-    def _end_of(self, name: str) -> bytes:
-        try:
-            size = self._outputs.size(name) or 0
-            return self._outputs.read(name, max(0, size - _TAIL_BYTES), size) if size else b""
-        except MarinError:
-            return b""

@@ -12,7 +12,7 @@ _CURVES = st.lists(st.dictionaries(st.integers(0, 3000), st.floats(-1e6, 1e6), m
 def test_a_chart_shows_the_extremes_of_each_curve(
     found: list[dict[int, float]], columns: int, window: tuple[float | None, float | None]
 ) -> None:
-    curves = [curve_of(sorted(curve), [curve[step] for step in sorted(curve)]) for curve in found]
+    curves = [curve_of((sorted(curve), [curve[step] for step in sorted(curve)])) for curve in found]
     steps, values = on_columns(curves, *window, columns)
     assert len(steps) <= 2 * columns + 1
     assert steps == sorted(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,8 +27,7 @@ MOST_POINTS: Final = 2000
 _MOST_STEPS: Final = 200
 _MOST_CURVES: Final = 200
 _MOST_SERIES: Final = 100
-_TAIL_BYTES: Final = 64 << 10
-_NO_CURVE: Final = curve_of((), ())
+_NO_CURVE: Final = curve_of(((), ()))
 
 
 def metrics(site: Site, request: Request) -> Response:
@@ -42,8 +41,8 @@ def metrics(site: Site, request: Request) -> Response:
         return JSONResponse({})
     curves, finals = read_metrics(ConfinedFiles(site.outputs, name))
     shown = sorted(curves.items())[:_MOST_CURVES]
-    drawn = {metric: thinned(sorted(curve.items()), MOST_POINTS) for metric, curve in shown}
-    single = {metric: ([0], [value]) for metric, value in finals.items() if metric not in curves}
+    drawn = {metric: [[*each] for each in thinned(curve, MOST_POINTS)] for metric, curve in shown}
+    single = {metric: [[0], [value]] for metric, value in finals.items() if metric not in curves}
     return JSONResponse({**drawn, **single})
 
 
@@ -75,10 +74,9 @@ def measured_steps(site: Site, view: RunView) -> list[Measured]:
         if output is None or not view.is_own(step, output, site.outputs):
             continue
         files = ConfinedFiles(site.outputs, output)
-        returned = last_values(b"", files.read(ARTIFACT_FILE))
-        if size := files.size(METRICS_FILE):
-            tail = site.outputs.read(f"{output}/{METRICS_FILE}", max(0, size - _TAIL_BYTES), size)
-            logged = last_values(tail, None)
+        returned = last_values(b"", files.end(ARTIFACT_FILE))
+        if end := files.end(METRICS_FILE):
+            logged = last_values(end)
         else:
             logged = {name: curve.points[1][-1] for name, curve in site.curves.read(output).curves.items()}
         if logged or returned:
@@ -125,9 +123,26 @@ def _number(text: str | None) -> float | None:
 
 def results(site: Site, request: Request) -> Response:
     """Show the metrics of a run's first steps: a table beside the values of the configs that differ, and curves."""
-    run = query_text(request, "run", 300)
+    _, view = site.run(query_text(request, "run", 300))
     sort, descending = query_text(request, "sort", 300), query_text(request, "order", 10) == "down"
-    _, view = site.run(run)
+    return render(
+        request,
+        "marin/results.html",
+        run=view.files,
+        address=address,
+        **results_of(site, view, sort, descending=descending),
+    )
+
+
+def results_of(site: Site, view: RunView, sort: str = "", *, descending: bool = False) -> dict[str, Any]:
+    """Return what the results of a run show.
+
+    Args:
+        site: The pages.
+        view: The run.
+        sort: The metric or config value to sort by, if any.
+        descending: Whether the largest comes first.
+    """
     measured = {each.step.path: each for each in measured_steps(site, view)}
     rows = []
     for path, each in measured.items():
@@ -137,14 +152,10 @@ def results(site: Site, request: Request) -> Response:
         table = metric_table(rows, sort=sort, descending=descending)
     except InvalidRequest:  # a metric that is gone since
         sort, table = "", metric_table(rows)
-    return render(
-        request,
-        "marin/results.html",
-        run=run,
-        table=table,
-        sort=sort,
-        descending=descending,
-        address=address,
-        step_address=lambda row: address("step", path=measured[row.path].output, run=run),
-        series=curve_series([(measured[row.path], table.label(row)) for row in table.rows]),
-    )
+    return {
+        "table": table,
+        "sort": sort,
+        "descending": descending,
+        "step_address": lambda row: address("step", path=measured[row.path].output, run=view.files.id),
+        "series": curve_series([(measured[row.path], table.label(row)) for row in table.rows]),
+    }

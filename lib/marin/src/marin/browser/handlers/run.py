@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from marin.browser.follow import encode_run_events, follow_file, start_of_id
+from marin.browser.handlers.metrics import results_of
 from marin.browser.handlers.peek import failure_of
 from marin.browser.picture import GROUPINGS, picture_of
 from marin.browser.run_view import RunView
@@ -64,7 +65,7 @@ def run_page(site: Site, request: Request) -> Response:
     }
     if is_fragment(request) and query_text(request, "part", 10) == "head":
         return render(request, "marin/run_head.html", **shown, **_head(site, summary, view))
-    parts = {"graph": _graph, "steps": _steps, "timeline": _timeline, "config": _config, "results": _nothing}
+    parts = {"graph": _graph, "steps": _steps, "timeline": _timeline, "config": _config, "results": _results}
     shown.update(parts[tab](site, request, view))
     if is_fragment(request):
         return render(request, f"marin/{'timeline' if tab == 'timeline' else 'steps_table'}.html", **shown)
@@ -172,9 +173,10 @@ def _values(step: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, str(value)[:_LONGEST_VALUE]) for name, value in found[:_MOST_VALUES]]
 
 
-def _nothing(site: Site, request: Request, view: RunView) -> dict[str, Any]:
-    del site, request, view
-    return {}
+def _results(site: Site, request: Request, view: RunView) -> dict[str, Any]:
+    """Return the results; nothing for a bucket, which takes so long that the page asks for them later."""
+    del request
+    return results_of(site, view) if site.outputs.is_local else {}
 
 
 def _may_change(site: Site, summary: RunSummary) -> bool:

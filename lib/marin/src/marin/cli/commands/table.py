@@ -19,6 +19,7 @@ from marin.recorded.deciding.curves import Curve, svg_chart, text_chart
 from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
 from marin.recorded.deciding.run_steps import steps_of_run
 from marin.recorded.deciding.step_names import split_word
+from marin.recorded.deciding.thinning import Points
 from marin.recorded.reading.places import runs_directory, storage_root
 from marin.stored_files import names_in
 from rigging.errors import InvalidRequest
@@ -92,7 +93,7 @@ def plot(
     root = storage_root(prefix)
     curves = {row.path: (row, curve) for row, curve in read_rows(names, root, runs_directory(root, runs_at), metric)}
     table = metric_table([row for row, _ in curves.values()], [metric])
-    drawn = [Curve(table.label(row), curve) for row in table.rows if (curve := curves[row.path][1])]
+    drawn = [Curve(table.label(row), curve) for row in table.rows if (curve := curves[row.path][1])[0]]
     if svg_file is None:
         size = shutil.get_terminal_size()
         for line in text_chart(drawn, size.columns, min(20, max(5, size.lines - 5)), is_log=is_log):
@@ -108,9 +109,7 @@ def plot(
     say(f"wrote {svg_file}: {len(drawn)} curves")
 
 
-def read_rows(
-    names: Sequence[str], root: str, directory: str, metric: str = ""
-) -> list[tuple[MetricRow, dict[int, float]]]:
+def read_rows(names: Sequence[str], root: str, directory: str, metric: str = "") -> list[tuple[MetricRow, Points]]:
     """Return the outputs that names stand for, with their final metrics and the curve of one metric.
 
     Args:
@@ -153,18 +152,18 @@ def _near(paths: Sequence[str], root: str) -> list[str]:
     return [path for path in paths if path not in far]
 
 
-def _rows(paths: Sequence[str], root: str, metric: str) -> list[tuple[MetricRow, dict[int, float]]]:
+def _rows(paths: Sequence[str], root: str, metric: str) -> list[tuple[MetricRow, Points]]:
     from marin.recorded.reading.metrics import StoredFiles, read_metrics
     from marin.recorded.reading.runs import read_json
     from marin.recorded.reading.store import below, each
 
-    def row(path: str) -> tuple[MetricRow, dict[int, float]]:
+    def row(path: str) -> tuple[MetricRow, Points]:
         info = read_json(below(path, INFO_FILE))[0] or {}
         name = info.get("name")
         config = info.get("config") if info else (read_json(below(path, TARGET_CONFIG_FILE))[0] or {}).get("values")
         shown = name if isinstance(name, str) else path.removeprefix(f"{root}/")
         curves, finals = read_metrics(StoredFiles(path))
-        single = {0: finals[metric]} if metric in finals else {}
+        single = ([0], [finals[metric]]) if metric in finals else ([], [])
         return MetricRow(shown, path, dict(flat(config or {})), finals), curves.get(metric, single)
 
     return each(row, paths, root)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import compress
 from typing import Final
 
-from marin.recorded.deciding.thinning import thinned
+from marin.recorded.deciding.thinning import Points, thinned
 from rigging.errors import InvalidRequest
 from rigging.text.printable import printable_line
 
@@ -25,11 +26,11 @@ class Curve:
 
     Attributes:
         label: The words of the legend.
-        values: The values by step.
+        points: The steps, increasing, and their values.
     """
 
     label: str
-    values: Mapping[int, float]
+    points: Points
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def text_chart(curves: Sequence[Curve], width: int, height: int, *, is_log: bool
     across = max(20, width - margin - 2)
     cells = [[" "] * across for _ in range(height)]
     for sign, curve in zip(_SIGNS, curves, strict=False):
-        for step, value in _points(curve, is_log):
+        for step, value in zip(*_points(curve, is_log), strict=True):
             right, up = frame.place(step, value)
             cells[round((1 - up) * (height - 1))][round(right * (across - 1))] = sign
     lines = [f"{names.get(row, ''):>{margin}} |{''.join(line)}".rstrip() for row, line in enumerate(cells)]
@@ -112,7 +113,7 @@ def svg_chart(curves: Sequence[Curve], title: str, *, is_log: bool = False) -> s
         turn, hue = divmod(number, len(_COLOURS))
         colour, label = _COLOURS[hue], escape(printable_line(curve.label))
         dashes = f' stroke-dasharray="{8 * turn},6"' if turn else ""
-        steps, values = thinned([*_points(curve, is_log)], _MOST_POINTS)
+        steps, values = thinned(_points(curve, is_log), _MOST_POINTS)
         places = [frame.place(step, value) for step, value in zip(steps, values, strict=True)]
         # The last point twice: with round ends a single point is visible.
         path = " ".join(f"{_LEFT + right * _WIDE:.1f},{bottom - up * _HIGH:.1f}" for right, up in places + places[-1:])
@@ -125,18 +126,21 @@ def svg_chart(curves: Sequence[Curve], title: str, *, is_log: bool = False) -> s
 
 
 def _frame(curves: Sequence[Curve], is_log: bool) -> _Frame:
-    points = [point for curve in curves for point in _points(curve, is_log)]
-    if not points:
+    points = [_points(curve, is_log) for curve in curves]
+    steps, values = ([number for each in points for number in each[part]] for part in (0, 1))
+    if not steps:
         raise InvalidRequest("there is no value to draw" + (" above 0, which --log needs" if is_log else ""))
-    steps, values = [step for step, _ in points], [value for _, value in points]
     low, high = min(values), max(values)
     if is_log:
         low, high = math.log10(low), math.log10(high)
     return _Frame(min(steps), max(steps), low, high, is_log)
 
 
-def _points(curve: Curve, is_log: bool) -> Iterator[tuple[int, float]]:
-    return ((step, value) for step, value in sorted(curve.values.items()) if value > 0 or not is_log)
+def _points(curve: Curve, is_log: bool) -> Points:
+    if not is_log:
+        return curve.points
+    above = [value > 0 for value in curve.points[1]]
+    return [*compress(curve.points[0], above)], [*compress(curve.points[1], above)]
 
 
 def _share(value: float, low: float, high: float) -> float:

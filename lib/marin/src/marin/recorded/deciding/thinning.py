@@ -14,23 +14,26 @@ Points = tuple[Sequence[float], Sequence[float]]
 """The steps of a curve, increasing, and their values."""
 
 
-def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[list[int], list[float]]:
-    """Return the steps and values of at most `most` points: the lowest and highest of each part of the curve, so that
-    no spike is lost, and the last point.
+def thinned(points: Points, most: int) -> Points:
+    """Return at most `most` points: the lowest and highest of each part of the curve, so that no spike is lost, and the
+    last point.
 
     Args:
-        points: Steps with their values, by step.
+        points: A curve.
         most: At least 4.
     """
-    if len(points) > most:
-        parts = most // 2 - 1
-        kept = []
-        for part in range(parts):
-            piece = points[len(points) * part // parts : len(points) * (part + 1) // parts]
-            ends = {min(piece, key=lambda point: point[1]), max(piece, key=lambda point: point[1])}
-            kept += sorted(ends)
-        points = kept if kept[-1] == points[-1] else [*kept, points[-1]]
-    return [step for step, _ in points], [value for _, value in points]
+    steps, values = points
+    if len(steps) <= most:
+        return points
+    parts = most // 2 - 1
+    kept: list[int] = []
+    for part in range(parts):
+        start = len(steps) * part // parts
+        piece = values[start : len(steps) * (part + 1) // parts]
+        kept += sorted({start + piece.index(min(piece)), start + piece.index(max(piece))})
+    if kept[-1] != len(steps) - 1:
+        kept.append(len(steps) - 1)
+    return array("d", map(steps.__getitem__, kept)), array("d", map(values.__getitem__, kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,9 @@ class Curve:
     outline: Points
 
 
-def curve_of(steps: Sequence[float], values: Sequence[float]) -> Curve:
+def curve_of(points: Points) -> Curve:
     """Return a curve with its outline."""
-    if len(steps) < 2 * _BLOCK:
-        return Curve((steps, values), (steps, values))
-    kept: list[int] = []
-    for start in range(0, len(steps), _BLOCK):
-        piece = values[start : start + _BLOCK]
-        kept += sorted({start + piece.index(min(piece)), start + piece.index(max(piece))})
-    if kept[-1] != len(steps) - 1:
-        kept.append(len(steps) - 1)
-    return Curve((steps, values), (array("d", map(steps.__getitem__, kept)), array("d", map(values.__getitem__, kept))))
+    return Curve(points, thinned(points, max(2 * _BLOCK, 2 * len(points[0]) // _BLOCK)))
 
 
 def on_columns(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
+
+from marin.recorded.reading.curve_rows import is_number
 
 EVENT_FILE: Final = "events.out.tfevents."
 """The beginning of the names of event files."""
@@ -23,11 +24,6 @@ _FLOAT, _DOUBLE = 1, 2
 _RUN_HEADER, _BLOCK, _RECORD_HEADER = 7, 32_768, 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 Field = tuple[int, int, int | bytes]
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a number that a float can hold, so neither NaN nor infinity."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def event_values(content: bytes) -> Iterator[tuple[int, str, float]]:

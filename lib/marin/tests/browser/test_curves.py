@@ -1,0 +1,61 @@
+"""The results of a run, and curves of long metrics: a sample at once, and all points later."""
+
+import html
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from marin.recorded.reading import curve_rows
+from support.marin.recorded_runs import ended, started, step_ended
+
+from .conftest import Pages
+
+
+def record(pages: Pages, points: int) -> str:
+    """Record a run of two steps with a spike each. Return its name."""
+    lines = "".join(f'{{"step": {n}, "loss": {900.0 if n == 4321 else 1.0}}}\n' for n in range(points))
+    steps = [pages.storage.step(f"train{number}-0a1b2c", config={"seed": number}) for number in range(2)]
+    for step in steps:
+        Path(step["output_path"], ".executor_metrics").write_text(lines)
+    return pages.storage.run("x-0a1b2c", steps, [started(2), *map(step_ended, steps), ended()])
+
+
+def test_the_results_are_in_the_page_that_is_asked_for(empty: Pages) -> None:
+    run = record(empty, 10)
+    page = empty.get("run", run=run, tab="results")
+    assert json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1])) == {
+        "loss": [["train0-0a1b2c", "train0, seed=0"], ["train1-0a1b2c", "train1, seed=1"]]
+    }
+    assert re.findall(r'aria-sort="(\w+)"', empty.get("run/results", run=run, sort="loss")) == ["ascending"]
+
+
+def test_curves_are_sampled_first_and_whole_later_with_each_spike(
+    empty: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(empty, 20_000)
+    rests: list[float] = []
+    monkeypatch.setattr(curve_rows, "rest", lambda: rests.append(1))
+    query = {"metric": "loss", "output": "train0-0a1b2c", "columns": 100}
+    first = json.loads(empty.get("curves", **query))
+    assert not first["whole"]
+    assert len(first["steps"]) > 50
+    deadline = time.monotonic() + 60
+    while not (found := json.loads(empty.get("curves", **query)))["whole"]:
+        assert time.monotonic() < deadline
+    assert (max(filter(None, found["values"][0])), found["steps"][-1]) == (900.0, 19_999)
+    near = json.loads(empty.get("curves", **query, **{"from": 10.5, "to": 20}))
+    assert near["steps"] == [*range(10, 22)]
+    assert empty.status("curves", metric="loss", output="../x") == 400
+    size = (empty.root / "train0-0a1b2c/.executor_metrics").stat().st_size
+    assert len(rests) >= size // (64 << 10), "other requests have their turn while it reads"
+
+
+def test_what_is_no_file_is_named_so(empty: Pages) -> None:
+    empty.storage.step("train-0a1b2c")
+    os.mkfifo(empty.root / "train-0a1b2c/pipe")
+    answer = empty.client.get("/experiments/raw", params={"path": "train-0a1b2c/pipe"})
+    assert (answer.status_code, "is not a regular file" in answer.text) == (403, True)
