@@ -314,6 +314,8 @@ class LogStore:
         Each step handles one log. Cached data is dropped after the last log. Logs on the shelf stay there.
         """
         if job_id not in self._listed:
+            if not os.path.isdir(f"{self.root}{job_id}"):
+                return  # it printed nothing
             self._listed[job_id] = self._names(job_id)
         for key in self.keys(job_id) if self.on_ripe is not None else ():
             log = self.log(key)
