@@ -286,15 +286,24 @@ class _Mapping:
     def _stop(self) -> None:
         """Stop the remaining jobs, continuing past errors, but not past another Ctrl-C."""
         left = list(self._running.values())
-        for index, handle in enumerate(left):
+        together = isinstance(self._client, SubmitsMany)
+        parts = [left] if together and left else [[handle] for handle in left]
+        for index, part in enumerate(parts):
             try:
-                handle.terminate()
+                self._terminate(part)
             except (MarinError, KeyboardInterrupt) as error:
                 import logging  # not for every program that imports fray
 
                 logger = logging.getLogger(__name__)
                 if isinstance(error, KeyboardInterrupt):
-                    names = f"{handle.job_id} to {left[-1].job_id}"
+                    names = f"{part[0].job_id} to {left[-1].job_id}"
                     logger.warning("%d jobs were not stopped, and may run on: %s", len(left) - index, names)
                     raise
-                logger.warning("job %s could not be stopped: %s", handle.job_id, error)
+                names = " to ".join(dict.fromkeys([part[0].job_id, part[-1].job_id]))
+                logger.warning("job %s could not be stopped: %s", names, error)
+
+    def _terminate(self, handles: list[JobHandle]) -> None:
+        if isinstance(self._client, SubmitsMany):
+            self._client.terminate_all(handles)
+        else:
+            handles[0].terminate()

@@ -1,6 +1,6 @@
 """The interface of every backend's client and job handles, as Protocols."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from fray.actor import ActorGroup, ActorHandle, HostedActor
@@ -270,7 +270,7 @@ class FindsEndedJobs(Protocol):
 
 @runtime_checkable
 class SubmitsMany(Protocol):
-    """A client that submits many jobs at once in less time than one by one. Check with `isinstance`."""
+    """A client that submits and stops many jobs in less time than one by one. Check with `isinstance`."""
 
     def submit_all(self, requests: Sequence[JobRequest]) -> Iterator[JobHandle]:
         """Submit jobs during the iteration, and yield their handles in order. If a part is refused, earlier ones run.
@@ -278,6 +278,10 @@ class SubmitsMany(Protocol):
         Raises:
             JobAlreadyExists: A live job has one of the names.
         """
+        ...
+
+    def terminate_all(self, handles: Iterable[JobHandle]) -> None:
+        """Stop jobs of this client, like `JobHandle.terminate` for each."""
         ...
 
 

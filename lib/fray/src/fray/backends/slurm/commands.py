@@ -1,11 +1,15 @@
 """Slurm's commands. Each call runs one command once: Slurm's own tools wait and retry."""
 
+import functools
+import logging
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rigging.errors import InvalidRequest, Unavailable
+
+logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 150.0
 _FORMAT: Final = "%F|%K|%T|%r|%k"
@@ -14,6 +18,16 @@ ENDED: Final = {
     "TIMEOUT",
 }  # fmt: skip
 """States of jobs that Slurm will not start again."""
+_KEPT: Final = {
+    "SBATCH_ACCOUNT", "SBATCH_CONSTRAINT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_TIMELIMIT",
+    "SBATCH_WCKEY", "SLURM_CONF",
+}  # fmt: skip
+"""A site's defaults. Options in FRAY_CLIENT come before them."""
+_SET_ASIDE: Final = ("SBATCH_", "SCANCEL_", "SCONTROL_", "SLURM_", "SQUEUE_", "SRUN_")
+"""Inside a job, Slurm's variables would be options of the new one. Others change what Slurm's tools print."""
+_ALREADY_ENDED: Final = ("Invalid job id", "already completing", "already completed")
+_MOST_IDS: Final = 1000
+"""Ids in one command: Linux limits its arguments."""
 _NOT_ANSWERED: Final = (
     "Socket timed out", "Unable to contact", "Zero Bytes", "Connection refused", "Connection reset",
     "Communication", "connect failure", "Transport endpoint",
@@ -52,24 +66,21 @@ def submit(arguments: Sequence[str], script: str) -> str:
         Refused: Slurm refused it.
         NotAnswered: There was no answer.
     """
-    try:
-        done = _run(["sbatch", "--parsable", *arguments, script])
-    except subprocess.TimeoutExpired:
-        raise NotAnswered(f"sbatch did not answer within {_SECONDS:g} s") from None
-    slurm_id, said = done.stdout.strip().partition(";")[0], _words(done)
-    if done.returncode == 0 and slurm_id.isdecimal():
-        return slurm_id
-    if any(words in said for words in _NOT_ANSWERED) or done.returncode <= 0:
-        raise NotAnswered(f"sbatch: {said}")
-    raise Refused(said)
+    done = _sbatch("--parsable", *arguments, script)
+    slurm_id = done.stdout.strip().partition(";")[0]
+    if not slurm_id.isdecimal():
+        raise NotAnswered(f"sbatch: {_words(done)}")
+    return slurm_id
 
 
 def expected_start(arguments: Sequence[str], script: str) -> str:
-    """Return when a script would start, in Slurm's words, without submitting it."""
-    done = _run(["sbatch", "--test-only", *arguments, script])
-    if done.returncode != 0:
-        raise Refused(_words(done))
-    return _words(done)
+    """Return when a script would start, in Slurm's words, without submitting it.
+
+    Raises:
+        Refused: Slurm would refuse it.
+        NotAnswered: There was no answer.
+    """
+    return _words(_sbatch("--test-only", *arguments, script))
 
 
 def states(wanted: Mapping[str, str]) -> Mapping[str, SlurmState]:
@@ -84,7 +95,9 @@ def states(wanted: Mapping[str, str]) -> Mapping[str, SlurmState]:
         Unavailable: Slurm did not answer.
     """
     found = dict.fromkeys(wanted, SlurmState(""))
-    for task, state, comment in _parsed(_query([f"--jobs={','.join(sorted(wanted))}"])):
+    jobs = sorted({task.partition("_")[0] for task in wanted})
+    chosen = f"--jobs={','.join(jobs)}" if len(jobs) <= _MOST_IDS else "--me"
+    for task, state, comment in _parsed(_query([chosen])):
         if wanted.get(task) == comment:
             found[task] = state
     return found
@@ -100,15 +113,19 @@ def find_comment(comment: str) -> str | None:
     return found[0].partition("_")[0] if found else None
 
 
-def cancel(task: str) -> None:
-    """Cancel a job or an array task. An ended one is left alone.
+def cancel(tasks: Iterable[str]) -> None:
+    """Cancel jobs and array tasks, with few calls. Ended ones are left alone.
 
     Raises:
         Unavailable: Slurm did not answer.
     """
-    done = _run(["scancel", "--quiet", task])
-    if done.returncode != 0 and "Invalid job id" not in done.stderr and "already completing" not in done.stderr:
-        raise Unavailable(f"job {task} was not cancelled: {_words(done)}; try again, or use scancel {task}")
+    ids = _together(tasks)
+    for start in range(0, len(ids), _MOST_IDS):
+        some = ids[start : start + _MOST_IDS]
+        done = _run(["scancel", "--quiet", *some])
+        said = [words for words in _lines(done) if not any(ended in words for ended in _ALREADY_ENDED)]
+        if done.returncode != 0 and said:
+            raise Unavailable(f"jobs were not cancelled: {'; '.join(said)}; try again, or use scancel {' '.join(some)}")
 
 
 def describe(task: str) -> str:
@@ -119,6 +136,24 @@ def describe(task: str) -> str:
     return " ".join(shown) or _words(done)
 
 
+def _together(tasks: Iterable[str]) -> list[str]:
+    """Return ids with all tasks of an array in one, like `12_[0,3]`."""
+    indices: dict[str, list[str]] = {}
+    for task in tasks:
+        job, _, index = task.partition("_")
+        indices.setdefault(job, []).append(index)
+    return [f"{job}_[{','.join(found)}]" if found[0] else job for job, found in indices.items()]
+
+
+def _sbatch(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    done = _run(["sbatch", *arguments])
+    if done.returncode != 0:
+        said = _words(done)
+        unclear = done.returncode < 0 or any(words in said for words in _NOT_ANSWERED)
+        raise NotAnswered(f"sbatch: {said}") if unclear else Refused(said)
+    return done
+
+
 def _query(arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     done = _run(["squeue", "--noheader", "--array", "--states=all", f"--format={_FORMAT}", *arguments])
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
@@ -126,26 +161,43 @@ def _query(arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     return done
 
 
-def _parsed(done: "subprocess.CompletedProcess[str]") -> Iterable[tuple[str, SlurmState, str]]:
+def _parsed(done: "subprocess.CompletedProcess[str]") -> Iterator[tuple[str, SlurmState, str]]:
     for line in done.stdout.splitlines():
-        job, task, state, reason, comment = line.split("|", 4)
-        yield (f"{job}_{task}" if task.isdecimal() else job), SlurmState(state, reason), comment
+        fields = line.split("|", 4)
+        if len(fields) == 5:  # a site's wrapper may print more
+            job, task, state, reason, comment = fields
+            yield (f"{job}_{task}" if task.isdecimal() else job), SlurmState(state, reason), comment
 
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    # Inside a job, Slurm's variables would be options of the new one; SLURM_CONF says where the cluster is.
-    env = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
+    env = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_SET_ASIDE)}
+    _tell_set_aside(frozenset(name for name in os.environ.keys() - env.keys() if name.startswith("SBATCH_")))
     try:
         return subprocess.run(
             command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
             timeout=_SECONDS, check=False,
         )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise NotAnswered(f"{command[0]} did not answer within {_SECONDS:g} s") from None
     except FileNotFoundError:
         raise InvalidRequest(
             f"{command[0]} is not on PATH: run this on a node of the Slurm cluster, e.g. its login node"
         ) from None
 
 
-def _words(done: "subprocess.CompletedProcess[str]") -> str:
+@functools.cache
+def _tell_set_aside(names: frozenset[str]) -> None:
+    """Warn of variables that change no job. Once."""
+    if names:
+        logger.warning(
+            "jobs ignore %s; write options into FRAY_CLIENT=slurm://PARTITION?OPTION=VALUE", ", ".join(sorted(names))
+        )
+
+
+def _lines(done: "subprocess.CompletedProcess[str]") -> Iterable[str]:
     lines = [line.partition("error: ")[2] or line for line in (done.stderr or done.stdout).splitlines() if line]
-    return "; ".join(dict.fromkeys(lines)) or f"exit code {done.returncode}"
+    return dict.fromkeys(lines)
+
+
+def _words(done: "subprocess.CompletedProcess[str]") -> str:
+    return "; ".join(_lines(done)) or f"exit code {done.returncode}"

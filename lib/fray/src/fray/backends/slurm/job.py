@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,10 +99,7 @@ class SlurmJob:
     def terminate(self) -> None:
         """Stop the job (see `JobHandle.terminate`). Child jobs continue."""
         self._check()
-        if self.status().finished():
-            return
-        self.group.mark("stop", self.index)
-        commands.cancel(self.task)
+        stop([self])
         self._client.hurry()
 
     def logs(self) -> str:
@@ -188,3 +185,13 @@ class SlurmJob:
             callback(self)
         except (Exception, SystemExit):  # the user's own, which must not end the thread that others need
             logger.exception("job %r: a done callback failed", self._name)
+
+
+def stop(jobs: Iterable[SlurmJob]) -> None:
+    """Stop jobs, unless they have ended."""
+    jobs = list(jobs)
+    ended = {group: group.ended() for group in {job.group for job in jobs}}
+    live = [job for job in jobs if job.index not in ended[job.group]]
+    for job in live:
+        job.group.mark("stop", job.index)
+    commands.cancel(job.task for job in live)

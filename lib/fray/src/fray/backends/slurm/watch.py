@@ -10,7 +10,7 @@ from fray.backends.slurm import commands
 from fray.backends.slurm.commands import SlurmState
 from fray.backends.slurm.folder import End, Group
 from fray.types import JobStatus
-from rigging.errors import Unavailable
+from rigging.errors import MarinError
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class JobWatcher:
 
     def _work(self) -> None:
         self._ask_at = time.monotonic() + self._ask_pause
-        pause = _LOOK_SECONDS
+        pause, problem = _LOOK_SECONDS, ""
         while True:
             self._wake.wait(pause)
             with self._lock:
@@ -93,14 +93,19 @@ class JobWatcher:
                     break
                 jobs = [job for jobs in self._jobs.values() for job in jobs]
                 due = time.monotonic() >= self._ask_at
-            began = time.monotonic()
+            began, failed = time.monotonic(), False
             try:
                 self._look(jobs)
                 if due:
                     self._ask()
-            except OSError as error:  # the shared folder is away: it may come back
-                logger.warning("cannot look at jobs of Slurm: %s", error)
-            pause = max(_LOOK_SECONDS, _SHARE * (time.monotonic() - began) if not due else 0.0)
+                    problem = ""
+            except Exception as error:  # waiters depend on this thread. The shared folder or Slurm may come back
+                failed, before, problem = True, problem, str(error)
+                if problem != before:
+                    unexpected = not isinstance(error, (OSError, MarinError))
+                    logger.warning("cannot look at jobs on Slurm, trying again: %s", error, exc_info=unexpected)
+            share = 0.0 if due else _SHARE * (time.monotonic() - began)
+            pause = _ASK_SECONDS if failed else max(_LOOK_SECONDS, share)
         for job in left:
             job.finish(None)
 
@@ -117,11 +122,7 @@ class JobWatcher:
             self._ask_at = time.monotonic() + self._ask_pause
         if not jobs:
             return
-        try:
-            states = commands.states({job.task: job.group.comment for job in jobs})
-        except Unavailable as error:
-            logger.warning("Slurm does not answer; its jobs go on: %s", error)
-            return
+        states = commands.states({job.task: job.group.comment for job in jobs})
         for job in jobs:
             state = states[job.task]
             if state.ended:
@@ -140,7 +141,7 @@ def settle(group: Group, index: int, task: str, state: SlurmState) -> End:
     """Store and return the end of a job that Slurm will not start again. An end that its runner stored comes first."""
     end = judge(task, state, commands.describe(task) if state.state else "", group.slurm_log(index))
     if state.state == "PENDING":
-        commands.cancel(task)  # held after a failed launch
+        commands.cancel([task])  # held after a failed launch
     try:
         return group.set_end(index, end)
     except OSError as error:  # a full disk: whoever asks next is told the same by Slurm

@@ -1,0 +1,143 @@
+"""Slurm's commands, by scripts that stand for them."""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fray
+from fray.backends.slurm import SlurmClient, commands
+from fray.backends.slurm.address import SlurmAddress
+from fray.backends.slurm.commands import NotAnswered, Refused, SlurmState
+from fray.backends.slurm.folder import End, Group
+from fray.errors import JobFailed
+from fray.testing.waiting import eventually
+from fray.types import Entrypoint, JobRequest, JobStatus
+from rigging.errors import Unavailable
+
+Tools = Callable[..., Path]
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    """Put scripts on PATH, by the names of commands. Return their folder, which is their `$0`'s too."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def make(**scripts: str) -> Path:
+        for name, text in scripts.items():
+            (folder / f"{name}.new").write_text(f'#!/bin/sh\nhere=$(dirname "$0")\n{text}\n')
+            (folder / f"{name}.new").chmod(0o755)
+            (folder / f"{name}.new").rename(folder / name)
+        return folder
+
+    return make
+
+
+def test_variables_of_slurm_change_no_job(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tools(sbatch='env >> "$here/env"; echo 7')
+    ignored = {
+        "SBATCH_ARRAY_INX": "1-9", "SBATCH_EXPORT": "NONE", "SBATCH_WAIT": "1", "SLURM_JOB_ID": "3",
+        "SLURM_CLUSTERS": "other", "SQUEUE_FORMAT": "%i", "SCANCEL_STATE": "PENDING", "SRUN_EXPORT_ENV": "NONE",
+    }  # fmt: skip
+    kept = {"SBATCH_ACCOUNT": "lab", "SBATCH_PARTITION": "gpu", "SLURM_CONF": "/etc/x"}
+    for name, value in {**ignored, **kept}.items():
+        monkeypatch.setenv(name, value)
+    with caplog.at_level(logging.WARNING):
+        assert [commands.submit([], "job.sh"), commands.submit([], "job.sh")] == ["7", "7"]
+    found = dict(line.partition("=")[::2] for line in (folder / "env").read_text().splitlines())
+    assert kept.items() <= found.items()
+    assert not ignored.keys() & found.keys()
+    assert caplog.messages == [
+        "jobs ignore SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_WAIT; write options into "
+        "FRAY_CLIENT=slurm://PARTITION?OPTION=VALUE"
+    ]
+
+
+def test_many_jobs_are_cancelled_and_asked_about_together(tools: Tools) -> None:
+    folder = tools(scancel='echo "$@" >> "$here/said"', squeue='echo "$@" >> "$here/said"')
+    commands.cancel(["12_0", "12_3", "14", "13_7"])
+    commands.cancel([])
+    commands.states({"12_0": "fray:a", "12_3": "fray:a", "14": "fray:b"})
+    commands.states({str(number): "fray:c" for number in range(5000)})
+    said = [line.split() for line in (folder / "said").read_text().splitlines()]
+    assert said[0] == ["--quiet", "12_[0,3]", "14", "13_[7]"]
+    assert [line[-1] for line in said[1:]] == ["--jobs=12,14", "--me"]
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo 'scancel: error: Kill job error on job id 7: Invalid job id specified' >&2; exit 1", None),
+        (
+            "echo 'scancel: error: Kill job error on job id 7: Invalid job id specified' >&2\n"
+            "echo 'scancel: error: Kill job error on job id 8: Access/permission denied' >&2; exit 1",
+            r"not cancelled: .*job id 8: Access/permission denied; try again, or use scancel 7 8",
+        ),
+    ],
+)
+def test_a_cancel_that_fails(tools: Tools, script: str, problem: str | None) -> None:
+    tools(scancel=script)
+    if problem is None:
+        commands.cancel(["7", "8"])
+    else:
+        with pytest.raises(Unavailable, match=problem) as caught:
+            commands.cancel(["7", "8"])
+        assert "Invalid job id" not in str(caught.value)
+
+
+def test_what_a_site_adds_to_the_answer_of_squeue(tools: Tools) -> None:
+    tools(squeue="echo Maintenance on Monday; echo '7|N/A|RUNNING|None|fray:a'")
+    assert commands.states({"7": "fray:a"}) == {"7": SlurmState("RUNNING", "None")}
+
+
+def test_when_without_an_answer(tools: Tools) -> None:
+    tools(sbatch="echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    with pytest.raises(NotAnswered, match="Unable to contact slurm controller"):
+        commands.expected_start([], "job.sh")
+    tools(sbatch="echo 'sbatch: error: invalid partition specified: gpuu' >&2; exit 1")
+    with pytest.raises(Refused, match="invalid partition specified: gpuu"):
+        commands.expected_start([], "job.sh")
+
+
+def test_a_command_that_hangs(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_SECONDS", 0.1)
+    tools(squeue="exec sleep 60")
+    with pytest.raises(Unavailable, match=r"squeue did not answer within 0\.1 s"):
+        commands.states({"7": "fray:a"})
+
+
+def group_in(folder: Path) -> Group:
+    (path,) = (folder / "shared" / "groups").iterdir()
+    return Group(path)
+
+
+def test_a_watcher_outlives_what_it_cannot_read(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fray.backends.slurm.watch._ASK_SECONDS", 0.01)
+    tools(sbatch="echo 7", squeue='echo x >> "$here/asked"; exit 1')
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        job = client.submit(JobRequest("asks", Entrypoint.from_binary("true")))
+        end = group_in(tmp_path).path / "ends" / "0"
+        end.write_text("half of a")
+        eventually(lambda: "cannot look at jobs on Slurm" in caplog.text, "the watcher met the file")
+        end.unlink()
+        group_in(tmp_path).set_end(0, End(JobStatus.SUCCEEDED))
+        assert job.wait(60) is JobStatus.SUCCEEDED
+
+
+def test_a_stopped_map_is_one_scancel(tools: Tools, tmp_path: Path) -> None:
+    fails = """(cd "$here"/../shared/groups/*/ends && echo '{"status": "failed"}' > 0); echo 7"""
+    folder = tools(sbatch=fails, scancel='echo "$@" >> "$here/said"')
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        with pytest.raises(JobFailed):
+            next(fray.map(print, range(3), client=client))
+        group = group_in(tmp_path)
+        assert [group.is_marked("stop", index) for index in range(3)] == [False, True, True]
+    assert (folder / "said").read_text() == "--quiet 7_[1,2]\n"
