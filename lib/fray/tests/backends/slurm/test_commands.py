@@ -15,9 +15,10 @@ from fray.backends.slurm.folder import End, Group
 from fray.errors import JobFailed
 from fray.testing.waiting import eventually
 from fray.types import Entrypoint, JobRequest, JobStatus
-from rigging.errors import Unavailable
+from rigging.errors import InvalidRequest, Unavailable
 
 Tools = Callable[..., Path]
+ARRAYS = "echo 'MaxArraySize            = {}'"
 
 
 @pytest.fixture
@@ -96,6 +97,12 @@ def test_what_a_site_adds_to_the_answer_of_squeue(tools: Tools) -> None:
     assert commands.states({"7": "fray:a"}) == {"7": SlurmState("RUNNING", "None")}
 
 
+def test_an_sbatch_that_prints_no_id(tools: Tools) -> None:
+    tools(sbatch="echo Welcome to the cluster")
+    with pytest.raises(NotAnswered, match="sbatch: Welcome to the cluster"):
+        commands.submit([], "job.sh")
+
+
 def test_when_without_an_answer(tools: Tools) -> None:
     tools(sbatch="echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
     with pytest.raises(NotAnswered, match="Unable to contact slurm controller"):
@@ -134,10 +141,51 @@ def test_a_watcher_outlives_what_it_cannot_read(
 
 def test_a_stopped_map_is_one_scancel(tools: Tools, tmp_path: Path) -> None:
     fails = """(cd "$here"/../shared/groups/*/ends && echo '{"status": "failed"}' > 0); echo 7"""
-    folder = tools(sbatch=fails, scancel='echo "$@" >> "$here/said"')
+    folder = tools(sbatch=fails, scontrol=ARRAYS.format(1001), scancel='echo "$@" >> "$here/said"')
     with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
         with pytest.raises(JobFailed):
             next(fray.map(print, range(3), client=client))
         group = group_in(tmp_path)
         assert [group.is_marked("stop", index) for index in range(3)] == [False, True, True]
     assert (folder / "said").read_text() == "--quiet 7_[1,2]\n"
+
+
+def calls(count: int) -> list[JobRequest]:
+    return [JobRequest(f"job-{index}", Entrypoint.from_callable(print)) for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "ids"),
+    [(1001, ["7_0", "7_1", "7_2"]), (2, ["7_0", "7_1", "7"]), (0, ["7", "7", "7"])],
+)
+def test_arrays_fit_the_limit_of_the_cluster(tools: Tools, tmp_path: Path, limit: int, ids: list[str]) -> None:
+    tools(sbatch="echo 7", scontrol=ARRAYS.format(limit))
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        handles = client.submit_all(calls(3))
+        assert [job.job_id for job in handles] == [f"slurm-{each}-job-{index}" for index, each in enumerate(ids)]
+
+
+def test_a_refused_array_leaves_the_handles_of_those_before(tools: Tools, tmp_path: Path) -> None:
+    tools(sbatch='mkdir "$here/first" || exit 1; echo 7', scontrol=ARRAYS.format(2))
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        handles = client.submit_all(calls(4))
+        assert [next(handles).job_id, next(handles).job_id] == ["slurm-7_0-job-0", "slurm-7_1-job-1"]
+        with pytest.raises(InvalidRequest, match="job 'job-2': Slurm refuses it"):
+            next(handles)
+
+
+def test_an_array_whose_submission_is_interrupted(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has the handles of its jobs: they are stopped if Slurm has them, and end at once if it gets them later."""
+    listed = 'echo "7|0|PENDING|None|fray:$(ls "$here/../shared/groups")"'
+    folder = tools(scontrol=ARRAYS.format(9), squeue=listed, scancel='echo "$@" >> "$here/said"')
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "submit", interrupt)
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client, pytest.raises(KeyboardInterrupt):
+        next(client.submit_all(calls(2)))
+    assert (folder / "said").read_text() == "--quiet 7\n"
+    assert [group_in(tmp_path).is_marked("stop", index) for index in range(2)] == [True, True]

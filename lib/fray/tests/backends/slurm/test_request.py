@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 
 from fray.backends.slurm import SlurmClient
 from fray.backends.slurm.address import SlurmAddress, parse_address
-from fray.backends.slurm.commands import NotAnswered, SlurmState, submit
+from fray.backends.slurm.commands import SlurmState
 from fray.backends.slurm.folder import End, SharedFolder, Spec
-from fray.backends.slurm.request import options_of
+from fray.backends.slurm.request import options_of, write_script
 from fray.backends.slurm.watch import judge
 from fray.registry import BACKENDS
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
@@ -89,28 +90,6 @@ def test_folders_that_take_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list((tmp_path / "groups").iterdir())
 
 
-def test_an_sbatch_that_prints_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text("#!/bin/sh\necho Welcome to the cluster\n")
-    sbatch.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(NotAnswered, match="sbatch: Welcome to the cluster"):
-        submit([], "job.sh")
-
-
-def test_a_refused_array_leaves_the_handles_of_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text(f"#!/bin/sh\nmkdir {tmp_path}/first || exit 1\necho 7\n")
-    sbatch.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("fray.backends.slurm.client.LARGEST_ARRAY", 2)
-    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
-        handles = client.submit_all([JobRequest(f"job-{index}", Entrypoint.from_callable(print)) for index in range(4)])
-        assert [next(handles).job_id, next(handles).job_id] == ["slurm-7_0-job-0", "slurm-7_1-job-1"]
-        with pytest.raises(InvalidRequest, match="job 'job-2': Slurm refuses it"):
-            next(handles)
-
-
 def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InvalidRequest, match=r"sbatch is not on PATH.*login node"):
@@ -147,14 +126,21 @@ def test_the_first_end_counts(tmp_path: Path) -> None:
 
 def test_old_groups_and_their_names_are_removed(tmp_path: Path) -> None:
     folder = SharedFolder(tmp_path)
-    ended, running = (folder.new_group(Spec([name], "slurm", 1, 0, 0, ["true"], "/")) for name in ("ended", "running"))
-    for group in (ended, running):
+    names = ("ended", "running", "never submitted", "never written", "new")
+    groups = [folder.new_group(Spec([name], "slurm", 1, 0, 0, ["true"], "/")) for name in names]
+    ended, running, unsubmitted, unwritten, _ = groups
+    for group in groups:
         with folder.locked_name(group.spec().names[0]) as file:
             file.write(group, 0)
     ended.set_end(0, End(JobStatus.SUCCEEDED))
     for group in (ended, running):
+        write_script(tmp_path, "python", group)
+    for group in (ended, running, unsubmitted):
         os.utime(group.path / "ends", (0, 0))
+    shutil.rmtree(unwritten.path / "ends")
+    (unwritten.path / "spec").unlink()
+    os.utime(unwritten.path, (0, 0))
     folder.prune()
-    assert [group.path.exists() for group in (ended, running)] == [False, True]
-    assert len(list((tmp_path / "names").iterdir())) == 1
+    assert [group.path.exists() for group in groups] == [False, True, False, False, True]
+    assert len(list((tmp_path / "names").iterdir())) == 2
     assert stat.S_IMODE(running.path.stat().st_mode) == 0o700

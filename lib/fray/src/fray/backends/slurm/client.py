@@ -39,8 +39,6 @@ CAPABILITIES = BackendCapabilities(
     jobs_outlive_client=True,
     forked_client=True,
 )
-LARGEST_ARRAY: Final = 1000
-"""Jobs in one array. Slurm's own default limit (MaxArraySize) is 1001."""
 _ANY: Final[Entrypoint[Any]] = Entrypoint.from_binary("any")
 
 
@@ -92,8 +90,9 @@ class SlurmClient(BaseClient):
 
     def submit_all(self, requests: Sequence[JobRequest]) -> Iterator[JobHandle]:
         """Submit jobs with new names, as arrays where possible (see `fray.client.SubmitsMany`)."""
-        for start in range(0, len(requests), LARGEST_ARRAY):
-            part = list(requests[start : start + LARGEST_ARRAY])
+        largest = commands.largest_array() if len(requests) > 1 else 1
+        for start in range(0, len(requests), largest):
+            part = list(requests[start : start + largest])
             if len(part) > 1 and all(_shared(each) == _shared(part[0]) for each in part):
                 yield from self._submit_array(part)
             else:
@@ -204,6 +203,10 @@ class SlurmClient(BaseClient):
             shutil.rmtree(group.path, ignore_errors=True)
             refused = "Slurm refuses it: " if isinstance(error, Refused) else ""
             raise InvalidRequest(f"job {request.name!r}: {refused}{error}") from None
+        except KeyboardInterrupt:
+            if count > 1:  # nobody has their handles
+                _stop_unanswered(group, count)
+            raise
         except NotAnswered as error:
             slurm_id = self._look_up(group, f"job {request.name!r}: {error}")
         group.keep_id(slurm_id)
@@ -254,6 +257,15 @@ class _Prepared(NamedTuple):
     spec: Spec
     calls: list[bytes]
     roots: list[str]
+
+
+def _stop_unanswered(group: Group, count: int) -> None:
+    """Stop jobs that Slurm may have."""
+    for index in range(count):
+        group.mark("stop", index)
+    with contextlib.suppress(Unavailable):
+        slurm_id = commands.find_comment(group.comment)
+        commands.cancel([slurm_id] if slurm_id else [])
 
 
 def _full_name(name: str) -> str:

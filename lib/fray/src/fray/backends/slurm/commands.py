@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ _KEPT: Final = {
     "SBATCH_WCKEY", "SLURM_CONF",
 }  # fmt: skip
 """A site's defaults. Options in FRAY_CLIENT come before them."""
+_LARGEST_ARRAY: Final = 1000
 _SET_ASIDE: Final = ("SBATCH_", "SCANCEL_", "SCONTROL_", "SLURM_", "SQUEUE_", "SRUN_")
 """Inside a job, Slurm's variables would be options of the new one. Others change what Slurm's tools print."""
 _ALREADY_ENDED: Final = ("Invalid job id", "already completing", "already completed")
@@ -81,6 +83,19 @@ def expected_start(arguments: Sequence[str], script: str) -> str:
         NotAnswered: There was no answer.
     """
     return _words(_sbatch("--test-only", *arguments, script))
+
+
+def largest_array() -> int:
+    """Return the largest number of jobs in one array; 1 if the cluster has no arrays.
+
+    Raises:
+        Unavailable: Slurm did not answer.
+    """
+    done = _run(["scontrol", "show", "config"])
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.MULTILINE)
+    if found is None:
+        raise Unavailable(f"scontrol show config: {_words(done)}")
+    return min(_LARGEST_ARRAY, max(int(found[1]), 1))
 
 
 def states(wanted: Mapping[str, str]) -> Mapping[str, SlurmState]:

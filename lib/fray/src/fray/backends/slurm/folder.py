@@ -3,6 +3,7 @@
 names/<digest>            the group and index of the last job of a name; locked while one is submitted
 groups/<key>/spec         the fields that all jobs of the group share (`Spec`)
 groups/<key>/calls/<i>    the pickled callable of job i
+groups/<key>/job.sh       the batch script
 groups/<key>/id           Slurm's job id
 groups/<key>/begun/<i>    job i has begun
 groups/<key>/stop/<i>     somebody asked job i to stop
@@ -89,6 +90,11 @@ class Group:
     def comment(self) -> str:
         """The comment of its Slurm job, by which it is found."""
         return f"fray:{self.path.name}"
+
+    @property
+    def script(self) -> Path:
+        """The batch script, written last: without it, nothing was submitted."""
+        return self.path / "job.sh"
 
     def make(self, spec: Spec) -> None:
         """Create the folder and its spec."""
@@ -240,7 +246,7 @@ class SharedFolder:
             unlock_and_close(descriptor)
 
     def prune(self) -> None:
-        """Once a day, remove the groups whose jobs all ended more than a week ago, and names of removed groups."""
+        """Once a day, remove groups from more than a week ago whose jobs all ended or were never submitted."""
         stamp, now = self.path / "pruned", time.time()
         with contextlib.suppress(FileNotFoundError):
             if now - stamp.stat().st_mtime < _DAY:
@@ -250,9 +256,10 @@ class SharedFolder:
         for path in groups.iterdir():
             group = Group(path)
             with contextlib.suppress(FileNotFoundError):
-                if now - (path / "ends").stat().st_mtime < KEPT_SECONDS:
+                ends = path / "ends"
+                if now - (ends if ends.exists() else path).stat().st_mtime < KEPT_SECONDS:
                     continue
-                if len(group.ended()) == len(group.spec().names):
+                if not group.script.exists() or len(group.ended()) == len(group.spec().names):
                     shutil.rmtree(path, ignore_errors=True)
         for path in self._own("names").iterdir():
             descriptor = open_lock_file(path)

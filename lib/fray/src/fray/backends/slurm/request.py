@@ -103,7 +103,7 @@ def write_script(folder: Path, python: str, group: Group | None) -> str:
     text = "#!/bin/sh\n"
     if group is not None:
         text += f"exec {shlex.quote(python)} -P -m fray.backends.slurm.runner {shlex.quote(str(group.path))}\n"
-    path = (folder if group is None else group.path) / "job.sh"
+    path = folder / "job.sh" if group is None else group.script
     path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     path.write_text(text)
     return str(path)
