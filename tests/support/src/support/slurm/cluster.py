@@ -26,7 +26,6 @@ _CONF = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -46,30 +45,33 @@ KillWait=2
 SlurmdTimeout=10
 ReturnToService=2
 StateSaveLocation=/var/spool/slurmctld
-SlurmdSpoolDir=/var/spool/slurmd
+SlurmdSpoolDir=/var/spool/slurmd/%n
 SlurmctldPidFile=/run/slurmctld.pid
-SlurmdPidFile=/run/slurmd.pid
+SlurmdPidFile=/run/slurmd.%n.pid
 SlurmctldLogFile={state}/slurmctld.log
-SlurmdLogFile={state}/slurmd.log
+SlurmdLogFile={state}/slurmd.%n.log
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 SlurmdParameters=config_overrides
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=16000 State=UNKNOWN
-PartitionName=main Nodes=node1 Default=YES MaxTime=INFINITE PriorityTier=1
-PartitionName=urgent Nodes=node1 MaxTime=INFINITE PriorityTier=10
+NodeName=DEFAULT CPUs={cpus} RealMemory=16000 State=UNKNOWN
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=10
 """
 _IN_NAMESPACE = 'cd "$0" && exec "$@"'
 
 
 class SlurmCluster:
-    """munged, slurmctld and slurmd in a mount namespace.
+    """munged, slurmctld and a slurmd for each node, in a mount namespace.
 
     Args:
         state: An empty folder for all their files.
+        nodes: The number of nodes, `node1` and so on.
     """
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, nodes: int = 1) -> None:
         self._state = state
+        self._nodes = nodes
         self._holder: subprocess.Popen[str] | None = None
         self.commands = state / "bin"
 
@@ -81,15 +83,24 @@ class SlurmCluster:
             pytest.skip("NOT TESTED on Slurm: needs root, unshare and nsenter")
         if not shutil.which("slurmctld"):
             self._download()
+        host = socket.gethostname().partition(".")[0]
+        ports = {fixed_port()}
+        while len(ports) <= self._nodes:
+            ports.add(fixed_port())
+        own, *others = ports
         conf = _CONF.format(
-            host=socket.gethostname().partition(".")[0], state=self._state, cpus=CPUS,
-            controller_port=fixed_port(), node_port=fixed_port(),
+            host=host, state=self._state, cpus=CPUS,
+            controller_port=own,
+            nodes="\n".join(
+                f"NodeName=node{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+                for number, port in enumerate(others, 1)
+            ),
         )  # fmt: skip
         (self._state / "slurm.conf").write_text(conf)
         (self._state / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         script = Path(__file__).with_name("namespace.sh")
         self._holder = subprocess.Popen(
-            ["unshare", "-m", "bash", str(script), str(self._state)],
+            ["unshare", "-m", "bash", str(script), str(self._state), str(self._nodes)],
             # Signals to the test's group must not end it before it has ended all others.
             start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"},
@@ -103,7 +114,7 @@ class SlurmCluster:
         if self._holder.stdout.readline() != "started\n":
             self.stop()
             raise RuntimeError(f"Slurm did not start: {self.logs()}")
-        eventually(self.is_up, "the node takes jobs", 30, self.logs)
+        eventually(self.is_up, "the nodes take jobs", 30 + self._nodes, self.logs)
 
     def run(self, *command: str) -> str:
         """Run a command in the namespace, and return its output."""
@@ -130,9 +141,10 @@ class SlurmCluster:
         eventually(lambda: not self.pids(daemon), f"{daemon} is gone")
 
     def start_again(self, daemon: str) -> None:
-        """Start a killed daemon, and wait until it works."""
+        """Start a killed daemon (of node1), and wait until it works."""
         assert self._holder is not None
-        subprocess.run(["nsenter", "-m", "-t", str(self._holder.pid), "--", daemon], stdin=subprocess.DEVNULL,
+        command = ["slurmd", "-N", "node1"] if daemon == "slurmd" else [daemon]
+        subprocess.run(["nsenter", "-m", "-t", str(self._holder.pid), "--", *command], stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)  # fmt: skip
         eventually(self.is_up, f"{daemon} is back", 60, self.logs)
 
@@ -147,8 +159,9 @@ class SlurmCluster:
         eventually(is_saved, "slurmctld has saved its jobs", 30, self.logs)
 
     def is_up(self) -> bool:
-        """Return whether the node takes jobs."""
-        return self.run("sinfo", "-h", "-o", "%T").strip() in ("idle", "mixed", "allocated")
+        """Return whether all nodes take jobs."""
+        states = self.run("sinfo", "--noheader", "--format=%T").split()
+        return bool(states) and {"idle", "mixed", "allocated"}.issuperset(states)
 
     def logs(self) -> str:
         """Return the ends of the daemons' logs."""
@@ -169,10 +182,10 @@ class SlurmCluster:
 
 
 @contextlib.contextmanager
-def running_slurm() -> Iterator[SlurmCluster]:
+def running_slurm(nodes: int = 1) -> Iterator[SlurmCluster]:
     """Run Slurm within the block, with its commands first on PATH."""
     with tempfile.TemporaryDirectory(prefix="slurm-") as state:
-        cluster = SlurmCluster(Path(state))
+        cluster = SlurmCluster(Path(state), nodes)
         before = os.environ.get("PATH", os.defpath)
         try:
             cluster.start()

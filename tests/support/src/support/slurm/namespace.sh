@@ -1,8 +1,8 @@
 #!/bin/bash
-# Run munged, slurmctld and slurmd in this mount namespace until stdin ends. Nothing is written outside $1.
-# usage: unshare -m bash namespace.sh STATE (with DEBS/*.deb, slurm.conf)
+# Run munged, slurmctld and slurmd for each node in this mount namespace until stdin ends. Nothing is written outside $1.
+# usage: unshare -m bash namespace.sh STATE NODES (STATE has debs/*.deb, slurm.conf)
 set -e
-state=$1
+state=$1 nodes=$2
 mount -t tmpfs none "$state/overlay"
 for folder in usr etc var; do
     mkdir -p "$state/overlay/$folder" "$state/overlay/$folder.work"
@@ -17,7 +17,7 @@ if ! command -v slurmctld >/dev/null; then
 fi
 mkdir -p /var/spool/slurmd
 # Small, so that a test can fill it.
-mount -t tmpfs -o size=1m none /var/spool/slurmd
+mount -t tmpfs -o size=${nodes}m none /var/spool/slurmd
 mkdir -p /etc/slurm /run/munge /var/log/munge /var/lib/munge /etc/munge
 cp "$state"/slurm.conf "$state"/cgroup.conf /etc/slurm/
 head -c 1024 /dev/urandom >/etc/munge/munge.key
@@ -27,7 +27,9 @@ chmod 700 /etc/munge /var/log/munge /var/lib/munge
 chmod 755 /run/munge
 munged >"$state/munged.log" 2>&1
 slurmctld -c >"$state/start.log" 2>&1
-slurmd >>"$state/start.log" 2>&1
+for number in $(seq "$nodes"); do
+    slurmd -N "node$number" >>"$state/start.log" 2>&1
+done
 echo started
 cat >/dev/null || true
 own=$(readlink /proc/$$/ns/mnt)
