@@ -12,6 +12,7 @@ from fray.backends.slurm import SlurmClient, commands
 from fray.backends.slurm.address import SlurmAddress
 from fray.backends.slurm.commands import NotAnswered, Refused, SlurmState
 from fray.backends.slurm.folder import End, Group
+from fray.backends.slurm.job import SlurmJob
 from fray.errors import JobFailed
 from fray.testing.waiting import eventually
 from fray.types import Entrypoint, JobRequest, JobStatus
@@ -137,6 +138,21 @@ def test_a_watcher_outlives_what_it_cannot_read(
         end.unlink()
         group_in(tmp_path).set_end(0, End(JobStatus.SUCCEEDED))
         assert job.wait(60) is JobStatus.SUCCEEDED
+
+
+def test_the_reasons_of_pending_jobs_cost_no_questions(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fray.backends.slurm.watch._ASK_SECONDS", 0.01)
+    tools(sbatch="echo 7", squeue='echo "7|N/A|PENDING|Priority|fray:$(ls "$here/../shared/groups")"')
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        job = client.submit(JobRequest("waits", Entrypoint.from_binary("true")))
+        assert isinstance(job, SlurmJob)
+        eventually(job.pending_reason, "the watcher has asked")
+        monkeypatch.setenv("PATH", "")
+        assert job.pending_reason() == "Priority"
+        job.group.mark("begun", 0)
+        assert job.pending_reason() == ""
 
 
 def test_a_stopped_map_is_one_scancel(tools: Tools, tmp_path: Path) -> None:

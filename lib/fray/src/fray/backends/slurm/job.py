@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from fray.backends.common.attempted_job import refuse_program
 from fray.backends.slurm import commands
+from fray.backends.slurm.commands import SlurmState
 from fray.backends.slurm.folder import End, Group
 from fray.errors import JobFailed
 from fray.protocols import JobHandle
@@ -54,6 +55,7 @@ class SlurmJob:
         self._lock = threading.Lock()
         self._done = Latch()
         self._end: End | None = None
+        self._pending_reason = ""
         self._callbacks: list[Callable[[JobHandle], object]] = []
 
     @property
@@ -68,11 +70,8 @@ class SlurmJob:
         return JobStatus.RUNNING if self.group.is_marked("begun", self.index) else JobStatus.PENDING
 
     def pending_reason(self) -> str:
-        """Return Slurm's reason why the job is pending."""
-        if self.status() is not JobStatus.PENDING:
-            return ""
-        found = commands.states({self.task: self.group.comment})[self.task]
-        return found.reason if found.state == "PENDING" and found.reason != "None" else ""
+        """Return Slurm's reason why the job is pending, as of the watcher's last look."""
+        return self._pending_reason if self.status() is JobStatus.PENDING else ""
 
     def wait(self, timeout: float | None = None, *, raise_on_failure: bool = True) -> JobStatus:
         """Wait for the job's end (see `JobHandle.wait`)."""
@@ -119,6 +118,11 @@ class SlurmJob:
                 self._callbacks.append(callback)
                 return
         self._call_back(callback)
+
+    def tell(self, state: SlurmState) -> None:
+        """Note a state in which the job has not ended."""
+        is_told = state.state == "PENDING" and state.reason != "None"
+        self._pending_reason = state.reason if is_told else ""
 
     def finish(self, end: End | None) -> None:
         """Notify waiters of the end; None if the client was shut down first."""

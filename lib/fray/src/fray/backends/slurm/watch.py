@@ -35,6 +35,10 @@ class Watched(Protocol):
         """Slurm's id of the job or array task."""
         ...
 
+    def tell(self, state: SlurmState) -> None:
+        """Note a state in which the job has not ended."""
+        ...
+
     def finish(self, end: End | None) -> None:
         """Notify waiters of the end; None if the client was shut down first."""
         ...
@@ -117,16 +121,19 @@ class JobWatcher:
 
     def _ask(self) -> None:
         with self._lock:
-            jobs = [jobs[0] for jobs in self._jobs.values()]
+            handles = [list(jobs) for jobs in self._jobs.values()]
             self._ask_pause = min(1.5 * self._ask_pause, _LONGEST_ASK_SECONDS)
             self._ask_at = time.monotonic() + self._ask_pause
-        if not jobs:
+        if not handles:
             return
-        states = commands.states({job.task: job.group.comment for job in jobs})
-        for job in jobs:
+        states = commands.states({job.task: job.group.comment for job, *_ in handles})
+        for job, *others in handles:
             state = states[job.task]
             if state.ended:
                 self._finish(job.group, job.index, settle(job.group, job.index, job.task, state))
+            else:
+                for each in (job, *others):
+                    each.tell(state)
 
     def _finish(self, group: Group, index: int, end: End | None) -> None:
         if end is None:
