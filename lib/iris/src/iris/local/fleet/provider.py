@@ -12,7 +12,7 @@ from iris.autoscale.port import Listing, Phase, SliceFound, SliceOrder
 from iris.autoscale.rules import AutoscaleRules
 from iris.domain.ids import WorkerId
 from iris.domain.scale_groups import GROUP_ATTRIBUTE, ScaleGroup
-from iris.local.fleet.host import StartHost, read_host, start_host_process
+from iris.local.fleet.host import StartHost, describe_host, read_host, start_host_process
 from iris.local.fleet.slices import FakeHost, Slice, slice_of_host
 from iris.local.state import HostPaths, LocalPaths, host_worker_id
 from iris.local.stop import stop_host
@@ -67,7 +67,13 @@ class LocalProvider:
         self._is_listed = self._is_closed = False
 
     async def create(self, order: SliceOrder) -> Answer:
-        self._take_up(Slice(order.group, order.name))
+        made = Slice(order.group, order.name)
+        self._take_up(made)
+        # Processes start in threads, later: the next controller must find the slice whose creation is answered.
+        try:
+            await asyncio.gather(*(asyncio.to_thread(self._describe, made, host) for host in made.hosts))
+        except OSError as error:
+            return Answer(Outcome.UNKNOWN, f"cannot write {error.filename or made.name}: {error.strerror or error}")
         return _DONE
 
     async def delete(self, name: str, group: ScaleGroup) -> Answer:
@@ -149,6 +155,11 @@ class LocalProvider:
             self._tell()
 
         return WorkerKeeper(self._paths.host(host.name), lambda: self._start(item, host), told)
+
+    def _describe(self, item: Slice, host: FakeHost) -> None:
+        with self._locks[host.name]:
+            if item.name in self._running:  # else deleted meanwhile
+                describe_host(self._paths.host(host.name), host)
 
     def _start(self, item: Slice, host: FakeHost) -> WorkerStart:
         with self._locks[host.name]:
