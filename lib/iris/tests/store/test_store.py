@@ -64,7 +64,7 @@ def test_a_job_that_takes_an_ended_jobs_name_replaces_its_spec_and_all_its_tasks
     store.commit(replace(Changes.of([make_job(new, sequence=2)], make_tasks(new)), replaced={new.job_id}))
     store.close()
     stored = loaded(tmp_path)
-    assert [job.spec for job in stored.jobs] == [new]
+    assert [(job.spec, job.sequence) for job in stored.jobs] == [(new, 2)]
     assert [task.index for task in stored.tasks] == [0, 1]
 
 

@@ -33,7 +33,9 @@ from iris.controller.upkeep.ledger_keeper import LedgerKeeper
 from iris.controller.upkeep.retention import Retention
 from iris.controller.upkeep.slices import AutoscaledCluster
 from iris.controller.upkeep.usage_keeper import UsageKeeper
+from iris.core.state.names import NameFilter
 from iris.core.state.view import ClusterView
+from iris.domain.errors import StorageUnavailable
 from iris.domain.events import BudgetSet, ControllerStarted
 from iris.domain.ids import WorkerId
 from iris.rpc.auth import load_or_create_secret
@@ -219,7 +221,7 @@ class _Run:
             live = self.controller.live_usage
             keepers = (
                 *(self._retention.run(), self._usage.run(), self._ledger.run()),
-                *(live.run(), live.history.run()),
+                *(live.run(), live.history.run(), self._learn_names()),
             )
             chores += map(asyncio.create_task, keepers)
             chores.append(asyncio.create_task(self.controller.dashboard.begin(address)))
@@ -254,6 +256,15 @@ class _Run:
             self._ledger.save_or_tell()
             self.controller.live_usage.history.save()
             await asyncio.gather(server.stop(_LAST_ANSWERS_S), local.stop(_LAST_ANSWERS_S))
+
+    async def _learn_names(self) -> None:
+        """Let the view deny unknown names without a look into the store."""
+        try:
+            names = await asyncio.to_thread(lambda: NameFilter(self._store.history.names()))
+        except StorageUnavailable as error:
+            logger.warning("each new job is looked up: %s", error)
+        else:
+            self._engine.view.names.complete(names)
 
     async def _close_autoscaler(self) -> None:
         if self.controller.autoscaler is not None:

@@ -90,6 +90,12 @@ class History:
                 chosen += [JobId(row[0]) for row in rows]
             return list(dict.fromkeys(_with_descendants(connection, chosen)))
 
+    def names(self) -> Iterator[str]:
+        """Yield the names of all jobs."""
+        with self._connection() as connection:
+            for row in connection.execute("SELECT job_id FROM jobs"):
+                yield str(row[0])
+
     def unknown(self, names: Iterable[str]) -> list[JobId]:
         """Return the names that belong to no job."""
         with self._connection() as connection:

@@ -51,6 +51,8 @@ TABLES: Final = {
     "closures": (("key",), CLOSURE_COLUMNS),
 }
 """Key and columns of every table that a commit may change."""
+_FIXED: Final = {"jobs": ("sequence", "submitted_at_ms")}
+"""Columns that never change in a row. An update that sets an indexed column rewrites its index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _upsert_sql(table: str, columns: tuple[str, ...]) -> str:
     key = _key_of(table)
     if not all(name.isidentifier() for name in columns):
         raise MarinError(f"the journal names columns {columns} of table {table}, which cannot be")
-    updates = ", ".join(f"{name}=excluded.{name}" for name in columns if name not in key)
+    updates = ", ".join(f"{name}=excluded.{name}" for name in columns if name not in (*key, *_FIXED.get(table, ())))
     # Only identifiers are put into the text; values are always parameters.
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "

@@ -87,7 +87,7 @@ def _removals(changes: Changes) -> Iterator[Op]:
     if changes.forgotten_workers:
         yield Delete("workers", sorted(changes.forgotten_workers))
     if replaced := sorted(changes.replaced):
-        yield from (Delete(table, replaced) for table in ("tasks", *_OF_TASKS, "job_env_vars"))
+        yield from (Delete(table, replaced) for table in ("tasks", *_OF_TASKS, "job_env_vars", "jobs"))
     for table, entries in (
         ("endpoints", changes.endpoints),
         ("stopping", changes.stopping),

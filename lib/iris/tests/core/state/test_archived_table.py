@@ -1,4 +1,8 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
 from iris.core.state.archived_table import ArchivedTable
+from iris.core.state.names import NameFilter
 from iris.core.state.view import ClusterView
 from iris.domain.entities import Job, Task
 from iris.domain.ids import AttemptId, JobId, task_id
@@ -69,3 +73,25 @@ def test_a_job_that_takes_the_name_of_a_shelved_one_stays_in_memory_and_all_do_w
             table[OLD] = fresh
         table.trim()
         assert list(table) == [OLD]
+
+
+def test_a_new_name_is_not_looked_up_once_all_names_are_known() -> None:
+    archive = Archive()
+    view = ClusterView.load([], [], [], archive)
+    assert view.jobs.get(JobId("/ann/early")) is None
+    view.names.complete(NameFilter([OLD]))
+    assert view.jobs.get(JobId("/ann/late")) is None
+    assert archive.asked == ["job /ann/early"]
+    assert view.job(OLD).state is JobState.SUCCEEDED
+
+
+@given(st.lists(st.text()), st.lists(st.text()))
+def test_a_filter_of_names_never_denies_one_that_it_has(before: list[str], later: list[str]) -> None:
+    names = NameFilter(later, is_complete=False)
+    names.complete(NameFilter(before))
+    assert all(name in names for name in before + later)
+
+
+def test_a_filter_of_a_hundred_thousand_names_denies_nearly_all_others() -> None:
+    names = NameFilter(f"/ann/{number}" for number in range(100_000))
+    assert sum(f"/bob/{number}" in names for number in range(10_000)) < 20

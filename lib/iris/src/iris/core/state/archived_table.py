@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
+from iris.core.state.names import NameFilter
 from iris.domain.entities import Job, Task
 from iris.domain.ids import JobId
 
@@ -34,14 +35,19 @@ class ArchivedTable(dict[Key, Value]):
     Args:
         shelf: Total weight of evicted entries that stay in memory.
         weigh: Returns the weight of an entry.
+        names: The keys of all entries, those of the archive included: what it denies is not looked up. None looks each
+            up.
     """
 
-    __slots__ = ("_absent", "_fetch", "_shelf", "_shelf_size", "_shelved", "_weigh")
+    __slots__ = ("_absent", "_fetch", "_names", "_shelf", "_shelf_size", "_shelved", "_weigh")
 
-    def __init__(self, shelf: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
+    def __init__(
+        self, shelf: int, weigh: Callable[[Value], int] = lambda _: 1, names: NameFilter | None = None
+    ) -> None:
         super().__init__()
         self._fetch: Callable[[Key], Value | None] | None = None
         self._weigh = weigh
+        self._names = names
         self._shelf: OrderedDict[Key, int] = OrderedDict()
         self._shelf_size = shelf
         self._shelved = 0
@@ -69,6 +75,8 @@ class ArchivedTable(dict[Key, Value]):
         if key in self._shelf:
             self._take_from_shelf(key)
         self._absent.discard(key)
+        if self._names is not None:
+            self._names.add(key)
         super().__setitem__(key, value)
 
     def __delitem__(self, key: Key) -> None:
@@ -81,6 +89,8 @@ class ArchivedTable(dict[Key, Value]):
         """Return an entry, from the archive if needed."""
         found = _in_memory(self, key)
         if found is None and self._fetch is not None and key not in self._absent:
+            if self._names is not None and key not in self._names:
+                return default
             try:
                 return self[key]
             except KeyError:

@@ -11,6 +11,7 @@ from iris.core.state.deadlines import Deadlines
 from iris.core.state.endpoint_table import EndpointTable
 from iris.core.state.families import Families
 from iris.core.state.load import WorkerLoad
+from iris.core.state.names import NameFilter
 from iris.core.state.prefill import RunTimes, may_be_prefilled
 from iris.core.state.usage import UsageLedger
 from iris.core.state.waiting import WaitingTasks
@@ -37,7 +38,8 @@ class ClusterView:
     """Jobs, tasks and workers as immutable records, with indexes. Only `apply` and `load` change it.
 
     The attributes are read-only:
-        jobs, workers: Records by id; see ArchivedTable for ended jobs. tasks: Each job's tasks, in order of index.
+        jobs, workers: Records by id; see ArchivedTable for ended jobs. names: The jobs' names.
+        tasks: Each job's tasks, in order of index.
         live_jobs: Jobs that have not ended, oldest first. families: Relations of jobs. children: See `Families`.
         queue: (band, sequence, job id) of every job with pending tasks, in scheduling order.
         pending: The pending tasks of each job in `queue`, as negated indexes in ascending order: the last is next.
@@ -65,7 +67,8 @@ class ClusterView:
     """Number of ended jobs, and of tasks of ended jobs, that stay in memory."""
 
     def __init__(self) -> None:
-        self.jobs: ArchivedTable[JobId, Job] = ArchivedTable(self.shelf_jobs)
+        self.names = NameFilter(is_complete=False)
+        self.jobs: ArchivedTable[JobId, Job] = ArchivedTable(self.shelf_jobs, names=self.names)
         self.tasks: ArchivedTable[JobId, list[Task]] = ArchivedTable(self.shelf_tasks, len)
         self.workers: dict[WorkerId, Worker] = {}
         self.live_jobs: dict[JobId, None] = {}
