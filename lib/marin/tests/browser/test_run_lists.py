@@ -31,7 +31,12 @@ def _trained(pages: Pages, number: int) -> str:
 def test_runs_are_listed_with_chosen_columns_in_any_order_and_with_tags(empty: Pages) -> None:
     names = [_trained(empty, number) for number in (1, 2, 3)]
     usual = empty.get("runs")
-    assert re.findall(r'data-label="(\w+)">([\d.]*)<', usual)[:2] == [("loss", "3.02"), ("score", "7")]
+    assert re.findall(r'data-label="(.+?)">([\d.]*)<', usual)[:3] == [
+        ("optimizer.lr", "0.3"),
+        ("loss", "3.02"),
+        ("score", "7"),
+    ]
+    assert "columns=chosen&amp;col=optimizer.lr&amp;col=loss&amp;col=score&amp;col=n&amp;sort=took" in usual
     chosen = empty.client.get("/experiments/runs?columns=chosen&col=optimizer.lr&sort=optimizer.lr&order=up").text
     assert re.findall(r'data-label="optimizer.lr">([\d.]+)<', chosen) == ["0.1", "0.2", "0.3"]
     assert 'aria-sort="ascending"' in chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -88,6 +88,8 @@ def runs_page(site: Site, request: Request) -> Response:
     facts = site.facts.read(summaries) if asked.columns or site.outputs.is_local else []
     offered = _offered([each for each in facts if each is not None])
     columns = asked.columns if asked.columns is not None else _usual(facts, offered)
+    if columns:  # what the reader sees stays on other pages, in another order, and in a copied address
+        asked = replace(asked, columns=columns)
     notes = site.index.notes(page.rows)
     values = [each or RunFacts() for each in facts] or [RunFacts()] * len(summaries)
     rows = [
@@ -150,9 +152,18 @@ def _ordered(runs: Sequence[RunFiles], values: Sequence[Any], descending: bool) 
 
 
 def _usual(facts: Sequence[RunFacts | None], offered: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the columns to show where none are chosen: metrics, first those in which the runs differ."""
-    values = {name: {each.metrics.get(name) for each in facts if each} - {None} for name in offered["Metrics"]}
-    return sorted(offered["Metrics"], key=lambda name: len(values[name]) < 2)[:_USUAL_COLUMNS]
+    """Return the columns to show where none are chosen: config fields in which the runs differ, and metrics, first
+    those in which they differ.
+    """
+    differ = {
+        name
+        for names in offered.values()
+        for name in names
+        if len({repr(each.value(name)) for each in facts if each and each.value(name) is not None}) > 1
+    }
+    fields = [name for name in offered["Config"] if name in differ and name not in offered["Metrics"]]
+    metrics = sorted(offered["Metrics"], key=lambda name: name not in differ)
+    return [*fields[:_USUAL_COLUMNS], *metrics[:_USUAL_COLUMNS]]
 
 
 def _offered(facts: Sequence[RunFacts]) -> dict[str, list[str]]:
