@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -96,6 +97,28 @@ def test_changes_are_shown_at_once_and_the_end(served: Served, page: Page, admin
     expect(page.locator("#connection")).to_contain_text("Signed out")
 
 
+def test_the_usage_of_a_short_job_fills_its_chart_with_times_in_iso_form(
+    served: Served, page: Page, admin: User, worker: ScriptedWorker
+) -> None:
+    admin.submit("/ann/a")
+    worker.wait_for_start("/ann/a/0:0")
+    worker.observe("/ann/a/0:0", pb.TASK_STATE_RUNNING, started_at_ms=T, at_ms=T)
+    for second in range(5, 41, 5):
+        use = pb.AttemptUsage(attempt_id="/ann/a/0:0", cpu_ms=100 * second, memory_bytes=2**21, at_ms=T + 1000 * second)
+        worker.send(pb.WorkerMessage(usage=[use]))
+    worker.observe("/ann/a/0:0", pb.TASK_STATE_SUCCEEDED, at_ms=T + 40_000, usage=use)
+    admin.wait("/ann/a")
+    served.sign_in(page)
+    for place in ("job?id=/ann/a", "task?id=/ann/a/0"):
+        served.goto(page, place)
+        plot = page.locator(".chart .u-over").first
+        width = plot.evaluate("plot => plot.clientWidth")
+        for share in (0.01, 0.5, 0.99):
+            plot.hover(position={"x": share * width, "y": 50})
+            at = datetime.fromtimestamp(T / 1000 + 40 * round(share, 1))
+            expect(page.locator(".chart figcaption .note").first).to_contain_text(f"at {at:%Y-%m-%d %H:%M:%S}")
+
+
 def test_live_changes_leave_alone_what_a_reader_does(
     served: Served, page: Page, admin: User, worker: ScriptedWorker
 ) -> None:
@@ -176,7 +199,7 @@ def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin:
     admin.submit("/ann/gang/child")
     for index in range(2):
         worker.wait_for_start(f"/ann/gang/{index}:0")
-        worker.observe(f"/ann/gang/{index}:0", pb.TASK_STATE_RUNNING)
+        worker.observe(f"/ann/gang/{index}:0", pb.TASK_STATE_RUNNING, started_at_ms=T)
     for second in range(0, 900, 5):
         memory = 2**28 + 2**20 * (second % 70) + 2**29 * (second == 700)
         use = pb.AttemptUsage(

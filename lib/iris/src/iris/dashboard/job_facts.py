@@ -36,6 +36,16 @@ def usage_of(tasks: Sequence[pb.TaskStatus], now: float) -> dict[str, float]:
     return {"at": now, "tasks": len(latest), "cpu": cores, "memory": memory}
 
 
+def life_of(began_ms: int, ended_ms: int) -> dict[str, float]:
+    """Return the ends of the time axis of a chart, in seconds since the epoch; {} for what has not started.
+
+    Args:
+        began_ms: Start; 0 for none.
+        ended_ms: End, or the current time.
+    """
+    return {"from": began_ms / 1000, "to": ended_ms / 1000} if began_ms else {}
+
+
 def history_of(task: pb.TaskStatus, asked: pb.Resources) -> dict[str, list[float | None]]:
     """Return the usage of a task's attempts as columns of a chart, with a gap between two attempts.
 

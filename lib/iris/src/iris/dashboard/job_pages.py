@@ -26,12 +26,13 @@ from iris.dashboard.job_facts import (
     history_of_all,
     in_order,
     is_failed,
+    life_of,
     spec_facts,
     tasks_of,
     usage_of,
     word_of,
 )
-from iris.dashboard.timeline import timeline_of
+from iris.dashboard.timeline import attempts_in_time, timeline_of
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import InvalidRequest, MarinError
 from rigging.web.context import is_fragment, render, viewer_of
@@ -195,7 +196,8 @@ class JobPages:
                 job = await self.client.job(viewer, job_id)
                 names = [f"{job_id}/{index}" for index in range(job.replicas)]
                 tasks = await asyncio.gather(*(self.client.task(viewer, name, with_history=True) for name in names))
-                yield encode_event("history", json.dumps(history_of_all(tasks, job.spec.resources)))
+                life = life_of(job.started_at_ms, job.finished_at_ms or int(time.time() * 1000))
+                yield encode_event("history", json.dumps(history_of_all(tasks, job.spec.resources) | life))
                 if job.finished_at_ms:
                     break
                 await asyncio.sleep(_ALL_HISTORY_S)
@@ -221,7 +223,9 @@ class JobPages:
         async def histories(task: pb.TaskStatus) -> AsyncIterator[bytes]:
             while True:
                 job = await self.client.job(viewer, task_id.rpartition("/")[0])
-                yield encode_event("history", json.dumps(history_of(task, job.spec.resources)))
+                times = attempts_in_time(task, int(time.time() * 1000))
+                life = life_of(times[0].begin_ms, times[-1].end_ms) if times else {}
+                yield encode_event("history", json.dumps(history_of(task, job.spec.resources) | life))
                 if job.finished_at_ms:
                     break
                 await asyncio.sleep(_HISTORY_S)

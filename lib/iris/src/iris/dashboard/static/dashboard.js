@@ -81,11 +81,17 @@
   if (charts && window.uPlot) {
     const digits = (value) => String(Number(value.toPrecision(3)));
     const size = (bytes) => bytes >= 2 ** 30 ? digits(bytes / 2 ** 30) + " GiB" : bytes >= 2 ** 20 ? digits(bytes / 2 ** 20) + " MiB" : digits(bytes / 2 ** 10) + " KiB";
+    // A time of this browser's zone in ISO 8601: day, time of day.
+    const iso = (seconds) => {
+      const at = new Date(1000 * seconds);
+      return new Date(at - 60000 * at.getTimezoneOffset()).toISOString().slice(0, 19).split("T");
+    };
     const clock = (ticks) => {
       const apart = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
-      const look = apart < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : apart < 86400 ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric" };
-      const form = new Intl.DateTimeFormat(undefined, { ...look, hourCycle: "h23" });
-      return (tick) => form.format(1000 * tick);
+      return (tick) => {
+        const [day, time] = iso(tick);
+        return apart >= 86400 || (time === "00:00:00" && ticks.length > 1) ? day : apart < 60 ? time : time.slice(0, 5);
+      };
     };
     const data = { at: [], cpu: [], memory: [] };
     const plots = {};
@@ -109,10 +115,10 @@
           width: box.clientWidth || 320, height: 160, cursor: { points: { show: false }, drag: { x: false, y: false }, sync: { key: "usage" } }, legend: { show: false },
           hooks: { setCursor: [(plot) => {
             const at = plot.cursor.idx, value = at == null ? null : plot.data[1][at];
-            note.textContent = value == null ? "" : text(value) + " at " + new Date(1000 * plot.data[0][at]).toLocaleTimeString();
+            note.textContent = value == null ? "" : text(value) + " at " + iso(plot.data[0][at]).join(" ");
           }] },
-          // A first sample has no width of its own, upon which the axis would span years.
-          scales: { x: { range: () => [Math.min(data.at[0], data.at.at(-1) - 60), data.at.at(-1)] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+          // All of the life that the server tells; a first sample has no width of its own, upon which the axis would span years.
+          scales: { x: { range: () => data.to > data.from ? [Math.min(data.from, data.at[0]), Math.max(data.to, data.at.at(-1))] : [Math.min(data.at[0], data.at.at(-1) - 60), data.at.at(-1)] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
           series: [{}, ...parts.map(([part, colour, look]) => ({ label: part, stroke: style.getPropertyValue(colour), width: 2, points: { show: false }, ...(data.stepped && { paths: uPlot.paths.stepped({ align: 1 }) }), ...look }))],
           axes: [{ ...axis, space: 80, values: (plot, ticks) => ticks.map(clock(ticks)) }, { ...axis, size: 70, ...(name === "memory" && { incrs: Array.from({ length: 36 }, (_, i) => 2 ** (i + 10)) }), values: (plot, ticks) => ticks.map(text) }],
         }, values, box);
@@ -136,7 +142,7 @@
       if (!sample.tasks) return;
       show(true);
       data.at.push(sample.at); data.cpu.push(sample.cpu); data.memory.push(sample.memory);
-      for (const list of Object.values(data)) if (list.length > 600) list.shift();
+      for (const list of [data.at, data.cpu, data.memory]) if (list.length > 600) list.shift();
       draw();
     });
     window.addEventListener("resize", () => { for (const [name, plot] of Object.entries(plots)) plot.setSize({ width: charts.querySelector('[data-series="' + name + '"]').clientWidth, height: 160 }); });
