@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -197,14 +198,15 @@ def test_pages_are_accessible_and_fit_a_phone(served: Served, page: Page, admin:
     worker.observe("/ann/failed/0:0", pb.TASK_STATE_FAILED, exit_code=3, error="out of luck")
     admin.submit("/ann/gang", replicas=2, description="two hosts")
     admin.submit("/ann/gang/child")
+    began = int(time.time() * 1000) - 900_000
     for index in range(2):
         worker.wait_for_start(f"/ann/gang/{index}:0")
-        worker.observe(f"/ann/gang/{index}:0", pb.TASK_STATE_RUNNING, started_at_ms=T)
+        worker.observe(f"/ann/gang/{index}:0", pb.TASK_STATE_RUNNING, started_at_ms=began)
     for second in range(0, 900, 5):
         memory = 2**28 + 2**20 * (second % 70) + 2**29 * (second == 700)
         use = pb.AttemptUsage(
             attempt_id="/ann/gang/0:0", cpu_ms=700 * second, cpu_millis=500 + 9 * (second % 70),
-            memory_bytes=memory, at_ms=T + 1000 * second,
+            memory_bytes=memory, at_ms=began + 1000 * second,
         )  # fmt: skip
         worker.send(pb.WorkerMessage(usage=[use]))
     write_log(worker, "/ann/gang/0:0", 0, *(f"step {i}: loss {3 - i / 50:.2f}" for i in range(60)))

@@ -134,3 +134,19 @@ def test_steps_of_a_run_that_was_killed_do_not_run_unless_another_run_is_at_them
     page = empty.get("step", path="slow-111111", run=run)
     assert 'class="status s-running"' in page
     assert "data-events" in page
+
+
+def test_a_run_that_does_not_tell_its_end_says_when_it_was_seen_last_and_what_it_did_not_start(empty: Pages) -> None:
+    steps = [empty.storage.step(f"{name}-111111", status=None) for name in ("data", "slow", "late")]
+    seen = {**_began(steps[1]), "time": time.time() - 3 * 3600 - 60}
+    events = [step_ended(steps[0]), seen]
+    empty.storage.run("elsewhere-333333", steps, [started(3), *events])
+    run = empty.storage.run("run-222222", steps, [_here(3), *events], pid=_GONE)
+    listed = re.sub(r"<[^>]+>", " ", empty.get("runs"))
+    for state in ("died", "unfinished"):
+        assert re.search(rf"{state}\s+last seen\s+3 h ago", listed), listed
+    assert 'aria-label="1 succeeded, 2 unfinished"' in empty.get("runs")
+    page = re.sub(r"<[^>]+>", " ", empty.get("run", run=run))
+    assert re.search(r"last seen\s+3 h ago", page)
+    assert ("1 died" in page, "1 not started" in page, "unknown" in page) == (True, True, False)
+    assert "1 not recorded" in empty.get("run", run=empty.storage.run("old-444444", steps[:1]))

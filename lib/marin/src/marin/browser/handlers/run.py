@@ -60,6 +60,7 @@ def run_page(site: Site, request: Request) -> Response:
         "tab": tab,
         "tabs": [(word, title, _tab_address(summary, word), None) for word, title in TABS.items()],
         "title": title_of(summary),
+        "nothing": "not started" if summary.files.events else "not recorded",
         "is_live": _may_change(site, summary),
         "job_link": job_address(site.jobs_url, f"job {summary.job}" if summary.job else None),
     }

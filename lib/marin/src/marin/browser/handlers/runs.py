@@ -186,10 +186,10 @@ def cell(value: Any) -> str:
 
 
 def ends_of(run: RunSummary) -> list[tuple[str, int]]:
-    """Return the number of a run's steps for each outcome that occurs, and of those without one as `-`."""
+    """Return the number of a run's steps for each outcome that occurs, and of those without one as `unfinished`."""
     found = [(end, run.ends[end]) for end in STEP_ENDS if run.ends and run.ends.get(end)]
     rest = (run.steps or 0) - sum(count for _, count in found)
-    return [*found, ("-", rest)] if rest > 0 else found
+    return [*found, ("unfinished", rest)] if rest > 0 else found
 
 
 def from_info_file(site: Site, request: Request) -> Response:

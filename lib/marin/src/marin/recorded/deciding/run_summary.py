@@ -84,6 +84,7 @@ class RunSummary:
         command: The script and its arguments; None if not recorded.
         code: The code it ran (`marin.execution.record.code_record`); {} if not recorded.
         job: The Iris job in which it ran; None for none.
+        seen: When a run without a recorded end wrote its last event, in seconds since the epoch; None if unknown.
     """
 
     files: RunFiles
@@ -101,6 +102,7 @@ class RunSummary:
     command: str | None = None
     code: Mapping[str, Any] = field(default_factory=dict)
     job: str | None = None
+    seen: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as an entry of `marin runs --json`."""
@@ -201,6 +203,7 @@ def summarize(
         command=_text(started.get("command")),
         code=code,
         job=_text(started.get("job")),
+        seen=None if ended else _number(last.get("time")),
     )
 
 
