@@ -95,6 +95,9 @@ def test_runs_are_compared_by_what_differs_at_its_root(empty: Pages) -> None:
     series = json.loads(html.unescape(re.search(r'data-series="([^"]+)"', page)[1]))
     assert series == {"loss": [[f"train-{number:06x}", f"Number {number}"] for number in (1, 2, 3)]}
     assert empty.status("compare", run="nothing") == 404
+    which = empty.get("compare")
+    assert re.findall(r'<option value="([^"]+)">([^<]+)<', which) == [(names[n], f"Number {n + 1}") for n in (2, 1, 0)]
+    assert which.count('list="runs-known" required>') == 2, "without autocomplete=off, with which Firefox offers none"
 
 
 def test_two_runs_are_compared_as_the_command_line_does(samples: Pages) -> None:

@@ -21,6 +21,7 @@ from rigging.web.context import render
 from rigging.web.pages import query_text
 
 MOST_RUNS: Final = 50
+_MOST_OFFERED: Final = 100
 _MOST_CHANGED: Final = 200
 _MOST_DURATIONS: Final = 30
 _MOST_METRICS: Final = 200
@@ -63,12 +64,13 @@ def compare_page(site: Site, request: Request) -> Response:
     shown: dict[str, Any] = {
         "before": before or (names[0] if names and not after else ""),
         "after": after or (names[1] if len(names) > 1 else ""),
-        "known": [run.id for run in site.index.runs()[:100]],
         "address": address,
         "runs": [],
     }
     if len(names) < 2:
-        return render(request, "marin/compare.html", **shown)
+        known = site.index.summaries(site.index.runs()[:_MOST_OFFERED])
+        named = [(run.files.id, title_of(run)) for run in known]
+        return render(request, "marin/compare.html", **shown, known=named)
     summaries = site.index.summaries([site.index.find(name) for name in names])
     infos = [site.views.info(run.files) for run in summaries]
     views = [site.views.read(run.files, run.state) for run in summaries]
