@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from starlette.requests import Request
 
-from marin.browser.handlers.run import run_events
+from marin.browser.handlers.run import list_events, run_events
 from marin.browser.site import make_site
 from marin.cli.commands.browser import browser
 from marin.recorded.deciding.dag import STATUSES
@@ -150,3 +150,20 @@ def test_a_run_that_does_not_tell_its_end_says_when_it_was_seen_last_and_what_it
     assert re.search(r"last seen\s+3 h ago", page)
     assert ("1 died" in page, "1 not started" in page, "unknown" in page) == (True, True, False)
     assert "1 not recorded" in empty.get("run", run=empty.storage.run("old-444444", steps[:1]))
+
+
+def test_a_run_that_came_before_its_page_listened_is_told(empty: Pages) -> None:
+    (address,) = re.findall(r'data-events="[^"?]*\?([^"]*)"', empty.get("runs"))
+    empty.storage.run("run-222222", [], [started(0), ended()])
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": address.encode()}
+
+    async def first() -> str:
+        stream = (await list_events(empty.site, Request(scope))).body_iterator  # type: ignore[attr-defined]
+        async with asyncio.timeout(30):
+            async for piece in stream:
+                if "hello" not in piece.decode():
+                    return str(piece.decode())
+        return ""
+
+    assert asyncio.run(first()).startswith("event: runs")
+    assert "run-222222" in empty.get("runs")

@@ -279,27 +279,27 @@ def _look(site: Site) -> float:
 
 
 async def list_events(site: Site, request: Request) -> Response:
-    """Notify the list of runs when a run was added or removed."""
-    del request
+    """Notify the list of runs when a run was added or removed since the page was made (`seen`)."""
     look = _look(site)
 
     async def stream() -> AsyncIterator[bytes]:
-        known = _ids(await anyio.to_thread.run_sync(site.index.runs))
+        known = query_text(request, "seen", 400) or list_mark(await anyio.to_thread.run_sync(site.index.runs))
         yield b"retry: 1000\n\n" + encode_event("hello", str(site.pace.alive))
         quiet = 0.0
         while not site.is_stopping:
-            await asyncio.sleep(look)
-            quiet += look
-            now = _ids(await anyio.to_thread.run_sync(site.index.runs))
+            now = list_mark(await anyio.to_thread.run_sync(site.index.runs))
             if now != known:
                 known, quiet = now, 0.0
-                yield encode_event("runs", str(len(now)))
+                yield encode_event("runs", "")
             elif quiet >= site.pace.alive:
                 quiet = 0.0
                 yield encode_event("alive", "")
+            await asyncio.sleep(look)
+            quiet += look
 
     return event_response(stream())
 
 
-def _ids(runs: Sequence[object]) -> tuple[int, object]:
-    return len(runs), runs[0] if runs else None
+def list_mark(runs: Sequence[RunFiles]) -> str:
+    """Return a text that changes when a run is added to a list, or removed."""
+    return f"{len(runs)} {runs[0].id if runs else ''}"

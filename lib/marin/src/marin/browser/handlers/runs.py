@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from marin.browser.facts import RunFacts
-from marin.browser.handlers.run import title_of
+from marin.browser.handlers.run import list_mark, title_of
 from marin.browser.site import Site, address
 from marin.recorded.deciding.run_names import RunFiles
 from marin.recorded.deciding.run_notes import RunNotes
@@ -78,7 +78,7 @@ class _Asked:
 
 def runs_page(site: Site, request: Request) -> Response:
     """List runs, newest first."""
-    asked = _asked(request)
+    asked, seen = _asked(request), list_mark(site.index.runs())
     found = site.index.matching(asked.text, asked.state, asked.tag)
     found, unread = _sorted(site, found, asked)
     number = page_number(asked_page(request.query_params.get("page")), len(found))
@@ -109,6 +109,7 @@ def runs_page(site: Site, request: Request) -> Response:
         numeric=[all(is_number(own.value(name)) or own.value(name) is None for own in values) for name in columns],
         offered=offered,
         unread=unread,
+        seen=seen,
         tags=sorted({tag for each in site.index.notes(site.index.runs()).values() for tag in each.tags}),
         states=[str(known) for known in RunState],
         is_empty=not found and not site.index.runs(),
