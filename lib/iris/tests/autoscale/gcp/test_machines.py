@@ -15,7 +15,6 @@ from iris.autoscale.gcp.inventory import Inventory
 from iris.autoscale.gcp.machines import (
     controller_place,
     create_controller,
-    find_controller,
     read_guest_attributes,
     read_serial_port,
 )
@@ -58,10 +57,10 @@ def desk() -> Iterator[Desk]:
 
 
 def test_the_controller_is_made_once_found_and_deleted(desk: Desk) -> None:
-    assert find_controller(desk.run(desk.inventory.survey())) is None
+    assert not desk.run(desk.inventory.survey()).found
     assert [desk.start().outcome for _ in range(2)] == [Outcome.DONE, Outcome.DONE]
-    found = find_controller(desk.run(desk.inventory.survey()))
-    assert found is not None
+    (found,) = desk.run(desk.inventory.survey()).found
+    assert found.is_controller
     assert (found.place, found.phase, found.type) == (PLACE, Phase.READY, "n2-standard-8")
     assert str(PLACE) == "instance my-cluster-controller in us-central1-a (p)"
     assert found.external_addresses == found.addresses != ()

@@ -7,10 +7,10 @@ from typing import Final
 
 from iris.autoscale.gcp.api import GoogleApi, Reply
 from iris.autoscale.gcp.bodies import controller_body, metadata_items
-from iris.autoscale.gcp.inventory import Inventory, Survey
+from iris.autoscale.gcp.inventory import Inventory
 from iris.autoscale.gcp.outcomes import answer_of_operation
 from iris.autoscale.gcp.ownership import CONTROLLER_ROLE, ROLE_LABEL, Owner, label_value
-from iris.autoscale.gcp.reading import Kind, Listed, Place, labels_of
+from iris.autoscale.gcp.reading import Kind, Place, labels_of
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.rules import ControllerHost
 from rigging.errors import MarinError
@@ -23,11 +23,6 @@ def controller_place(owner: Owner, project: str, host: ControllerHost) -> Place:
     """Return where the controller's virtual machine is, or would be."""
     stem = label_value(owner.cluster).replace("_", "-")[:_MOST_NAME].strip("-")
     return Place(Kind.INSTANCE, project, host.zone, f"{stem}-controller")
-
-
-def find_controller(survey: Survey) -> Listed | None:
-    """Return the controller's virtual machine; None if there is none."""
-    return next((each for each in survey.found if each.is_controller), None)
 
 
 async def create_controller(

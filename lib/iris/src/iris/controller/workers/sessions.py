@@ -10,6 +10,7 @@ from iris.controller.engine.engine import Engine
 from iris.controller.engine.transaction import Transaction
 from iris.controller.logs.hub import LogHub
 from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost, is_far
+from iris.controller.workers.held import HeldReports
 from iris.controller.workers.peers import PeerWait
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
@@ -65,8 +66,8 @@ class Sessions:
     ) -> None:
         self._engine = engine
         self._hub = hub
-        self._log_wait_s = log_wait_s
         self._peers = PeerWait(engine, peer_wait_s)
+        self._held = HeldReports(engine, hub, log_wait_s, self._peers.pass_on)
         self._on_worker = on_worker
         self._confirm = confirm
         self._loop = asyncio.get_running_loop()
@@ -129,7 +130,7 @@ class Sessions:
             self._refuse_rival(older, session)
             older.superseded = True
             older.orders.close()
-            self._release_held(older)
+            self._held.release(older)
         self._open[worker_id] = session
         self._ending.pop(worker_id, None)
         self._all_closed.clear()
@@ -170,7 +171,7 @@ class Sessions:
     def close(self, session: ConnectedWorker) -> None:
         """Handle the end of a stream. The worker is lost unless it reconnects in time."""
         session.orders.close()
-        self._release_held(session)
+        self._held.release(session)
         if self._open.get(session.worker_id) is not session:
             return
         del self._open[session.worker_id]
@@ -275,8 +276,7 @@ class Sessions:
         session.orders.goodbye(reason, exit=True)
         session.superseded = True
         self._contacts.left(worker_id)
-        for attempt in list(session.held):
-            self._pass_on(session, attempt)  # nobody will tell it again
+        self._held.pass_all_on(session)  # nobody will tell them again
         del self._open[worker_id]
         if not self._open:
             self._all_closed.set()
@@ -288,9 +288,7 @@ class Sessions:
             self._look_timer.cancel()
         self._peers.stop()
         for session in self._open.values():
-            self._release_held(session)
-
-    # ---- down: effects ----
+            self._held.release(session)
 
     def on_effects(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -309,17 +307,11 @@ class Sessions:
             else:
                 session.orders.forget(effect.attempt_id)
 
-    # ---- up: observations and logs ----
-
     def report(self, session: ConnectedWorker, report: Report) -> None:
         """Process a worker's observation of an attempt. An end counts once the controller has the whole log."""
         if session.superseded:
             return
-        if self._lacks_log(report):
-            attempt = report.event.attempt_id
-            self._hold(session, report)
-            logger.debug("the end of %s waits for its log", attempt)
-        else:
+        if not self._held.holds(session, report):
             self._peers.pass_on(report.event)
 
     def append_log(self, session: ConnectedWorker, attempt: AttemptId, offset: int, data: bytes) -> None:
@@ -335,9 +327,7 @@ class Sessions:
             return
         size = self._hub.append(attempt, offset, data, session.worker_id)
         session.orders.acknowledge_log(attempt, size)
-        held = session.held.get(attempt)
-        if held is not None and size >= held[0].log_size:
-            self._pass_on(session, attempt)
+        self._held.note_log(session, attempt, size)
 
     def _connect(self, transaction: Transaction, greeting: Greeting, session: ConnectedWorker) -> None:
         worker_id = greeting.worker_id
@@ -348,8 +338,7 @@ class Sessions:
         )
         inventory = []
         for report in greeting.inventory:
-            if self._lacks_log(report):
-                self._hold(session, report)
+            if self._held.holds(session, report):
                 # Its end will be reported again below, with the log; until then it counts as running.
                 inventory.append(replace(report.event, state=TaskState.RUNNING))
             elif self._peers.awaits(report.event):
@@ -385,43 +374,6 @@ class Sessions:
         task_id, number = parse_attempt_id(attempt)
         job_id, index = parse_task_id(task_id)
         session.orders.start(job_id, index, number, prefilled)
-
-    def _lacks_log(self, report: Report) -> bool:
-        event = report.event
-        if not event.state.is_terminal or not report.log_size:
-            return False
-        task, number = self._engine.view.find_attempt(event.attempt_id)
-        view = self._engine.view
-        wanted = task is not None and task.attempt == number and event.attempt_id in view.bookings
-        lost = view.lost.get(event.attempt_id)
-        wanted = wanted or (lost is not None and lost.may_return)
-        return wanted and self._hub.attempt_size(event.attempt_id) < report.log_size
-
-    def _hold(self, session: ConnectedWorker, report: Report) -> None:
-        attempt = report.event.attempt_id
-        if attempt in session.held:
-            return
-        timer = self._loop.call_later(self._log_wait_s, self._give_up_log, session, attempt)
-        session.held[attempt] = (report, timer)
-
-    def _give_up_log(self, session: ConnectedWorker, attempt: AttemptId) -> None:
-        report, _ = session.held[attempt]
-        have = self._hub.attempt_size(attempt)
-        logger.warning("%s ended with %d of %d bytes of its log here", attempt, have, report.log_size)
-        self._pass_on(session, attempt)
-
-    def _pass_on(self, session: ConnectedWorker, attempt: AttemptId) -> None:
-        report, timer = session.held.pop(attempt)
-        timer.cancel()
-        self._peers.pass_on(report.event)
-
-    def _release_held(self, session: ConnectedWorker) -> None:
-        # Not passed on: the worker tells them again, with the missing part of the log, when it comes back.
-        for _, timer in session.held.values():
-            timer.cancel()
-        session.held.clear()
-
-    # ---- silence ----
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

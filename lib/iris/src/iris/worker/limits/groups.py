@@ -183,13 +183,6 @@ class AttemptGroups:
         except (OSError, ValueError):
             return []  # it is being removed
 
-    def is_hurt(self, group: Group) -> tuple[int, int]:
-        """Return how many of a running attempt's processes the kernel killed for lack of memory, and how many it
-        refused.
-        """
-        path = self._path("memory", group)
-        return (0 if path is None else self._kills(path)), self._refused(group)
-
     def end(self, group: Group) -> GroupReading:
         """Return the last reading of a group whose processes have exited, and release the group for reuse or remove
         it.
