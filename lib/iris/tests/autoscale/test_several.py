@@ -37,14 +37,18 @@ class Played:
 
 def test_each_group_has_its_provider_also_when_the_file_has_lost_it() -> None:
     async def story() -> None:
-        first, second = Played("one"), Played("two")
-        both = SeveralProviders({"one": first, "two": second, "three": second})
+        first, second, former = Played("one"), Played("two"), Played("gone")
+        both = SeveralProviders({"one": first, "two": second, "three": second}, (first, second, former))
         for name, group in (("a", ONE), ("b", TWO), ("c", replace(TWO, name="three"))):
             assert await both.create(SliceOrder(name, group)) == DONE
         assert (set(first.names), set(second.names)) == ({"a"}, {"b", "c"})
         assert set((await both.list()).found) == {"a", "b", "c"}
         assert await both.delete("a", ScaleGroup("gone", Resources())) == DONE
         assert first.names == {}
+        await former.create(SliceOrder("d", TWO))
+        assert "d" in (await both.list()).found, "no group of the file has this provider any more"
+        assert await both.delete("d", ScaleGroup("gone", Resources())) == DONE
+        assert former.names == {}
         unknown = await both.delete("never", ScaleGroup("gone", Resources()))
         assert (unknown.outcome, "no provider lists never" in unknown.words) == (Outcome.UNKNOWN, True)
         second.trouble = Answer(Outcome.RATE, "slowly")

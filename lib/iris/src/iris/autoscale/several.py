@@ -1,7 +1,7 @@
 """Combines providers, where some groups of a cluster file are made at Google and others of hosts by ssh."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Listing, SliceFound, SliceOrder, SliceProvider
@@ -12,12 +12,12 @@ class SeveralProviders:
     """Slices of several providers, by group (`SliceProvider`).
 
     Args:
-        providers: The provider of each group, by the group's name.
+        of_group: The provider of each group, by the group's name.
+        providers: All providers. One without a group ends the slices of former groups.
     """
 
-    def __init__(self, providers: Mapping[str, SliceProvider]) -> None:
-        self._of_group = providers
-        self._all = list({id(provider): provider for provider in providers.values()}.values())
+    def __init__(self, of_group: Mapping[str, SliceProvider], providers: Sequence[SliceProvider]) -> None:
+        self._of_group, self._all = of_group, providers
         self._of_slice: dict[str, SliceProvider] = {}
 
     async def create(self, order: SliceOrder) -> Answer:

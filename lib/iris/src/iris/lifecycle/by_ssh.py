@@ -10,10 +10,11 @@ from shlex import quote
 from typing import Final
 
 from iris.autoscale.boot.release import Release
+from iris.autoscale.manual.claims import Target
 from iris.autoscale.manual.former import FormerHosts
 from iris.autoscale.manual.provider import ManualProvider
 from iris.autoscale.manual.scripts import HostSettings
-from iris.autoscale.manual.ssh import HostFailure, Ssh, Target
+from iris.autoscale.manual.ssh import HostFailure, Ssh
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.port import Phase
 from iris.domain.resources import Resources

@@ -5,7 +5,7 @@ import secrets
 from typing import Final
 
 from iris.autoscale.book import SliceRows
-from iris.autoscale.boot.release import own_release, publish
+from iris.autoscale.boot.release import has_releases, own_release, publish
 from iris.autoscale.boot.script import check_reachable, worker_script
 from iris.autoscale.fleet import Fleet
 from iris.autoscale.manual.scripts import HostSettings
@@ -59,39 +59,41 @@ class Machines:
                     "controller.host (or --host) 0.0.0.0"
                 )
 
-    @property
-    def has_groups(self) -> bool:
-        """Whether the cluster file has groups whose slices are made."""
-        return bool(self._groups)
-
     def on_address(self, address: Address) -> None:
         """Note where the controller listens."""
         self._port = address.port
 
-    async def prepare(self) -> None:
-        """Store this release for new machines, and agree on the cluster's id.
+    async def prepare(self) -> bool:
+        """Store this release for new machines, and agree on the cluster's id. Return whether there is anything to make,
+        or to end because its groups have left the cluster file.
 
         Raises:
             InvalidRequest: A startup script would be too long.
         """
         from iris.autoscale.gcp.ownership import Owner, cluster_id
+        from iris.autoscale.manual.former import FormerHosts, targets_of
 
         config = self._config
+        state = config.remote_state_dir or str(config.state_dir)
+        self._former = FormerHosts(state)
+        self._has_hosts = bool(targets_of(self._groups) or await asyncio.to_thread(self._former.load))
+        self._is_at_google = bool(self._at_google) or (
+            bool(config.platform.project_id and config.remote_state_dir)
+            and await asyncio.to_thread(has_releases, state)
+        )
+        if not (self._has_hosts or self._is_at_google):
+            return False
         if config.host in _ALL_ADDRESSES:
             self._host = await asyncio.to_thread(_own_host) or config.host
         self._release = await asyncio.to_thread(own_release)
         name = config.platform.label_prefix or config.cluster_name or "iris"
-        state = config.remote_state_dir or str(config.state_dir)
         self._owner = Owner(name, await asyncio.to_thread(cluster_id, state))
-        if len(self._at_google) < len(self._groups):
-            from iris.autoscale.manual.former import FormerHosts, targets_of
-
-            self._former = FormerHosts(state)
-            await asyncio.to_thread(self._former.add, targets_of(self._groups))
+        await asyncio.to_thread(self._former.add, targets_of(self._groups))
         if self._at_google:
             self._stored = await asyncio.to_thread(publish, self._release, config.remote_state_dir)
         for group in self._at_google:
             self._script(SliceOrder("n" * 60, group, "t" * 200))
+        return True
 
     def autoscaler(self, rows: SliceRows, credentials: Credentials) -> Autoscaler:
         """Return the autoscaler of a controller. Call `prepare` before it."""
@@ -112,14 +114,14 @@ class Machines:
         return Autoscaler(self._provider(), rows, fleet, unix_ms)
 
     def _provider(self) -> SliceProvider:
-        by_ssh = [group for group in self._groups if isinstance(group.template, ManualTemplate)]
-        if not by_ssh:
+        if not self._has_hosts:
             return self._google()
         manual = self._manual()
-        if not self._at_google:
+        if not self._is_at_google:
             return manual
-        google = dict.fromkeys((group.name for group in self._at_google), self._google())
-        return SeveralProviders({**google, **dict.fromkeys((group.name for group in by_ssh), manual)})
+        google, at_google = self._google(), {group.name for group in self._at_google}
+        of_group = {group.name: google if group.name in at_google else manual for group in self._groups}
+        return SeveralProviders(of_group, (google, manual))
 
     def _google(self) -> SliceProvider:
         from iris.autoscale.gcp.api import google_api

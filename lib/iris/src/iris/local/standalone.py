@@ -112,11 +112,10 @@ async def _serve_until_signalled(config: ControllerConfig, tell: Callable[[Addre
     if config.remote_state_dir:
         still += f", the latest changes of which may be missing in {config.remote_state_dir} yet"
     stop_on_signals(asyncio.get_running_loop(), stop, lambda: still)
-    if not machines.has_groups:
+    if await machines.prepare():
+        await serve(config, tell, stop, autoscaler=machines.autoscaler)
+    else:
         await serve(config, tell, stop)
-        return
-    await machines.prepare()
-    await serve(config, tell, stop, autoscaler=machines.autoscaler)
 
 
 def _keep_token(config: ControllerConfig) -> Path:

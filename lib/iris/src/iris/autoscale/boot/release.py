@@ -90,6 +90,11 @@ def publish(release: Release, state_url: str) -> StoredRelease:
     return StoredRelease(release.name, url, release.python, release.wheels)
 
 
+def has_releases(state_url: str) -> bool:
+    """Return whether a release was ever stored in a state directory, so that machines may have it. Blocks."""
+    return read_bytes_or_none(f"{state_url.rstrip('/')}/releases/{_NEWEST}") is not None
+
+
 def _forget_others(releases: str, current: str) -> None:
     """Remove all releases but the current one and the one before it, which machines may be installing."""
     place = f"{releases}/{_NEWEST}"

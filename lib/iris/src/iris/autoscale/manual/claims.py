@@ -16,6 +16,20 @@ _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<po
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """A host to reach.
+
+    Args:
+        address: `host` or `host:port`, as in the cluster file.
+        user, key_file: Empty for the cluster's.
+    """
+
+    address: str
+    user: str = ""
+    key_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The cluster and slice that a host serves, as stored on it.
 

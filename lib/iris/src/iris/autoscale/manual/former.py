@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 
-from iris.autoscale.manual.ssh import Target
+from iris.autoscale.manual.claims import Target
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
 from rigging.errors import InvalidRequest
 from rigging.filesystem import read_bytes_or_none, write_bytes_atomic

@@ -5,11 +5,10 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from iris.autoscale.manual.claims import split_address
+from iris.autoscale.manual.claims import Target, split_address
 from iris.autoscale.manual.scripts import fields_of
 from iris.autoscale.model import Answer, Outcome
 from iris.autoscale.rules import SshSettings
@@ -36,20 +35,6 @@ class HostFailure(Exception):
     def __init__(self, answer: Answer, *, is_away: bool) -> None:
         super().__init__(answer.words)
         self.answer, self.is_away = answer, is_away
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A host to reach.
-
-    Args:
-        address: `host` or `host:port`, as in the cluster file.
-        user, key_file: Empty for the cluster's.
-    """
-
-    address: str
-    user: str = ""
-    key_file: str = ""
 
 
 class Ssh:
