@@ -4,7 +4,7 @@ a log of 1 GB, and 20 pages that follow.
     uv run --group dev python benchmarks/browser_pages.py [--runs 10000] [--steps 2000] [--points 100000]
 
 Prints the first time of each page and the median of nine more, over HTTP on loopback, in milliseconds; and with
-Chromium, when the curves are painted.
+Chromium, when the curves of a run's page and of a comparison are painted.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from support.rigging.chromium import chromium, chromium_path
 
 BIG = "many-aaaaaa"
 CURVES = 50
+RUN_OF_CURVES = "run?run=curves-aaaaaa&tab=results"
+COMPARED = "compare?" + "&".join(f"run=sweep-{number:06x}" for number in range(CURVES))
 _REPEATS = 9
 _CONFIG = {"model": {"layers": 24, "width": 2048}, "data": [f"shard-{number}" for number in range(20)]}
 
@@ -80,23 +82,28 @@ def write_root(root: Path, runs: int, steps: int) -> None:
         file.write(b"".join(f"line {number}\n".encode() for number in range(100_000)))
 
 
-def write_curves(root: Path, points: int) -> str:
-    """Write a run with 50 steps whose curves have many points. Return its name."""
+def write_curves(root: Path, points: int) -> None:
+    """Write a run with 50 steps whose curves have many points, and 50 runs with one of these steps each."""
     storage = RecordedStorage(root)
     values = (math.exp(-n / 20_000) + random.random() / 10 for n in range(points))
     lines = "".join(f'{{"step": {n}, "loss": {value}, "lr": 0.001}}\n' for n, value in enumerate(values))
     steps = [storage.step(f"curve{number}-{number:06x}", config={"seed": number}) for number in range(CURVES)]
-    for step in steps:
+    for number, step in enumerate(steps):
         Path(step["output_path"], ".executor_metrics").write_text(lines)
-    return storage.run("curves-aaaaaa", steps, [started(CURVES), *map(step_ended, steps), ended()], hour=6)
+        storage.run(f"sweep-{number:06x}", [step], [started(1), step_ended(step), ended()], pid=9 + number, hour=7)
+    storage.run("curves-aaaaaa", steps, [started(CURVES), *map(step_ended, steps), ended()], hour=6)
 
 
-def time_curves(client: httpx2.Client, run: str) -> None:
-    """Print how long the first points of 50 curves take, all points, and a part of them."""
-    time_page(client, "results of 50 curves", f"run/results?run={run}", repeats=0)
+def time_curves(client: httpx2.Client) -> None:
+    """Print how long the first points of 50 curves take, all points, and a part of them; and pages meanwhile."""
+    time_page(client, "a run with 50 curves", RUN_OF_CURVES, repeats=0)
+    time_page(client, "50 runs compared", COMPARED, repeats=0)
     query = "curves?metric=loss&columns=400&" + "&".join(f"output=curve{n}-{n:06x}" for n in range(CURVES))
     began = time.perf_counter()
     time_page(client, "50 curves, a sample of them", query, repeats=0)
+    time.sleep(1)
+    time_page(client, "a run while all points are read", RUN_OF_CURVES)
+    time_page(client, "the list of runs while all points are read", "runs")
     while not client.get(f"/experiments/{query}").json()["whole"]:
         time.sleep(0.2)
     print(f"all points of 50 curves are known after {time.perf_counter() - began:.1f} s")
@@ -104,18 +111,20 @@ def time_curves(client: httpx2.Client, run: str) -> None:
     time_page(client, "a tenth of them", f"{query}&from=40000&to=50000")
 
 
-def time_painting(address: str, login: str, run: str) -> None:
-    """Print when a browser has painted the curves, and how long a zoom takes."""
-    with chromium() as browser:
+def time_painting(root: Path, name: str, address: str) -> None:
+    """Print when a browser has painted the curves of a page that nobody has seen, and how long a zoom takes."""
+    with served(root) as (client, login), chromium() as browser:
+        base = str(client.base_url).rstrip("/")
         page = browser.new_page(viewport={"width": 1440, "height": 900}, bypass_csp=True)
-        page.goto(address + login)
-        page.goto(f"{address}/experiments/run?run={run}")
+        page.goto(base + login())
+        page.goto(f"{base}/experiments/runs")
         drawn = "document.querySelector('[data-series]')?.dataset.drawn"
-        for name in ("first", "again"):
+        for turn in ("first", "again"):
             began = time.perf_counter()
-            page.goto(f"{address}/experiments/run?run={run}&tab=results")
+            page.goto(f"{base}/experiments/{address}")
+            page.evaluate("document.querySelector('[data-series]')?.scrollIntoView()")
             page.wait_for_function(f"{drawn} >= 1")
-            print(f"a browser paints 50 curves, {name}: {1000 * (time.perf_counter() - began):.0f} ms")
+            print(f"a browser paints {name}, {turn}: {1000 * (time.perf_counter() - began):.0f} ms")
             page.wait_for_function("!document.querySelector('.sampled')", timeout=120_000)
             page.wait_for_function(f"{drawn} >= 2")
         for _ in range(3):
@@ -172,9 +181,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         write_root(root, options.runs, options.steps)
-        curves = write_curves(root, options.points)
+        write_curves(root, options.points)
         first = psutil.Process().memory_info().rss / 2**20
-        with served(root) as (client, login):
+        with served(root) as (client, _):
             time_page(client, f"{options.runs} runs, the newest", "runs")
             columns = "columns=chosen&col=loss&col=acc&col=lr"
             time_page(client, "with three columns of metrics", f"runs?{columns}")
@@ -189,10 +198,11 @@ def main() -> None:
             time_page(client, "the log alone", "log?path=stage_0/part_0-000000")
             time_page(client, "the middle of the log", "log?path=stage_0/part_0-000000&end=536870912")
             time_page(client, "compared with another", f"compare?before=run-000001&after={BIG}")
-            if chromium_path() is not None:
-                time_painting(str(client.base_url).rstrip("/"), login(), curves)
+        if chromium_path() is not None:
+            time_painting(root, "a run with 50 curves", RUN_OF_CURVES)
+            time_painting(root, "50 runs compared", COMPARED)
         with served(root) as (client, _):
-            time_curves(client, curves)
+            time_curves(client)
             process = psutil.Process()
             before = process.memory_info().rss
             print(f"memory of all, this client included: {before / 2**20:.0f} MiB, at first {first:.0f}")
