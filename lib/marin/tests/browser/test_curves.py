@@ -4,11 +4,12 @@ import html
 import json
 import os
 import re
-import time
+import threading
 from pathlib import Path
 
 import pytest
 
+from fray.testing.waiting import eventually
 from marin.recorded.reading import curve_rows
 from support.marin.recorded_runs import ended, started, step_ended
 
@@ -43,15 +44,41 @@ def test_curves_are_sampled_first_and_whole_later_with_each_spike(
     first = json.loads(empty.get("curves", **query))
     assert not first["whole"]
     assert len(first["steps"]) > 50
-    deadline = time.monotonic() + 60
-    while not (found := json.loads(empty.get("curves", **query)))["whole"]:
-        assert time.monotonic() < deadline
+    eventually(lambda: json.loads(empty.get("curves", **query))["whole"], "all points are known")
+    found = json.loads(empty.get("curves", **query))
     assert (max(filter(None, found["values"][0])), found["steps"][-1]) == (900.0, 19_999)
     near = json.loads(empty.get("curves", **query, **{"from": 10.5, "to": 20}))
     assert near["steps"] == [*range(10, 22)]
     assert empty.status("curves", metric="loss", output="../x") == 400
     size = (empty.root / "train0-0a1b2c/.executor_metrics").stat().st_size
     assert len(rests) >= size // (64 << 10), "other requests have their turn while it reads"
+
+
+def test_long_files_of_tensorboard_are_read_beside_the_page_and_once(
+    empty: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensorboardX import SummaryWriter
+
+    step = empty.storage.step("train-0a1b2c")
+    run = empty.storage.run("x-0a1b2c", [step], [started(1), step_ended(step), ended()])
+    with SummaryWriter(str(empty.root / "train-0a1b2c/tb")) as writer:
+        for number in range(2000):
+            writer.add_scalar("loss", 900.0 if number == 1234 else 1.0, number)
+    readers: set[str] = set()
+    read = curve_rows.CurveRows.add
+
+    def add(self: curve_rows.CurveRows, name: str, step: float, value: float) -> None:
+        readers.add(threading.current_thread().name)
+        read(self, name, step, value)
+
+    monkeypatch.setattr(curve_rows.CurveRows, "add", add)
+    page = empty.get("run", run=run, tab="results")
+    assert ("Reading more metrics" in page, "No step of this run" in page) == (True, False)
+    eventually(lambda: "data-series" in empty.get("run/results", run=run), "the results have the curve")
+    found = json.loads(empty.get("metrics", path="train-0a1b2c"))
+    assert (found["whole"], max(found["metrics"]["loss"][1])) == (True, 900.0)
+    assert "Reading more metrics" not in empty.get("run/results", run=run)
+    assert [name.rpartition("_")[0] for name in readers] == ["marin-curves"]
 
 
 def test_what_is_no_file_is_named_so(empty: Pages) -> None:

@@ -281,7 +281,7 @@ def test_many_runs_and_files_come_in_pages(empty: Pages) -> None:
 def test_metrics_of_a_step_are_thinned_without_losing_a_spike(empty: Pages) -> None:
     empty.storage.step("train-0a1b2c")
     place = empty.root / "train-0a1b2c"
-    rows = ({"step": step, "loss": 900.0 if step == 4321 else 1.0} for step in range(10_000))
+    rows = ({"step": step, "loss": 900.0 if step == 4321 else 1.0} for step in range(8000))
     (place / ".executor_metrics").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (place / ".artifact").write_text("0.5")
     with (place / ".executor_metrics").open("r+") as file:
@@ -294,9 +294,9 @@ def test_metrics_of_a_step_are_thinned_without_losing_a_spike(empty: Pages) -> N
     assert re.search(r'href="https://wandb.ai/x"[^>]*>Open in W&amp;B<', page)
     assert "javascript" not in page
     (place / "more.jsonl").symlink_to("/etc/passwd")
-    found = json.loads(empty.get("metrics", path="train-0a1b2c"))
+    found = json.loads(empty.get("metrics", path="train-0a1b2c"))["metrics"]
     steps, values = found.pop("loss")
     assert found == {"returned": [[0], [0.5]]}
-    assert (len(steps) <= 2000, max(values), steps[-1]) == (True, 900.0, 9999)
+    assert (len(steps) <= 2000, max(values), steps[-1]) == (True, 900.0, 7999)
     assert steps == sorted(steps)
     assert empty.status("metrics", path="none") == 404

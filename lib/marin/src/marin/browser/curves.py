@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -14,8 +15,8 @@ from typing import Final
 from marin.browser.confined import Confined, ConfinedFiles
 from marin.output_files import METRICS_FILE
 from marin.recorded.deciding.thinning import Curve, curve_of
-from marin.recorded.reading.curve_rows import Curves, rest
-from marin.recorded.reading.metrics import metric_lines, read_metrics
+from marin.recorded.reading.curve_rows import Curves
+from marin.recorded.reading.metrics import metric_lines, read_metrics, sources
 from rigging.errors import MarinError
 
 _MOST_BYTES: Final = 256 << 20
@@ -23,7 +24,8 @@ _QUICK_BYTES: Final = 256 << 10
 _SAMPLES: Final = 100
 _HEAD_BYTES: Final = 1024
 _PAUSE_SECONDS: Final = 0.5
-_OTHERS_SECONDS: Final = 10
+_FRESH_SECONDS: Final = 10
+_OTHERS_COST: Final = 8
 _POINT_BYTES: Final = 16
 
 
@@ -33,7 +35,7 @@ class OutputCurves:
 
     Attributes:
         curves: The curve of each metric.
-        is_whole: Whether all points are known; else they are a sample.
+        is_whole: Whether all points are known, save those of the last seconds; else they are a sample.
     """
 
     curves: Mapping[str, Curve]
@@ -52,7 +54,8 @@ class CurveStore:
         self._place = place
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[object, Mapping[str, Curve]]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[object, float, Mapping[str, Curve]]] = OrderedDict()
+        self._others: dict[str, tuple[float, int, int]] = {}
         self._pending: set[str] = set()
         self._stopped = threading.Event()
         self._reader = ThreadPoolExecutor(1, "marin-curves")
@@ -63,14 +66,14 @@ class CurveStore:
         Args:
             output: The output's name.
         """
-        mark = self._mark(output)
+        cost, mark = self._mark(output)
         with self._lock:
-            seen, curves = self._known.get(output, (None, {}))
-            if seen == mark:
+            seen, read, curves = self._known.get(output, (None, -math.inf, {}))
+            # What grows all the time is not read all the time.
+            if seen == mark or (cost > _QUICK_BYTES and time.monotonic() - read < _FRESH_SECONDS):
                 self._known.move_to_end(output)
                 return OutputCurves(curves, True)
-        size = mark[0]
-        if size <= _QUICK_BYTES:
+        if cost <= _QUICK_BYTES:
             return OutputCurves(self._read(output, mark), True)
         with self._lock:
             if output not in self._pending:
@@ -78,20 +81,27 @@ class CurveStore:
                     self._reader.submit(self._stopped.wait, _PAUSE_SECONDS)
                 self._pending.add(output)
                 self._reader.submit(self._read_later, output, mark)
-        return OutputCurves(curves or self._sample(f"{output}/{METRICS_FILE}", size), False)
+        return OutputCurves(curves or self._sample(f"{output}/{METRICS_FILE}"), False)
 
     def stop(self) -> None:
         """Read nothing more in the background."""
         self._stopped.set()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _mark(self, output: str) -> tuple[int, float | None]:
-        """Return what changes with the curves: size and time of the recorded metrics; of other files' a short time."""
+    def _mark(self, output: str) -> tuple[int, object]:
+        """Return how long an output takes to read, in bytes of lines, and what changes with its curves."""
         try:
             entry = self._place.entry(f"{output}/{METRICS_FILE}")
         except MarinError:
-            return (0, time.monotonic() // _OTHERS_SECONDS)
-        return (entry.size, entry.modified)
+            with self._lock:
+                looked, size, mark = self._others.get(output, (-math.inf, 0, 0))
+            if time.monotonic() - looked > _FRESH_SECONDS:
+                found = sources(ConfinedFiles(self._place, output))
+                size, mark = sum(found.values()), hash(tuple(found.items()))
+                with self._lock:
+                    self._others[output] = (time.monotonic(), size, mark)
+            return (_OTHERS_COST * size, mark)
+        return (entry.size, (entry.size, entry.modified))
 
     def _read_later(self, output: str, mark: object) -> None:
         try:
@@ -103,15 +113,15 @@ class CurveStore:
     def _read(self, output: str, mark: object) -> Mapping[str, Curve]:
         curves = _outlined(read_metrics(ConfinedFiles(self._place, output))[0])
         with self._lock:
-            self._known[output] = (mark, curves)
+            self._known[output] = (mark, time.monotonic(), curves)
             sizes = {
-                name: sum(len(curve.points[0]) for curve in kept.values()) for name, (_, kept) in self._known.items()
+                name: sum(len(curve.points[0]) for curve in kept.values()) for name, (*_, kept) in self._known.items()
             }
             while len(self._known) > 1 and _POINT_BYTES * sum(sizes.values()) > self._most_bytes:
                 sizes.pop(self._known.popitem(last=False)[0])
         return curves
 
-    def _sample(self, name: str, size: int) -> Mapping[str, Curve]:
+    def _sample(self, name: str) -> Mapping[str, Curve]:
         """Return the points of lines at equal distances in a file of metrics; none in a bucket, where each would be a
         request.
         """
@@ -120,6 +130,7 @@ class CurveStore:
         lines: list[bytes] = []
         try:
             with self._place.open(name) as file:
+                size = os.fstat(file.fileno()).st_size
                 part = 2 * max(map(len, os.pread(file.fileno(), _HEAD_BYTES, 0).split(b"\n"))) + 2
                 for number in range(_SAMPLES):
                     found = os.pread(file.fileno(), part, max(0, (size - part) * number // (_SAMPLES - 1)))
@@ -130,8 +141,4 @@ class CurveStore:
 
 
 def _outlined(curves: Curves) -> dict[str, Curve]:
-    found = {}
-    for name, points in curves.items():
-        rest()
-        found[name] = curve_of(points)
-    return found
+    return {name: curve_of(points) for name, points in curves.items()}

@@ -75,7 +75,8 @@ def compare_page(site: Site, request: Request) -> Response:
     infos = [site.views.info(run.files) for run in summaries]
     views = [site.views.read(run.files, run.state) for run in summaries]
     runs = labelled(summaries)
-    measured = [measured_steps(site, view) for view in views]
+    found = [measured_steps(site, view) for view in views]
+    measured = [steps for steps, _ in found]
     finals = [{name: value for each in steps for name, value in each.finals.items()} for steps in measured]
     metrics = list(dict.fromkeys(name for each in finals for name in each))[:_MOST_METRICS]
     steps = changed_steps(infos)
@@ -93,6 +94,7 @@ def compare_page(site: Site, request: Request) -> Response:
                 for each in drawn
             ]
         ),
+        is_whole=all(is_whole for _, is_whole in found),
         tags=site.index.notes([run.files for run in summaries]),
         step_link=_step_linker(site),
         **(_details(infos[0], infos[1]) if len(names) == 2 else {"diff": None}),

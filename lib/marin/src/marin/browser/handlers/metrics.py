@@ -17,7 +17,7 @@ from marin.browser.site import Site, address, asked_path
 from marin.output_files import ARTIFACT_FILE, INFO_FILE, METRICS_FILE
 from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
 from marin.recorded.deciding.run_steps import RunStep
-from marin.recorded.deciding.thinning import curve_of, on_columns, thinned
+from marin.recorded.deciding.thinning import Points, curve_of, on_columns, thinned
 from rigging.errors import InvalidRequest
 from rigging.web.context import render
 from rigging.web.pages import query_text
@@ -31,19 +31,22 @@ _NO_CURVE: Final = curve_of(((), ()))
 
 
 def metrics(site: Site, request: Request) -> Response:
-    """Return the steps and values of each metric, with few enough points to draw."""
-    from marin.recorded.reading.metrics import read_metrics
+    """Return the steps and values of each metric of an output, with few enough points to draw."""
+    from marin.recorded.reading.metrics import last_values
     from marin.recorded.reading.store import is_in_another_region
 
     name = asked_path(request)
     site.outputs.entry(name)  # raises for what is not there
     if is_in_another_region(site.outputs.root):
-        return JSONResponse({})
-    curves, finals = read_metrics(ConfinedFiles(site.outputs, name))
-    shown = sorted(curves.items())[:_MOST_CURVES]
-    drawn = {metric: [[*each] for each in thinned(curve, MOST_POINTS)] for metric, curve in shown}
-    single = {metric: [[0], [value]] for metric, value in finals.items() if metric not in curves}
-    return JSONResponse({**drawn, **single})
+        return JSONResponse({"metrics": {}, "whole": True})
+    found = site.curves.read(name)
+    returned = last_values(b"", ConfinedFiles(site.outputs, name).end(ARTIFACT_FILE))
+    shown: dict[str, Points] = {metric: ([0], [value]) for metric, value in returned.items()}
+    shown |= {
+        metric: thinned(curve.points, MOST_POINTS) for metric, curve in sorted(found.curves.items())[:_MOST_CURVES]
+    }
+    drawn = {metric: [[*steps], [*values]] for metric, (steps, values) in shown.items()}
+    return JSONResponse({"metrics": drawn, "whole": found.is_whole})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,14 @@ class Measured:
     curves: Collection[str]
 
 
-def measured_steps(site: Site, view: RunView) -> list[Measured]:
-    """Return the first steps of a run that recorded metrics. Of a long `.executor_metrics` only the end is read."""
+def measured_steps(site: Site, view: RunView) -> tuple[list[Measured], bool]:
+    """Return the first steps of a run that recorded metrics, and whether all are known: long files of TensorBoard and
+    W&B are read in the background. Of a long `.executor_metrics` only the end is read.
+    """
     from marin.recorded.reading.metrics import last_values
     from marin.recorded.reading.store import is_in_another_region
 
-    found = []
+    measured, is_whole = [], True
     for step in () if is_in_another_region(site.outputs.root) else view.steps[:_MOST_STEPS]:
         output = site.outputs.name_of(step.path)
         if output is None or not view.is_own(step, output, site.outputs):
@@ -78,10 +83,12 @@ def measured_steps(site: Site, view: RunView) -> list[Measured]:
         if end := files.end(METRICS_FILE):
             logged = last_values(end)
         else:
-            logged = {name: curve.points[1][-1] for name, curve in site.curves.read(output).curves.items()}
+            found = site.curves.read(output)
+            is_whole = is_whole and found.is_whole
+            logged = {name: curve.points[1][-1] for name, curve in found.curves.items()}
         if logged or returned:
-            found.append(Measured(step, output, {**logged, **returned}, logged.keys()))
-    return found
+            measured.append(Measured(step, output, {**logged, **returned}, logged.keys()))
+    return measured, is_whole
 
 
 def curve_series(measured: Sequence[tuple[Measured, str]]) -> dict[str, list[list[str]]]:
@@ -143,7 +150,8 @@ def results_of(site: Site, view: RunView, sort: str = "", *, descending: bool = 
         sort: The metric or config value to sort by, if any.
         descending: Whether the largest comes first.
     """
-    measured = {each.step.path: each for each in measured_steps(site, view)}
+    known, is_whole = measured_steps(site, view)
+    measured = {each.step.path: each for each in known}
     rows = []
     for path, each in measured.items():
         info, _ = read_object(site.outputs, f"{each.output}/{INFO_FILE}")
@@ -154,6 +162,7 @@ def results_of(site: Site, view: RunView, sort: str = "", *, descending: bool = 
         sort, table = "", metric_table(rows)
     return {
         "table": table,
+        "is_whole": is_whole,
         "sort": sort,
         "descending": descending,
         "step_address": lambda row: address("step", path=measured[row.path].output, run=view.files.id),

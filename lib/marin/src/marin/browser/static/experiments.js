@@ -309,11 +309,14 @@
     const load = async () => {
       const answer = await fetch(metrics.dataset.metrics);
       if (!answer.ok) return;
-      for (const [name, [steps, values]] of Object.entries(await answer.json())) {
+      const found = await answer.json();
+      for (const [name, [steps, values]] of Object.entries(found.metrics)) {
         metrics.hidden = false;
         if (!charts.has(name)) charts.set(name, chart(boxes, name, [name]));
         charts.get(name).set([steps, values]);
+        charts.get(name).box.classList.toggle("sampled", !found.whole);
       }
+      if (!found.whole) setTimeout(quietly, 1500);
     };
     const quietly = () => load().catch(() => {}); // the page says by itself when the server is gone
     quietly();

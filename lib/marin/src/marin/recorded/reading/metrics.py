@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -77,12 +77,11 @@ def read_metrics(files: OutputFiles) -> tuple[Curves, dict[str, float]]:
     Where several files have a metric, `.executor_metrics` counts before others. A step that was repeated has its last
     value.
     """
-    names = sorted(files.names())
-    curves = _of_logs(files, names)
-    for name in names:
-        parse = _PARSERS.get(name.rpartition(".")[2])
-        if parse is not None and not name.startswith("."):
-            curves |= _of_file(files, name, parse)
+    found = sources(files)
+    curves = _of_logs(files, filter(_is_log, found))
+    for name in found:
+        if not _is_log(name):
+            curves |= _of_file(files, name)
     curves |= metric_lines(files.read(METRICS_FILE) or b"")
     finals = {name: curve[1][-1] for name, curve in curves.items()}
     return curves, finals | _returned(files.read(ARTIFACT_FILE))
@@ -116,26 +115,31 @@ def metric_lines(lines: bytes) -> Curves:
     return found.curves()
 
 
-def _of_logs(files: OutputFiles, names: Sequence[str]) -> Curves:
-    """Return the curves in TensorBoard's and W&B's files. Those of several directories begin with the directory."""
-    logs = [name for name in names if _is_log(name)]
+def sources(files: OutputFiles) -> dict[str, int]:
+    """Return the files of an output that may have numbers, beside `.executor_metrics`, and their sizes."""
+    names = sorted(files.names())
+    found = [name for name in names if _is_log(name) or (name[0] != "." and _ending(name) in _PARSERS)]
     pending = [name for name in names if name in _LOG_DIRECTORIES]
     listed = 0
     while pending and listed < _MOST_LISTINGS:
         directory, listed = pending.pop(0), listed + 1
         for name in sorted(files.names(directory)):
             if _is_log(name):
-                logs.append(f"{directory}/{name}")
+                found.append(f"{directory}/{name}")
             # Without links: W&B's `latest-run` is one of the runs beside it.
             elif directory.count("/") < _DEPTH and "." not in name and name not in _NOT_RUNS:
                 pending.append(f"{directory}/{name}")
+    return {name: size for name in found if (size := files.size(name)) <= MOST_BYTES}
+
+
+def _of_logs(files: OutputFiles, names: Iterable[str]) -> Curves:
+    """Return the curves in TensorBoard's and W&B's files. Those of several directories begin with the directory."""
     found: dict[str, CurveRows] = {}
-    for file in logs:
-        if files.size(file) <= MOST_BYTES:
-            read = run_values if file.endswith(RUN_FILE) else event_values
-            rows = found.setdefault(file.rpartition("/")[0], CurveRows())
-            for step, name, value in read(files.read(file) or b""):
-                rows.add(name, step, value)
+    for file in names:
+        read = run_values if file.endswith(RUN_FILE) else event_values
+        rows = found.setdefault(file.rpartition("/")[0], CurveRows())
+        for step, name, value in read(files.read(file) or b""):
+            rows.add(name, step, value)
     known = {directory: curves for directory, rows in found.items() if (curves := rows.curves())}
     if len(known) < 2:
         return next(iter(known.values()), {})
@@ -143,22 +147,23 @@ def _of_logs(files: OutputFiles, names: Sequence[str]) -> Curves:
 
 
 def _is_log(name: str) -> bool:
-    return name.startswith(EVENT_FILE) or name.endswith(RUN_FILE)
+    return name.rpartition("/")[2].startswith(EVENT_FILE) or name.endswith(RUN_FILE)
 
 
-def _of_file(files: OutputFiles, name: str, parse: Callable[[str], Iterator[Mapping[str, Any]]]) -> Curves:
-    if files.size(name) > MOST_BYTES:
-        return {}
-    content = files.read(name)
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _of_file(files: OutputFiles, name: str) -> Curves:
+    content = files.read(name) or b""
+    found = CurveRows()
     try:
-        rows = [*parse((content or b"").decode())]
+        for row in _PARSERS[_ending(name)](content.decode()):
+            if not all(value is None or is_number(value) for value in row.values()):
+                return {}  # a dataset
+            found.add_rows([row])
     except (ValueError, csv.Error, RecursionError):
         return {}
-    # Anything else is a dataset.
-    if not all(value is None or is_number(value) for row in rows for value in row.values()):
-        return {}
-    found = CurveRows()
-    found.add_rows(rows)
     return found.curves()
 
 
