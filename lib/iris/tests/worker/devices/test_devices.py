@@ -69,6 +69,11 @@ def test_gpus_have_the_uuids_of_nvml_and_too_few_or_others_are_refused(tmp_path:
     with pytest.raises(InvalidRequest, match="--gpu A100:1 declares A100, and this host has NVIDIA H100"):
         check_devices(Device("gpu", "A100", 1), tmp_path, lambda: gpus)
     assert check_devices(None, tmp_path, never) == ()
+    amd = fake_dev(tmp_path / "amd", "kfd", "dri/renderD128")
+    with pytest.raises(
+        InvalidRequest, match=r"--gpu MI300X:1: this host has AMD GPUs .*, and iris allots GPUs of NVIDIA"
+    ):
+        check_devices(Device("gpu", "MI300X", 1), amd, never)
     assert "pynvml" not in sys.modules
 
 

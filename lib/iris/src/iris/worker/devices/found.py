@@ -12,6 +12,7 @@ from rigging.errors import InvalidRequest
 DEV: Final = Path("/dev")
 _TPU_NODES: Final = (("", re.compile(r"accel[0-9]+")), ("vfio", re.compile(r"[0-9]+")))
 _GPU_NODES: Final = (("", re.compile(r"nvidia[0-9]+")),)
+_AMD_NODE: Final = "kfd"
 _NO_NVML: Final = "install nvidia-ml-py (`marin-iris[gpu]`) on the host"
 
 
@@ -91,12 +92,17 @@ def check_devices(
         nvml: Returns the GPUs, or raises OSError; called only if the host has device files of GPUs.
 
     Raises:
-        InvalidRequest: The host has fewer accelerators, or GPUs of another model.
+        InvalidRequest: The host has fewer accelerators, GPUs of another model, or GPUs of AMD.
     """
     if declared is None:
         return ()
     found = find_chips(declared.kind, dev)
     option = f"--tpu {declared.variant}" if declared.kind == "tpu" else f"--gpu {declared.variant}:{declared.count}"
+    if declared.kind == "gpu" and not found and (dev / _AMD_NODE).exists():
+        raise InvalidRequest(
+            f"{option}: this host has AMD GPUs ({dev / _AMD_NODE}), and iris allots GPUs of NVIDIA and TPUs only: "
+            "leave the option out, and let one job at a time use the host"
+        )
     if len(found) < declared.count:
         files = f"{dev}/accel* and {dev}/vfio/*" if declared.kind == "tpu" else f"{dev}/nvidia*"
         right = f", or --gpu {declared.variant}:{len(found)}" if declared.kind == "gpu" and found else ""
