@@ -35,10 +35,13 @@ def report_checkpoint() -> None:
     """
     if not os.environ.get("IRIS_JOB_ID"):
         return
-    from iris.client import iris_ctx  # slow to import
-    from iris.domain.endpoints import CHECKPOINT
-    from rigging.errors import MarinError
-
+    try:
+        from iris.client import iris_ctx  # slow to import, and missing in a container that has only this file
+        from iris.domain.endpoints import CHECKPOINT
+        from rigging.errors import MarinError
+    except ImportError as error:
+        logger.warning("the checkpoint is not reported to the cluster: %s; pip install marin-iris in the image", error)
+        return
     try:
         iris_ctx().registry.register(CHECKPOINT, "-", retry=False)
     except MarinError as error:

@@ -1,6 +1,8 @@
 """What a task sees of itself."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,20 @@ def test_a_checkpoint_that_cannot_be_reported_is_only_logged(
         monkeypatch.setenv(name, value)
     report_checkpoint()
     assert "the checkpoint is not reported to the cluster" in caplog.text
+
+
+def test_an_image_without_grpc_needs_it_for_checkpoints_only(tmp_path: Path) -> None:
+    """A notice needs the standard library alone; a checkpoint says what is missing."""
+    (tmp_path / "error").write_text("")
+    script = "import iris; print(iris.preemption()); iris.report_checkpoint()"
+    source = str(Path(notice.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({source!r}); {script}"],
+        env=VARIABLES | {"IRIS_ERROR_FILE": str(tmp_path / "error")}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "None\n"
+    assert "the checkpoint is not reported to the cluster: No module named" in done.stderr
+    assert "pip install marin-iris" in done.stderr
 
 
 def test_a_task_asks_for_the_notice_of_its_preemption(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
