@@ -36,7 +36,9 @@ def alone() -> float:
 async def measure(turns: int, root: Path) -> dict[str, list[float]]:
     controller = FakeController()
     await controller.start()
-    worker = await InProcessWorker.start(root / "work", controller, dict(os.environ), engine=find_engine(PODMAN))
+    worker = await InProcessWorker.start(
+        root / "work", controller, dict(os.environ), engine=find_engine(PODMAN, str(root))
+    )
     await controller.until(lambda: controller.hellos)
     found: dict[str, list[float]] = {"process": [], "container": [], "podman alone": []}
     for turn in range(turns):

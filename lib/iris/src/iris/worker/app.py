@@ -117,7 +117,7 @@ def run_worker(config: WorkerConfig, resolve: Resolver) -> int:
     Raises:
         Denied: Other users can write to the work directory, and could replace the guardian's socket.
     """
-    engine = find_engine(config.containers)
+    engine = find_engine(config.containers, str(config.work_dir.absolute()))
     hide_own_environment()
     if config.task_users is not None:
         os.umask(0o022)  # what it makes for tasks must be readable for them; directories above keep others out
@@ -171,8 +171,6 @@ async def _serve_guardian(
     free = None if config.capacity is not None else lambda: free_disk(paths.root)
     agent = Agent(identity, resolve, config.orphan_timeout_s, offer=CapacityOffer(identity.capacity, free))
     containers = None if engine is None else Containers(engine, paths.root)
-    if containers is not None:
-        containers.keep_only(attempt.owner for attempt in held)
     supervisor = Supervisor(
         paths,
         guardian,
@@ -182,6 +180,8 @@ async def _serve_guardian(
         send_blob=agent.upload,
     )
     supervisor.take_up_held()
+    if containers is not None:
+        containers.keep_only(lambda: supervisor.live_attempts)
     serving = asyncio.create_task(agent.run(supervisor))
     waiting = asyncio.create_task(termination.received.wait())
     try:

@@ -29,7 +29,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def engine() -> Engine:
-    found = find_engine(PODMAN)
+    found = find_engine(PODMAN, "/w")
     assert found is not None
     return found
 
@@ -134,6 +134,33 @@ async def test_too_much_memory_is_told_as_such(
     found = await ended(controller, run)
     assert FailureKind(found.failure) is FailureKind.OOM, found
     assert "memory" in found.error
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_container_that_somebody_removed_was_not_out_of_memory(
+    controller: FakeController, engine: Engine, image: str, tmp_path: Path, is_killed: bool
+) -> None:
+    """Also after another worker process has adopted it."""
+    root = tmp_path / "work"
+    worker = await InProcessWorker.start(root, controller, dict(os.environ), engine=engine)
+    script = "echo up; : > here; while ! test -e go; do sleep 0.1; done; x=12345678; while true; do x=$x$x; done"
+    limit = pb.Resources(cpu_millis=100, memory_bytes=150 * 2**20)
+    await controller.until(lambda: controller.hellos)
+    run = run_command(
+        "/bin/sh", "-c", script, runtime=pb.Runtime(image=image), resources=limit, enforced="memory"
+    )  # fmt: skip
+    controller.send(run=[run])
+    await controller.until(lambda: controller.output("/user/job/0:0"), timeout_s=60)
+    await worker.abandon()
+    worker = await InProcessWorker.start(root, controller, dict(os.environ), engine=engine)
+    if is_killed:
+        podman("kill", container_name(root, "/user/job/0:0"))
+    else:
+        (next(root.rglob("here")).parent / "go").touch()
+    (found,) = await controller.until_ended("/user/job/0:0", timeout_s=60)
+    await worker.close()
+    memory = "out of memory: killed in a container with a limit of 150 MiB"
+    assert (found.exit_code, found.error) == (137, "exit code 137" if is_killed else memory)
 
 
 async def test_a_health_command_runs_in_the_container(

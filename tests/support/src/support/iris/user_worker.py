@@ -30,12 +30,12 @@ from iris.worker.app import WorkerConfig, run_worker
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.limits.plan import LimitsMode
 from iris.worker.users.uids import TaskUsers, parse_uid_range
-work_dir, port, isolation, limits, most, uids = sys.argv[1:]
+work_dir, port, isolation, limits, most, uids, containers = sys.argv[1:]
 address = ControllerAddress(f"127.0.0.1:{port}", "w:w1:token")
 config = WorkerConfig(
     Path(work_dir), "w1", Resources(8000, 1 << 33, 1 << 33), stop_grace_s=1.0, guardian_linger_s=1,
     isolation=IsolationMode(isolation), limits=LimitsMode(limits), max_processes=int(most),
-    task_users=TaskUsers(Path(work_dir), parse_uid_range(uids)) if uids else None,
+    task_users=TaskUsers(Path(work_dir), parse_uid_range(uids)) if uids else None, containers=containers,
 )
 sys.exit(run_worker(config, lambda: address))
 """
@@ -121,6 +121,7 @@ async def worker_place(
     max_processes: int = 0,
     groups: Sequence[str] = (),
     task_users: str = "",
+    containers: str = "off",
 ) -> AsyncIterator[WorkerPlace]:
     """Start a worker below a directory that all users can access. `groups`: its control groups of version 1.
 
@@ -138,7 +139,8 @@ async def worker_place(
             subprocess.run, [command[-1], "-m", "venv", "--without-pip", str(open_path / "venv")], check=True
         )
         command = [str(open_path / "venv" / "bin" / "python")]
-    work_dir, home = open_path / WORK, open_path / "home"
+    # Engines cannot mount what is below a directory with a comma.
+    work_dir, home = open_path / (WORK if containers == "off" else "work dir"), open_path / "home"
     for directory in (work_dir, home):
         directory.mkdir(0o700)
         if os.geteuid() == 0 and not as_root:
@@ -146,7 +148,7 @@ async def worker_place(
     controller = FakeController()  # type: ignore[abstract]
     await controller.start()
     enter = ["sh", "-c", _ENTER, "sh", *groups, "--"] if groups else []
-    options = [str(work_dir), str(controller.port), isolation, limits, str(max_processes), task_users]
+    options = [str(work_dir), str(controller.port), isolation, limits, str(max_processes), task_users, containers]
     own = {"HOME": str(home), "UV_CACHE_DIR": str(home / "uv"), "UV_OFFLINE": "1"}
     processes: list[subprocess.Popen[bytes]] = []
 

@@ -258,8 +258,6 @@ class InProcessWorker:
         self.agent = Agent(identity, controller.connection)
         base = base_variables(environ)
         self._containers = containers = None if engine is None else Containers(engine, paths.root)
-        if containers is not None:
-            containers.keep_only(held.owner for held in guardian.held())
         self.supervisor = Supervisor(
             self.paths,
             guardian,
@@ -277,6 +275,8 @@ class InProcessWorker:
             send_blob=self.agent.upload,
         )
         self.supervisor.take_up_held()
+        if containers is not None:
+            containers.keep_only(lambda: self.supervisor.live_attempts)
         self.serving: asyncio.Task[AgentEnd] = asyncio.create_task(self.agent.run(self.supervisor))
 
     @classmethod

@@ -9,6 +9,7 @@ from iris.domain.runtime import TaskRuntime
 from iris.domain.states import TaskState
 from iris.domain.usage import NO_USAGE, Usage
 from iris.worker.attempts.machine import AttemptPhase, AttemptState, StopAsked
+from iris.worker.limits.plan import LimitRequest
 from iris.worker.prepare.task_env import PreparedEnvironment
 from iris.worker.processes import Exit, InheritedAttempt, ProcessSpec, RunningCommand, StartFailed
 from iris.worker.reports.logs import AttemptLog
@@ -41,7 +42,8 @@ class Attempt:
     """
 
     __slots__ = (
-        "_listener", "at_ms", "chips", "exception", "is_prefilled", "kill_at_ms", "log", "log_path", "places", "ports",
+        "_listener", "at_ms", "chips", "exception", "is_prefilled", "kill_at_ms", "kills_before", "log",
+        "log_path", "places", "ports",
         "prepare_task", "prepared", "process", "progress", "report_timer", "request", "result", "room", "slot",
         "spec", "started_at_ms", "state", "stop_timer", "usage", "waits_for",
     )  # fmt: skip
@@ -70,6 +72,7 @@ class Attempt:
         self.report_timer: asyncio.TimerHandle | None = None
         self.stop_timer: asyncio.TimerHandle | None = None
         self.kill_at_ms = 0  # once it was asked to stop
+        self.kills_before = 0  # the kernel's count when its container was made
         self._listener = listener
 
     @property
@@ -151,6 +154,8 @@ class Attempt:
             note["grace"] = launch.grace_ms
         if launch.runtime.image:
             note["image"] = launch.runtime.image
+            note["memory"] = launch.limits.memory_bytes
+            note["kills"] = self.kills_before
         if self.is_member:
             note["member"] = True
         if self.chips:
@@ -182,6 +187,7 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
         has_accelerator=bool(note.get("accelerator")),
         resources=Resources(disk_bytes=int(note.get("disk", 0))),
         runtime=TaskRuntime(image=str(note.get("image", ""))),
+        limits=LimitRequest(memory_bytes=int(note.get("memory", 0))),
         grace_ms=int(note.get("grace", 0)),
         watch=WatchRules(**note["watch"]) if note.get("watch") else NOT_WATCHED,
     )
@@ -190,6 +196,7 @@ def adopted(held: InheritedAttempt, listener: AttemptListener) -> Attempt:
     attempt = Attempt(request, held.log, listener, int(note.get("uid", 0)))
     attempt.slot = str(note.get("slot", ""))
     attempt.progress = str(note.get("progress", ""))
+    attempt.kills_before = int(note.get("kills", 0))
     attempt.chips = tuple(map(str, note.get("chips", ())))
     attempt.places = tuple(map(str, note.get("places", ())))
     stop = StopAsked(*note["stop"]) if note.get("stop") else None

@@ -13,7 +13,7 @@ from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.contained import take_out
 from iris.worker.attempts.machine import Exited
 from iris.worker.attempts.rooms import Rooms
-from iris.worker.host.oom import OomKills
+from iris.worker.host.oom import OomKills, machine_kills
 from iris.worker.processes import Exit
 from iris.worker.reports.exit_cause import classify_exit
 from iris.worker.reports.result_file import SendBlob, read_small, send_large
@@ -79,7 +79,10 @@ class EndReader:
             words = read_error_file(paths.error(attempt.attempt_id), paths.uid)
             attempt.exception = words.exception
             if launch.runtime.image:
-                kind, why, code = _in_container(exit, launch.limits.memory_bytes) or (kind, why, code)
+                kills = machine_kills()
+                has_risen = kills is None or kills > attempt.kills_before
+                memory_bytes = launch.limits.memory_bytes if has_risen else 0
+                kind, why, code = _in_container(exit, memory_bytes) or (kind, why, code)
             error = why or words.text or exit.text()
             if exit.breach is not None and exit.signal != signal.SIGKILL:
                 error = f"{why}; {words.text or exit.text()}"  # it ended by itself after it ran into its limit
@@ -92,13 +95,18 @@ class EndReader:
 
 
 def _in_container(exit: Exit, memory_bytes: int) -> tuple[FailureKind, str, int] | None:
-    """Return the cause and code of an exit that only a container engine has, or that only it hides."""
+    """Return the cause and code of an exit that only a container engine has, or that only it hides.
+
+    Args:
+        exit: The exit of the engine's command.
+        memory_bytes: The limit; 0 for none, or if the kernel has killed nothing for lack of memory meanwhile.
+    """
     line = exit.tail.decode(errors="replace").strip().rpartition("\n")[2]
     if exit.code == _ENGINE_FAILED and line.startswith(_ENGINE_WORDS):
         return FailureKind.START, f"the container did not start: {line}", exit.code
     if exit.code and (found := _INIT_FAILED.search(line)):
         return FailureKind.START, f"the command did not start: {found[1]}", 127 if "No such" in found[1] else 126
-    # Podman 4 does not tell kills for lack of memory from others; nobody else kills in a container.
+    # Podman 4 does not tell kills for lack of memory from others.
     if exit.code == _KILLED and memory_bytes and exit.breach is None:
         text = f"out of memory: killed in a container with a limit of {format_size(memory_bytes)}"
         return FailureKind.OOM, text, exit.code

@@ -14,6 +14,7 @@ from iris.worker.attempts.tokens import TokenFiles
 from iris.worker.containers.engine import Engine
 from iris.worker.devices.allotment import Allotment
 from iris.worker.devices.gang import gang_variables, interface_of
+from iris.worker.host.oom import machine_kills
 from iris.worker.paths import WorkPaths
 from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment, command_line, worker_environment
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed
@@ -134,6 +135,7 @@ class SpecMaker:
         if self._contained is None:
             raise StartFailed(f"image {attempt.request.launch.runtime.image}: this worker runs no containers")
         request, name = attempt.request, attempt.attempt_id
+        attempt.kills_before = machine_kills() or 0
         temporary = self._directories.temporary(name)
         address, token = self._controller_address(), self._tokens.path(request)
         env = self._task_environment.variables(request, prepared, address, token, attempt.ports, temporary)

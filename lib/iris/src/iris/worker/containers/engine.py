@@ -18,6 +18,8 @@ _KINDS: Final = ("podman", "docker")
 _INIT: Final = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit")
 _DOCKER_SOCKET: Final = "/var/run/docker.sock"
 _MIN_DOCKER_MEMORY: Final = 6 * 1024**2
+_DIVIDERS: Final = ',:"'
+"""Characters that end a path in the engines' options."""
 _LABEL: Final = "iris.work-dir"
 _SHARES_PER_CORE: Final = 1024
 
@@ -91,7 +93,7 @@ class Engine:
             *("--name", container.name, "--label", f"{_LABEL}={work_dir}", "--workdir", container.cwd),
             *("--env-file", container.env_file, "--entrypoint", ""),
             *(word for limit in ulimits for word in ("--ulimit", limit)),
-            *(("--user", f"{container.uid}:{container.uid}") if container.uid else ()),
+            *(_identity_words(container.uid) if container.uid else ()),
             *_limit_words(container.limits),
             *(word for bind in container.binds for word in ("--volume", self._volume(bind))),
             *(word for device in container.devices for word in ("--device", device)),
@@ -125,6 +127,11 @@ def container_name(work_dir: Path, attempt_id: str) -> str:
     return f"iris-{short_name(str(work_dir))}-{short_name(attempt_id)}"
 
 
+def _identity_words(uid: int) -> tuple[str, ...]:
+    # Else a setuid program of the image is root, who may read and write whatever is mounted.
+    return ("--user", f"{uid}:{uid}", "--security-opt", "no-new-privileges")
+
+
 def _limit_words(limits: LimitRequest) -> list[str]:
     words = []
     if limits.memory_bytes:
@@ -139,12 +146,13 @@ def _limit_words(limits: LimitRequest) -> list[str]:
     return words
 
 
-def find_engine(choice: str, which: Callable[[str], str | None] = shutil.which) -> Engine | None:
+def find_engine(choice: str, work_dir: str, which: Callable[[str], str | None] = shutil.which) -> Engine | None:
     """Return the engine of this host; None if there is none.
 
     Args:
         choice: "auto" for podman or docker if they can be used, "off" for none, or a command, e.g. "podman --runtime
             runc".
+        work_dir: The worker's directory.
         which: Finds a program.
 
     Raises:
@@ -153,7 +161,7 @@ def find_engine(choice: str, which: Callable[[str], str | None] = shutil.which) 
     if choice == OFF:
         return None
     if choice == AUTO:
-        found = [Engine(kind, (path,)) for kind in _KINDS if (path := which(kind)) and not _lack(kind, which)]
+        found = [Engine(kind, (path,)) for kind in _KINDS if (path := which(kind)) and not _lack(kind, work_dir, which)]
         return found[0] if found else None
     words = shlex.split(choice)
     kind = os.path.basename(words[0]) if words else ""
@@ -162,14 +170,16 @@ def find_engine(choice: str, which: Callable[[str], str | None] = shutil.which) 
     program = which(words[0])
     if program is None:
         raise InvalidRequest(f"containers is {choice!r}, but there is no program {words[0]!r} on this host")
-    if lack := _lack(kind, which):
+    if lack := _lack(kind, work_dir, which):
         raise InvalidRequest(f"containers is {choice!r}, but {lack}")
     return Engine(kind, (program, *words[1:]))
 
 
-def _lack(kind: str, which: Callable[[str], str | None]) -> str:
+def _lack(kind: str, work_dir: str, which: Callable[[str], str | None]) -> str:
     if kind == "podman" and not (which("catatonit") or any(map(os.path.exists, _INIT))):
         return "podman --init needs the program catatonit: install it"
     if kind == "docker" and not Path(os.environ.get("DOCKER_HOST", _DOCKER_SOCKET).removeprefix("unix://")).exists():
         return f"the docker daemon does not listen at {_DOCKER_SOCKET}"
+    if any(character in work_dir for character in _DIVIDERS):
+        return f"{kind} mounts no directory with a comma, colon or quote in its path: use another than {work_dir}"
     return ""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,9 +35,13 @@ class Containers:
         """Remove what is left of an attempt's container."""
         self._later(self._remove([container_name(self._work_dir, attempt_id)]))
 
-    def keep_only(self, attempt_ids: Iterable[str]) -> None:
-        """Remove this worker's containers, except those of these attempts."""
-        self._later(self._remove_others({container_name(self._work_dir, name) for name in attempt_ids}))
+    def keep_only(self, live: Callable[[], Iterable[str]]) -> None:
+        """Remove this worker's containers, except those of live attempts.
+
+        Args:
+            live: Returns the live attempts. Called after the containers are listed, so that later ones stay.
+        """
+        self._later(self._remove_others(live))
 
     async def close(self, timeout_s: float = 10.0) -> None:
         """Wait for all removals, at most this time. The next worker in this directory removes the rest."""
@@ -50,8 +54,9 @@ class Containers:
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
 
-    async def _remove_others(self, kept: set[str]) -> None:
+    async def _remove_others(self, live: Callable[[], Iterable[str]]) -> None:
         found = await self._call(self.engine.list_all(str(self._work_dir)))
+        kept = {container_name(self._work_dir, name) for name in live()}
         if others := sorted(set((found or "").split()) - kept):
             logger.info("removing containers of earlier attempts: %s", ", ".join(others))
             await self._remove(others)

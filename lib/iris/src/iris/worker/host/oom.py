@@ -24,6 +24,11 @@ class OomKills:
         return bool(risen)
 
 
+def machine_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
+    """Return how many processes the kernel of this machine has killed for lack of memory; None if it does not tell."""
+    return _count(vmstat)
+
+
 def oom_counters(root: Path, own: str) -> list[Path]:
     """Return the files in which the kernel counts its kills.
 
