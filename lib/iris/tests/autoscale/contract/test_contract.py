@@ -10,18 +10,29 @@ import pytest
 from iris.autoscale.model import Outcome
 from iris.autoscale.port import Phase, SliceOrder
 from support.iris.slice_providers import GoogleKind, Kind, LocalKind, ManualKind, Place
-from support.iris.ssh_hosts import why_not
+from support.iris.ssh_hosts import ssh_hosts, ssh_hosts_of_a_network, why_not, why_not_in_a_network
 
 
 def _kind(name: str, root: Path) -> Kind:
-    if name == "manual":
-        if reason := why_not():
+    if name.startswith("manual"):
+        is_network = "network" in name
+        if reason := why_not_in_a_network() if is_network else why_not():
             pytest.skip(reason)
-        return ManualKind(root)
+        return ManualKind(root, ssh_hosts_of_a_network if is_network else ssh_hosts)
     return LocalKind(root) if name == "local" else GoogleKind()
 
 
-@pytest.fixture(params=["local", "gcp", pytest.param("manual", marks=pytest.mark.process)])
+_PROCESS, _SOAK = pytest.mark.process, pytest.mark.soak
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        "gcp",
+        pytest.param("manual", marks=_PROCESS),
+        pytest.param("manual, in a network", marks=(_PROCESS, _SOAK)),
+    ]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made = Place(_kind(request.param, tmp_path))
     yield made

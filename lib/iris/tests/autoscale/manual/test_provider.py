@@ -18,7 +18,15 @@ from iris.autoscale.rules import Platform
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
 from support.iris.host_cluster import until
-from support.iris.ssh_hosts import SshHost, SshHosts, fake_release, ssh_hosts, why_not
+from support.iris.ssh_hosts import (
+    SshHost,
+    SshHosts,
+    fake_release,
+    ssh_hosts,
+    ssh_hosts_of_a_network,
+    why_not,
+    why_not_in_a_network,
+)
 
 pytestmark = pytest.mark.process
 
@@ -74,11 +82,12 @@ class Fleet:
         self._runner.close()
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    if reason := why_not():
+@pytest.fixture(params=["loopback", pytest.param("network", marks=pytest.mark.soak)])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    is_network = request.param == "network"
+    if reason := why_not_in_a_network() if is_network else why_not():
         pytest.skip(reason)
-    with ssh_hosts(tmp_path, 4) as hosts:
+    with (ssh_hosts_of_a_network if is_network else ssh_hosts)(tmp_path, 4) as hosts:
         made = Fleet(tmp_path, hosts)
         yield made
         made.close()
@@ -167,10 +176,7 @@ def lose_file(fleet: Fleet) -> None:
 
 
 def change_key(fleet: Fleet) -> None:
-    host = fleet.hosts.hosts[0]
-    host.cut()
-    host.make_key()
-    host.start()
+    fleet.hosts.hosts[0].change_key()
 
 
 def refuse(fleet: Fleet) -> None:
@@ -184,7 +190,7 @@ def misname(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("change", "outcome", "words"),
     [
-        (lose_key, Outcome.PERMISSION, r"{file} lacks the host key of {host}: add it with `ssh-keyscan -p {port} 127"),
+        (lose_key, Outcome.PERMISSION, r"{file} lacks the host key of {host}: add it with `ssh-keyscan -p {port} {ip}"),
         (lose_file, Outcome.PERMISSION, r"{file} lacks the host key of {host}"),
         (change_key, Outcome.PERMISSION, r"the host key of {host} is not the one in {file}: somebody may pose as it"),
         (refuse, Outcome.PERMISSION, r"{host} refuses user {user} with {place}/h0/host-key: Permission denied"),
@@ -198,7 +204,12 @@ def test_a_host_that_may_not_be_used_is_named(
     fleet.provider = fleet.made()
     host, settings = fleet.hosts.hosts[0], fleet.settings
     told = words.format(
-        file=settings.known_hosts_file, host=host.address, port=host.port, user=settings.user, place=fleet.hosts.place
+        file=settings.known_hosts_file,
+        host=host.address,
+        port=host.port,
+        ip=host.ip,
+        user=settings.user,
+        place=fleet.hosts.place,
     )
     answer = fleet.list().unlisted_groups["pair"]
     assert (answer.outcome, told in answer.words) == (outcome, True), answer.words

@@ -12,9 +12,8 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 _NEW_NETWORK: Final = 0x40000000  # CLONE_NEWNET
 NETWORK: Final = "10.0.0"
@@ -63,17 +62,20 @@ class Host:
         """Run a command on this host to its end; `options` are those of subprocess.run."""
         return subprocess.run(self.command(argv), capture_output=True, text=True, check=False, **options)
 
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """Put this thread's new sockets and processes on this host."""
+        with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{self._namespace}") as namespace:
+            _enter(namespace)
+            try:
+                yield
+            finally:
+                _enter(before)
+
     def listen(self, address: str, port: int = 0) -> socket.socket:
         """Return a socket that listens on this host, for a server in this process."""
-        with ThreadPoolExecutor(1) as thread:  # the thread ends there: it never comes back from the namespace
-            return thread.submit(self._listen, address, port).result()
-
-    def _listen(self, address: str, port: int) -> socket.socket:
-        libc = ctypes.CDLL(None, use_errno=True)
-        with open(f"/run/netns/{self._namespace}") as namespace:
-            if libc.setns(namespace.fileno(), _NEW_NETWORK):
-                raise OSError(ctypes.get_errno(), "setns")
-        return socket.create_server((address, port))
+        with self.inside():
+            return socket.create_server((address, port))
 
     def cut(self, deaf: str = "") -> None:
         """Silently drop all traffic of the host. With `deaf`: only its traffic to that address."""
@@ -128,6 +130,12 @@ def network(names: Sequence[str]) -> Iterator[dict[str, Host]]:
                 host.kill()
         for namespace in reversed(made):
             _ip("netns", "del", namespace)
+
+
+def _enter(namespace: TextIO) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace.fileno(), _NEW_NETWORK):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _ip(*arguments: str) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from iris.local.fleet.slices import FakeHost
 from iris.local.state import LocalPaths
 from iris.local.worker_keeper import WorkerStart
 from support.google.server import GoogleServer
-from support.iris.ssh_hosts import fake_release, ssh_hosts
+from support.iris.ssh_hosts import SshHosts, fake_release, ssh_hosts
 from support.rigging.clock import FakeClock
 
 
@@ -97,11 +97,11 @@ class GoogleKind:
 
 
 class ManualKind:
-    """Debian's sshd on ports of loopback, with a worker that is played."""
+    """Debian's sshd with a worker that is played, on ports of loopback or on the hosts of a separate network."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, make: Callable[[Path, int], AbstractContextManager[SshHosts]] = ssh_hosts) -> None:
         self._stack = ExitStack()
-        self._hosts = self._stack.enter_context(ssh_hosts(root, 8))
+        self._hosts = self._stack.enter_context(make(root, 8))
         self._release = fake_release(root)
         addresses = self._hosts.addresses
         self.groups = (

@@ -1,4 +1,7 @@
-"""Hosts to reach by ssh: Debian's sshd on ports of loopback, each with a directory of its own as its home."""
+"""Hosts to reach by ssh: Debian's sshd, each with a directory of its own as its home.
+
+They are ports of loopback, or hosts of a separate network whose cables can be cut.
+"""
 
 import contextlib
 import getpass
@@ -7,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,8 @@ from iris.autoscale.boot.release import Release
 from iris.autoscale.rules import SshSettings
 from iris.python_tools.uv import uv_program
 from support.iris.host_cluster import until
+from support.iris.hosts import Host, network
+from support.iris.hosts import why_not as why_no_network
 from support.iris.packages import make_wheel
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -55,6 +60,11 @@ def why_not() -> str:
     return "" if os.getuid() == 0 else "sshd must be started by root"
 
 
+def why_not_in_a_network() -> str:
+    """Return why there can be no hosts of a separate network; empty if there can be."""
+    return why_not() or why_no_network()
+
+
 def fake_release(place: Path, version: str = "1.0") -> Release:
     """Return a release whose `iris worker` only notes how it was started."""
     wheel = place / f"fake_iris-{version}-py3-none-any.whl"
@@ -71,49 +81,65 @@ class SshHost:
         place: Its directory.
         authorized: The public key that may log in.
         environment: Variables of its sessions.
+        host: The host of a separate network; None for a port of loopback.
     """
 
-    def __init__(self, place: Path, authorized: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, place: Path, authorized: Path, environment: Mapping[str, str], host: Host | None = None) -> None:
         self.home = place / "home"
         self.files = self.home / "iris-host"
         self._place = place
         self.home.mkdir(parents=True)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
-        self.address = f"127.0.0.1:{self.port}"
-        self.make_key()
+        self._host = host
+        self.ip, self.port = host.address if host is not None else "127.0.0.1", 22
+        if host is None:
+            with socket.create_server((self.ip, 0)) as free:
+                self.port = int(free.getsockname()[1])
+        self.address = f"{self.ip}:{self.port}"
+        _keygen(place / "host-key")
         variables = {"HOME": self.home, "IRIS_HOST_DIR": self.files, **environment}
         words = " ".join(f'"{key}={value}"' for key, value in variables.items())
         (place / "config").write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {place}/host-key\nAuthorizedKeysFile {authorized}\n"
+            f"Port {self.port}\nListenAddress {self.ip}\nHostKey {place}/host-key\nAuthorizedKeysFile {authorized}\n"
             f"PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nPermitRootLogin yes\n"
             f"Subsystem sftp internal-sftp\nMaxStartups 100\nSetEnv {words}\n"
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
-    def make_key(self) -> None:
-        """Give the host another key."""
-        key = self._place / "host-key"
-        key.unlink(missing_ok=True)
-        _keygen(key)
+    def change_key(self) -> None:
+        """Give the host another key, as if it were installed anew."""
+        self._end_sshd()
+        (self._place / "host-key").unlink()
+        _keygen(self._place / "host-key")
+        self.start()
 
     @property
     def known(self) -> str:
         """The line of known hosts."""
         kind, key = (self._place / "host-key.pub").read_text().split()[:2]
-        return f"[127.0.0.1]:{self.port} {kind} {key}\n"
+        name = self.ip if self.port == 22 else f"[{self.ip}]:{self.port}"
+        return f"{name} {kind} {key}\n"
 
     def start(self) -> None:
         """Let it be reached."""
+        if self._host is not None:
+            self._host.mend()
+            if self._process is not None:
+                return
         Path("/run/sshd").mkdir(exist_ok=True)
         command = [str(SSHD), "-D", "-f", str(self._place / "config"), "-E", str(self._place / "log")]
-        self._process = subprocess.Popen(command)
+        self._process = subprocess.Popen(self._host.command(command) if self._host is not None else command)
         log = self._place / "log"
         until(lambda: log.exists() and "listening on" in log.read_text(), "sshd listens")
 
     def cut(self) -> None:
-        """Let it be out of reach; what runs on it goes on."""
+        """Let it be out of reach; what runs on it goes on. A cable that is cut breaks no connection."""
+        if self._host is not None:
+            self._host.cut()
+        else:
+            self._end_sshd()
+
+    def _end_sshd(self) -> None:
         assert self._process is not None
         sessions = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
@@ -150,18 +176,18 @@ class SshHost:
 
     def close(self) -> None:
         if self._process is not None:
-            self.cut()
+            self._end_sshd()
         self.reboot()
 
 
 class SshHosts:
     """Machines, and the settings with which they are reached."""
 
-    def __init__(self, place: Path, count: int, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, place: Path, environment: Mapping[str, str], hosts: Sequence[Host | None]) -> None:
         self.place = place
         _keygen(place / "key")
         public = place / "key.pub"
-        self.hosts = [SshHost(place / f"h{number}", public, environment or {}) for number in range(count)]
+        self.hosts = [SshHost(place / f"h{number}", public, environment, host) for number, host in enumerate(hosts)]
         self.known_hosts = place / "known_hosts"
         self.trust()
         self.settings = SshSettings(getpass.getuser(), str(place / "key"), 22, 5, str(self.known_hosts))
@@ -176,9 +202,20 @@ class SshHosts:
 
 
 @contextlib.contextmanager
-def ssh_hosts(place: Path, count: int, environment: Mapping[str, str] | None = None) -> Iterator[SshHosts]:
-    """Run hosts."""
-    made = SshHosts(place, count, environment)
+def ssh_hosts_of_a_network(place: Path, count: int) -> Iterator[SshHosts]:
+    """Run hosts in network namespaces; this thread is on another host of their network."""
+    with network(["ctl", *(f"h{number}" for number in range(count))]) as hosts:
+        own = hosts.pop("ctl")
+        with own.inside(), ssh_hosts(place, count, hosts=tuple(hosts.values())) as made:
+            yield made
+
+
+@contextlib.contextmanager
+def ssh_hosts(
+    place: Path, count: int, environment: Mapping[str, str] | None = None, hosts: Sequence[Host] = ()
+) -> Iterator[SshHosts]:
+    """Run hosts: on ports of loopback, or on hosts of a separate network."""
+    made = SshHosts(place, environment or {}, hosts or [None] * count)
     try:
         yield made
     finally:
