@@ -146,7 +146,7 @@ def test_a_link_on_another_site_leads_to_its_page_although_the_cookie_is_strict(
 
 def test_links_and_sessions_end() -> None:
     clock = FakeClock(1000.0)
-    links, sessions = LoginLinks(60, now=clock.now), Sessions(seconds=600, now=clock.now)
+    links, sessions = LoginLinks[Viewer](60, now=clock.now), Sessions(seconds=600, now=clock.now)
     site = Site(links=links, sessions=sessions)
     late, in_time = links.issue(Viewer("ann")), links.issue(Viewer("ann"))
     clock.advance(59)

@@ -99,7 +99,12 @@ def assemble(
         changes=ChangeWatchers(),
         dashboard=DashboardProcess(
             DashboardSettings(
-                config.state_dir, secret, config.dashboard_port, config.cluster_name, ca_sha256=config.ca_sha256
+                config.state_dir,
+                secret,
+                config.dashboard_port,
+                config.cluster_name,
+                config.ca_sha256,
+                config.task_pages_domain,
             )
         ),
         queries=QueryProcesses(config.state_dir),

@@ -23,6 +23,7 @@ from rigging.web.context import WebSettings
 from rigging.web.events import Broadcaster
 from rigging.web.login import Sessions
 from rigging.web.pages import NavItem, PageSet, offered_page_sets
+from rigging.web.proxy.own_hosts import OwnHosts
 from rigging.web.revocation import RevokedGrants
 
 NAME = "iris"
@@ -98,7 +99,8 @@ def make_application(
     client = ClusterClient(settings.controller, bytes.fromhex(settings.secret), settings.ca_sha256)
     revoked = RevokedGrants()
     live = LiveNews(client, Broadcaster(), revoked)
-    tasks = TaskPages(client, task_port, home_port)
+    domain = settings.task_pages_domain
+    tasks = TaskPages(client, task_port, home_port, OwnHosts(domain) if domain else None)
     name = settings.cluster_name or "local"
     if others is None:
         others = [replace(pages, viewers=is_admin) for pages in offered_page_sets({"jobs_url": "/job?id="})]

@@ -19,6 +19,7 @@ class Settings:
         port: Port on loopback; 0 for any.
         ca_sha256: The authority of the controller; "" if connections are unencrypted.
         cluster_name: The name to show on the pages.
+        task_pages_domain: The domain of tasks' pages, one name each; "" for none.
     """
 
     controller: str
@@ -27,6 +28,7 @@ class Settings:
     port: int = 0
     ca_sha256: str = ""
     cluster_name: str = ""
+    task_pages_domain: str = ""
 
     def __repr__(self) -> str:
         return f"Settings({self.controller!r}, port={self.port})"

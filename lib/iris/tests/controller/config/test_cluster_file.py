@@ -61,6 +61,7 @@ def test_everything_a_controller_needs_is_read(tmp_path: Path) -> None:
         ("limits: {force: 1}", "limits.force is 1; it must be true or false"),
         ("limits: {memory: 1GB}", "limits.memory is unknown; known are mode, force"),
         ("- 1", "the file is [1]; it must be a mapping"),
+        ("controller: {task_pages_domain: 'x.org:80'}", "it must be a domain in lower case"),
         ("controller: {port: 99999}", "controller.port is 99999; it must be a whole number from 0 to 65535"),
         ("scale_groups: [{name: a, cpu: 1, memory: lots}]", "scale_groups[0].memory"),
         ("scale_groups: [GOOD, GOOD]", "scale_groups[1].name is 'a'; it must be a name that no other scale group has"),

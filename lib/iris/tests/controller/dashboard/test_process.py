@@ -19,7 +19,7 @@ from rigging.errors import InvalidRequest, Unavailable
 PLAYED = """
 import json, sys
 settings = json.loads(sys.stdin.readline())
-assert set(settings) == {"controller", "secret", "key", "port", "ca_sha256", "cluster_name"}
+assert set(settings) == {"controller", "secret", "key", "port", "ca_sha256", "cluster_name", "task_pages_domain"}
 url, note = f"http://127.0.0.1:{settings['port'] or 8123}", "" if settings["port"] else "any"
 print(json.dumps({"url": url, "note": note}), flush=True)
 for line in sys.stdin:

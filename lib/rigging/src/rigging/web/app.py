@@ -40,7 +40,7 @@ def create_app(
     settings: WebSettings,
     sets: Sequence[PageSet],
     *,
-    links: LoginLinks | None = None,
+    links: LoginLinks[Viewer] | None = None,
     sessions: Sessions | None = None,
     revoked: RevokedGrants | None = None,
 ) -> Starlette:

@@ -60,7 +60,7 @@ class Web:
     """
 
     settings: WebSettings
-    links: LoginLinks
+    links: LoginLinks[Viewer]
     sessions: Sessions
     templates: jinja2.Environment
     nav: tuple[NavItem, ...] = ()

@@ -7,10 +7,12 @@ the page's `Origin` reveals them.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -32,15 +34,24 @@ def host_refusal(header: str, allowed: Collection[str], *, any_address: bool) ->
 
     Args:
         header: The header; "" if it is missing.
-        allowed: Allowed names besides those of loopback, in lower case, without ports.
+        allowed: Allowed names besides those of loopback, in lower case, without ports. `*.x` allows each name of one
+            more label.
         any_address: Whether to allow any numeric address, which DNS cannot redirect.
     """
     name = host_name(header)
     if name in _LOOPBACK_NAMES or (name and name in allowed):
         return None
+    label, _, domain = name.partition(".")
+    if f"*.{domain}" in allowed and is_label(label):
+        return None
     if any_address and _is_address(name):
         return None
     return f"host {header[:100]!r} is not a name of this server; use localhost or a configured name"
+
+
+def is_label(text: str) -> bool:
+    """Return whether a text is one label of a host name, in lower case."""
+    return _LABEL.fullmatch(text) is not None
 
 
 def _is_address(name: str) -> bool:

@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 _TOKEN_BYTES: Final = 32
 _MOST_LINKS: Final = 256
 KEY_BYTES: Final = 32
+Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Session:
     until: float
 
 
-class LoginLinks:
-    """Tokens for login links, each valid once and for a short time. Threads may share it.
+class LoginLinks(Generic[Subject]):
+    """Tokens for links that let somebody in, each valid once and for a short time. Threads may share it.
 
     Args:
         seconds: Lifetime of a token.
@@ -63,31 +64,31 @@ class LoginLinks:
         self._seconds = seconds
         self._now = now
         self._lock = threading.Lock()
-        self._viewers: dict[bytes, tuple[Viewer, float]] = {}
+        self._subjects: dict[bytes, tuple[Subject, float]] = {}
 
-    def issue(self, viewer: Viewer) -> str:
+    def issue(self, subject: Subject) -> str:
         """Return a new token. If very many are unused, the oldest are dropped."""
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         with self._lock:
             self._forget_old()
-            while len(self._viewers) >= _MOST_LINKS:
-                del self._viewers[next(iter(self._viewers))]
-            self._viewers[_digest(token)] = (viewer, self._now() + self._seconds)
+            while len(self._subjects) >= _MOST_LINKS:
+                del self._subjects[next(iter(self._subjects))]
+            self._subjects[_digest(token)] = (subject, self._now() + self._seconds)
         return token
 
-    def redeem(self, token: str) -> Viewer | None:
-        """Invalidate a token and return its viewer; None if it is unknown, used or expired."""
+    def redeem(self, token: str) -> Subject | None:
+        """Invalidate a token and return its subject; None if it is unknown, used or expired."""
         given = _digest(token)
         with self._lock:
             self._forget_old()
             # Digests are compared, each in constant time: how long it takes tells nothing about a token.
-            found = [known for known in self._viewers if hmac.compare_digest(known, given)]
-            return self._viewers.pop(found[0])[0] if found else None
+            found = [known for known in self._subjects if hmac.compare_digest(known, given)]
+            return self._subjects.pop(found[0])[0] if found else None
 
     def _forget_old(self) -> None:
         now = self._now()
-        for digest in [digest for digest, (_, until) in self._viewers.items() if until <= now]:
-            del self._viewers[digest]
+        for digest in [digest for digest, (_, until) in self._subjects.items() if until <= now]:
+            del self._subjects[digest]
 
 
 class Sessions:
@@ -109,34 +110,38 @@ class Sessions:
 
     def open(self, viewer: Viewer) -> str:
         """Return the cookie of a new session."""
-        claims = [
-            secrets.token_urlsafe(12),
-            viewer.name,
-            viewer.may_write,
-            int(self._now() + self.seconds),
-            viewer.grant,
-        ]
-        body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()
-        return f"{body}.{self._sign('session', body)}"
+        return self.cookie_at("", Session(secrets.token_urlsafe(12), viewer, int(self._now() + self.seconds)))
 
-    def read(self, cookie: str) -> Session | None:
-        """Return the session of a cookie; None if it is forged, expired or ended."""
+    def cookie_at(self, place: str, session: Session) -> str:
+        """Return a cookie of a session that is valid at one place only. It ends with the session.
+
+        Args:
+            place: A host name of other pages; "" for the application's own.
+            session: The session.
+        """
+        viewer = session.viewer
+        claims = [session.id, viewer.name, viewer.may_write, session.until, viewer.grant]
+        body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()
+        return f"{body}.{self._sign(_purpose(place), body)}"
+
+    def read(self, cookie: str, place: str = "") -> Session | None:
+        """Return the session of a cookie; None if it is forged, expired, ended, or of another place."""
         body, _, signature = cookie.partition(".")
-        if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode("utf-8", "replace")):
+        if not hmac.compare_digest(self._sign(_purpose(place), body).encode(), signature.encode("utf-8", "replace")):
             return None
-        # What is signed is what `open` wrote.
+        # What is signed is what `cookie_at` wrote.
         id, name, may_write, until, grant = json.loads(base64.urlsafe_b64decode(body))
         if until <= self._now() or id in self._ended:
             return None
         return Session(id, Viewer(name, may_write, grant), until)
 
-    def of_cookies(self, cookies: Iterable[str]) -> Session | None:
+    def of_cookies(self, cookies: Iterable[str], place: str = "") -> Session | None:
         """Return the session of a request's cookies; None if none is valid, or if two different sessions are.
 
         Another page of this host may have added cookies. Invalid cookies are ignored; a second valid session would be
         ambiguous.
         """
-        found = {session.id: session for cookie in cookies if (session := self.read(cookie)) is not None}
+        found = {session.id: session for cookie in cookies if (session := self.read(cookie, place)) is not None}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def end(self, session: Session) -> None:
@@ -154,6 +159,10 @@ class Sessions:
 
     def _sign(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose}:{text}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+
+def _purpose(place: str) -> str:
+    return f"session at {place}" if place else "session"
 
 
 def _digest(token: str) -> bytes:

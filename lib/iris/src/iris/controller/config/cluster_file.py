@@ -41,6 +41,7 @@ class ClusterConfig:
     host: str = ""
     port: int = 0
     dashboard_port: int = 0
+    task_pages_domain: str = ""
     insecure: bool = False
     worker_timeout_s: int = 0
     partition_patience_s: int = 300
@@ -98,6 +99,7 @@ def _parse(file: Document) -> ClusterConfig:
         partition_patience_s=controller.whole("partition_patience"),
         port=controller.whole("port") or (platform.controller.port if platform.controller else 0),
         dashboard_port=controller.whole("dashboard_port"),
+        task_pages_domain=controller.text("task_pages_domain"),
         state_dir=os.path.expanduser(controller.text("state_dir")),
         remote_state_dir=remote,
         durability=Durability(durability),

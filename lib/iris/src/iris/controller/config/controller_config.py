@@ -77,6 +77,7 @@ class ControllerConfig:
         prices: Prices of scale groups and of variants of devices, for the ledger.
         notices: The receivers of notices of jobs' ends. cluster_name: The sender's name in notices.
         dashboard_port: Port of the pages on loopback, served while the controller runs; 0 starts them on demand.
+        task_pages_domain: The domain below which each page of a task has a host name; "" for none.
         log_limit_bytes: The size limit of an attempt's log. Its beginning and its newest part are kept.
         disk_reserve_bytes: Disk space reserved for the database, twice: in a file that is released last, and as free
             space. On a small file system, at most a tenth each. 0 reserves nothing.
@@ -110,6 +111,7 @@ class ControllerConfig:
     notices: NoticeRules = field(default_factory=NoticeRules)
     cluster_name: str = ""
     dashboard_port: int = 0
+    task_pages_domain: str = ""
     user_budgets: tuple[UserBudget, ...] = ()
     jobs_per_user: JobsPerUser = field(default_factory=JobsPerUser)
     prices: tuple[tuple[str, Price], ...] = ()

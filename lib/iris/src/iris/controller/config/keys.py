@@ -69,6 +69,11 @@ CONTROLLER: Final[Table] = {
     "log_limit": Key(Kind.SIZE, DEFAULT_LIMIT_BYTES, 1024 * 1024, allowed="1MB or more"),
     "worker_lost_after": whole(0, 2, DAY_S),
     "dashboard_port": PORT,
+    "task_pages_domain": replace(
+        TEXT,
+        allowed="a domain in lower case whose names lead to this machine, such as 'localhost' or 'tasks.example.org'",
+        pattern="([a-z0-9-]{1,63}[.]){0,6}[a-z][a-z0-9-]{0,62}",
+    ),
     "partition_patience": whole(300, 0, DAY_S),
     "gcp": section(
         {

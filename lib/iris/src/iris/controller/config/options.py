@@ -43,6 +43,7 @@ def controller_config(path: Path | None, given: Given) -> ControllerConfig:
         cluster_name=file.name or (path.stem if path is not None else ""),
         port=file.port if given.port is None else given.port,
         dashboard_port=file.dashboard_port,
+        task_pages_domain=file.task_pages_domain,
         idle_exit_s=given.idle_exit_s,
         remote_state_dir=file.remote_state_dir if given.remote_state_dir is None else given.remote_state_dir,
         durability=durability,

@@ -62,6 +62,7 @@ class DashboardSettings:
         port: The port on loopback; 0 starts the process on demand on any free port.
         cluster_name: Shown on the pages.
         ca_sha256: The controller's CA; "" for unencrypted connections.
+        task_pages_domain: The domain of tasks' pages, one name each; "" for none.
         command: The command that starts the process.
         answer_s: Timeout for a link; then the process is replaced.
     """
@@ -71,6 +72,7 @@ class DashboardSettings:
     port: int = 0
     cluster_name: str = ""
     ca_sha256: str = ""
+    task_pages_domain: str = ""
     command: Sequence[str] = _COMMAND
     answer_s: float = _ANSWER_S
 
@@ -241,6 +243,7 @@ class DashboardProcess:
                 "port": port,
                 "ca_sha256": settings.ca_sha256,
                 "cluster_name": settings.cluster_name,
+                "task_pages_domain": settings.task_pages_domain,
             },
             _START_S,
         )

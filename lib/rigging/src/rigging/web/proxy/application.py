@@ -22,7 +22,7 @@ from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from rigging.errors import MarinError
+from rigging.errors import MarinError, NotFound
 from rigging.web.access import serve_while_good
 from rigging.web.context import Web
 from rigging.web.cookies import cookies_named
@@ -30,6 +30,7 @@ from rigging.web.errors import status_of
 from rigging.web.login import Session, Viewer
 from rigging.web.proxy.forward import Forwarder, ServerGone
 from rigging.web.proxy.headers import Upstream, segments_of
+from rigging.web.proxy.own_hosts import ENTRY, OwnHosts
 from rigging.web.security import StrictPages
 
 _log = logging.getLogger(__name__)
@@ -46,7 +47,13 @@ Finder = Callable[[Viewer, list[str]], Awaitable[Upstream]]
 """Returns the server for a path and a viewer; raises MarinError if there is none."""
 
 
-def create_proxy(web: Web, find: Finder, forwarder: Forwarder, home: Callable[[HTTPConnection], str]) -> Starlette:
+def create_proxy(
+    web: Web,
+    find: Finder,
+    forwarder: Forwarder,
+    home: Callable[[HTTPConnection], str],
+    own_hosts: OwnHosts | None = None,
+) -> Starlette:
     """Return the application.
 
     Args:
@@ -54,6 +61,7 @@ def create_proxy(web: Web, find: Finder, forwarder: Forwarder, home: Callable[[H
         find: Finds servers.
         forwarder: Sends requests to them.
         home: Returns the address of the pages beside it, for a browser's request.
+        own_hosts: The host names of servers; None if all have that of the request.
     """
 
     @asynccontextmanager
@@ -63,11 +71,10 @@ def create_proxy(web: Web, find: Finder, forwarder: Forwarder, home: Callable[[H
             yield
 
     settings = web.settings
+    names = settings.allowed_hosts if own_hosts is None else settings.allowed_hosts | {f"*.{own_hosts.domain}"}
     return Starlette(
-        routes=[Mount("", app=_Proxy(web, find, forwarder, home))],
-        middleware=[
-            Middleware(StrictPages, settings.allowed_hosts, any_address=settings.any_address, headers=_HEADERS)
-        ],
+        routes=[Mount("", app=_Proxy(web, find, forwarder, home, own_hosts))],
+        middleware=[Middleware(StrictPages, names, any_address=settings.any_address, headers=_HEADERS)],
         lifespan=lifespan,
     )
 
@@ -78,10 +85,12 @@ class _Proxy:
     find: Finder
     forwarder: Forwarder
     home: Callable[[HTTPConnection], str]
+    own_hosts: OwnHosts | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
-        session = self.web.sessions.of_cookies(cookies_named(connection.headers.raw, self.web.settings.cookie))
+        place = "" if self.own_hosts is None else self.own_hosts.host_in(connection)
+        session = self.web.sessions.of_cookies(cookies_named(connection.headers.raw, self.web.settings.cookie), place)
         if session is None or session.viewer.grant in self.web.revoked:
             await self._serve(None, scope, receive, send)
             return
@@ -95,7 +104,12 @@ class _Proxy:
         connection = HTTPConnection(scope)
         problem: Response
         try:
-            if session is None:
+            if self.own_hosts is not None and not self.own_hosts.host_in(connection):
+                # Here all servers' pages would share an origin.
+                problem = RedirectResponse(self.home(connection) + _place_in(connection), 307)
+            elif self.own_hosts is not None and scope["type"] == "http" and scope["path"] == ENTRY:
+                problem = self.own_hosts.enter(Request(scope, receive), self.web)
+            elif session is None:
                 problem = self._page(
                     connection, 401, "You are not signed in. Sign in at the dashboard, then come back."
                 )
@@ -130,6 +144,8 @@ class _Proxy:
     async def _target(self, connection: HTTPConnection, session: Session) -> tuple[Upstream, bytes | None]:
         raw_path: bytes = connection.scope["raw_path"]
         upstream = await self.find(session.viewer, segments_of(raw_path))
+        if self.own_hosts is not None and self.own_hosts.host_of(upstream.prefix) != self.own_hosts.host_in(connection):
+            raise NotFound(f"this host name is not that of {upstream.prefix!r}: open the page from the dashboard")
         target = upstream.target(raw_path)
         query: bytes = connection.scope["query_string"]
         return upstream, target + b"?" + query if target is not None and query else target
@@ -138,7 +154,16 @@ class _Proxy:
         text = self.web.templates.get_template("web/plain.html").render(
             title=f"{status} {HTTPStatus(status).phrase}",
             words=words,
-            home=self.home(connection),
+            home=self.home(connection) + ("" if self.own_hosts is None else _place_in(connection)),
             try_again=_TRY_AGAIN_SECONDS if try_again else 0,
         )
         return HTMLResponse(text, status, {"content-security-policy": _POLICY, "cache-control": "no-store"})
+
+
+def _place_in(connection: HTTPConnection) -> str:
+    """Return the path and query of a request, for the pages beside this application."""
+    path = "/" + connection.scope["raw_path"].decode("latin-1").lstrip("/")  # "//host" would be another server
+    query = connection.scope["query_string"].decode("latin-1")
+    if path == ENTRY:
+        return "/"
+    return f"{path}?{query}" if query else path
