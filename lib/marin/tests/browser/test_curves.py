@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import os
 import re
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.waiting import eventually
+from marin.browser.handlers.metrics import results_of
 from marin.recorded.reading import curve_rows
 from support.marin.recorded_runs import ended, started, step_ended
 
@@ -32,6 +34,13 @@ def test_the_results_are_in_the_page_that_is_asked_for(empty: Pages) -> None:
         "loss": [["train0-0a1b2c", "train0, seed=0"], ["train1-0a1b2c", "train1, seed=1"]]
     }
     assert re.findall(r'aria-sort="(\w+)"', empty.get("run/results", run=run, sort="loss")) == ["ascending"]
+
+
+def test_results_that_take_too_long_come_after_the_page(empty: Pages) -> None:
+    _, view = empty.site.run(record(empty, 10))
+    for seconds, is_whole, rows in ((-1.0, False, 0), (math.inf, True, 2)):
+        found = results_of(empty.site, view, seconds=seconds)
+        assert (found["is_whole"], len(found["table"].rows)) == (is_whole, rows)
 
 
 def test_curves_are_sampled_first_and_whole_later_with_each_spike(

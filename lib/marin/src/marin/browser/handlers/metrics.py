@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -66,18 +67,28 @@ class Measured:
     curves: Collection[str]
 
 
-def measured_steps(site: Site, view: RunView) -> tuple[list[Measured], bool]:
-    """Return the first steps of a run that recorded metrics, and whether all are known: long files of TensorBoard and
-    W&B are read in the background. Of a long `.executor_metrics` only the end is read.
+def measured_steps(site: Site, view: RunView, seconds: float = math.inf) -> tuple[list[Measured], bool]:
+    """Return the first steps of a run that recorded metrics, and whether these are all.
+
+    Of a long `.executor_metrics` only the end is read. Long files of TensorBoard and W&B are read in the background.
+
+    Args:
+        site: The pages.
+        view: The run.
+        seconds: Read no further steps after this time.
     """
     from marin.recorded.reading.metrics import last_values
     from marin.recorded.reading.store import is_in_another_region
 
-    measured, is_whole = [], True
+    measured: list[Measured] = []
+    is_whole = True
+    deadline = time.monotonic() + seconds
     for step in () if is_in_another_region(site.outputs.root) else view.steps[:_MOST_STEPS]:
         output = site.outputs.name_of(step.path)
         if output is None or not view.is_own(step, output, site.outputs):
             continue
+        if time.monotonic() > deadline:
+            return measured, False
         files = ConfinedFiles(site.outputs, output)
         returned = last_values(b"", files.end(ARTIFACT_FILE))
         if end := files.end(METRICS_FILE):
@@ -141,16 +152,19 @@ def results(site: Site, request: Request) -> Response:
     )
 
 
-def results_of(site: Site, view: RunView, sort: str = "", *, descending: bool = False) -> dict[str, Any]:
-    """Return what the results of a run show.
+def results_of(
+    site: Site, view: RunView, sort: str = "", *, descending: bool = False, seconds: float = math.inf
+) -> dict[str, Any]:
+    """Return the values that the template of results shows.
 
     Args:
         site: The pages.
         view: The run.
         sort: The metric or config value to sort by, if any.
         descending: Whether the largest comes first.
+        seconds: As in `measured_steps`.
     """
-    known, is_whole = measured_steps(site, view)
+    known, is_whole = measured_steps(site, view, seconds)
     measured = {each.step.path: each for each in known}
     rows = []
     for path, each in measured.items():

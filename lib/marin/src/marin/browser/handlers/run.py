@@ -45,6 +45,7 @@ _LONGEST_VALUE: Final = 500
 _LONGEST_TITLE: Final = 120
 _LIVE = (RunState.RUNNING, RunState.UNFINISHED)
 _BEGINNING_SECONDS = 600.0
+_RESULTS_SECONDS: Final = 0.25
 
 
 def run_page(site: Site, request: Request) -> Response:
@@ -175,9 +176,9 @@ def _values(step: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _results(site: Site, request: Request, view: RunView) -> dict[str, Any]:
-    """Return the results; nothing for a bucket, which takes so long that the page asks for them later."""
+    """Return the results that are read at once. The page asks for the rest by itself."""
     del request
-    return results_of(site, view) if site.outputs.is_local else {}
+    return results_of(site, view, seconds=_RESULTS_SECONDS)
 
 
 def _may_change(site: Site, summary: RunSummary) -> bool:

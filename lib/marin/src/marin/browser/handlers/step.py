@@ -78,7 +78,7 @@ def step_page(site: Site, request: Request) -> Response:
         attempts=_attempts(step, recorded),
         job=job_address(site.jobs_url, step.log if step else None),
         log=log,
-        links=links_in(read_head(site.outputs, f"{name}/{METRICS_FILE}")),
+        links=links_in((text_of(site.outputs, f"{name}/{METRICS_FILE}", _HEAD_BYTES) or "").encode()),
         error=text_of(site.outputs, f"{name}/{ERROR_FILE}", _MOST_ERROR_BYTES) or (step.error if step else None),
         # A page whose log is over reloads: it must not be live then.
         is_live=shown == _RUNNING or (status_word(status) is None and step is not None and step.status in _GOES_ON),
@@ -107,14 +107,6 @@ def read_object(place: Confined, name: str) -> tuple[Mapping[str, Any], str | No
     except (ValueError, RecursionError) as error:
         return {}, f"{name} is damaged: {error}"
     return (value, None) if isinstance(value, dict) else ({}, f"{name} is damaged: it is not a JSON object")
-
-
-def read_head(place: Confined, name: str) -> bytes:
-    """Return the beginning of a file; b"" if it cannot be read."""
-    try:
-        return place.read(name, 0, _HEAD_BYTES)
-    except MarinError:
-        return b""
 
 
 def _holder(place: Confined, name: str) -> str | None:
