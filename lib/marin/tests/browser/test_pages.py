@@ -75,6 +75,11 @@ def test_a_run_tells_what_failed_and_the_end_of_its_log(empty: Pages) -> None:
     ):
         assert shown in card, shown
     assert "line 5980" not in card
+    (empty.root / "train-111111/.log").unlink()
+    page = empty.get("run", run=run)
+    assert ("Open the log" in page, "train-111111&amp;run=" in page, "Open the step</a>" in page) == (False, True, True)
+    job = empty.storage.run("z-111111", [other], [started(1, job="/ada/z"), ended()])
+    assert 'href="/job?name=%2Fada%2Fz">/ada/z</a>' in empty.get("run", run=job)
     assert 'class="failure"' not in empty.get("run", run=empty.storage.run("y-111111", [other], [started(1), ended()]))
 
 

@@ -54,6 +54,7 @@ def test_all_components_are_on_one_page_in_two_groups() -> None:
     assert all(
         re.search(rf'class="{word}\b', text) for word in re.findall(r'class="([a-z]+)[" ]', shown) if word != "close"
     )
+    assert '<div class="log"' in text
     assert text.index('aria-label="Cluster"') < text.index('aria-label="Experiments"')
 
 

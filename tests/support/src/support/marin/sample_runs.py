@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support.marin.recorded_runs import RecordedStorage, ended, started, step_ended
+from support.marin.recorded_runs import STARTED, RecordedStorage, ended, started, step_ended
 
 Step = dict[str, Any]
 
@@ -27,9 +27,9 @@ def sample_root(root: Path, *, shards: int = 40) -> RecordedStorage:
         if number < shards // 2:
             events.append(step_ended(step, status="cached" if number < 5 else "succeeded"))
         elif number < shards // 2 + 3:
-            events.append({"event": "step_started", "time": 1.0, "name": step["name"], "path": step["output_path"]})
+            events.append({"event": "step_started", "time": STARTED, "name": step["name"], "path": step["output_path"]})
         else:
-            events.append({"event": "step_queued", "time": 1.0, "name": step["name"], "path": step["output_path"]})
+            events.append({"event": "step_queued", "time": STARTED, "name": step["name"], "path": step["output_path"]})
     storage.run("pretrain-3d4e5f", second, events, hour=3)
     bad = storage.step("eval/toxicity-badbad", status="FAILED")
     error = "ValueError: 3 documents have no text"
