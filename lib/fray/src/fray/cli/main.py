@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import click
 
-from fray.client import Client, JobHandle, TellsStart
+from fray.client import Client, JobHandle, TellsPendingReason, TellsStart
 from fray.context import default_spec
 from fray.errors import JobFailed
 from fray.output.growing_text import SKIPPED, GrowingText
@@ -49,6 +49,7 @@ class LogFollower:
 _LOG_SECONDS = 0.2
 _LOG_SHARE = 5
 _STOP_SECONDS = 30.0
+_PENDING_SECONDS = 3.0
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -189,15 +190,17 @@ def _interrupted(error: BaseException | None) -> int:
 
 
 def _follow(job: JobHandle) -> int:
-    """Show the job's output until its end, and return the exit code."""
+    """Show the job's output until its end, and why it is pending. Return the exit code."""
     ended = threading.Event()
     job.add_done_callback(lambda _: ended.set())
     log = LogFollower(job, sys.stdout)
-    pause = _LOG_SECONDS
+    pause, reason, ask_at = _LOG_SECONDS, "", time.monotonic() + _PENDING_SECONDS
     try:
         while not ended.wait(pause):
             began = time.monotonic()
             log.show()
+            if began >= ask_at:
+                reason, ask_at = _tell_reason(job, reason), began + _PENDING_SECONDS
             # Each look gets the whole log: the longer that takes, the rarer they are.
             pause = max(_LOG_SECONDS, _LOG_SHARE * (time.monotonic() - began))
         log.show(ended=True)
@@ -218,6 +221,14 @@ def _follow(job: JobHandle) -> int:
             return FAILURE
         return error.exit_code if error.exit_code >= 0 else 128 - error.exit_code
     return 0
+
+
+def _tell_reason(job: JobHandle, told: str) -> str:
+    """Say why a job is pending if the reason is new, and return the reason."""
+    reason = job.pending_reason() if isinstance(job, TellsPendingReason) else ""
+    if reason not in ("", told):
+        _say(f"job {job.job_id} is pending: {reason}")
+    return reason or told
 
 
 def _say(text: str) -> None:

@@ -13,6 +13,7 @@ from fray.backends.slurm.address import SlurmAddress
 from fray.backends.slurm.commands import NotAnswered, Refused, SlurmState
 from fray.backends.slurm.folder import End, Group
 from fray.backends.slurm.job import SlurmJob
+from fray.cli.main import run_command_line
 from fray.errors import JobFailed
 from fray.testing.waiting import eventually
 from fray.types import Entrypoint, JobRequest, JobStatus
@@ -153,6 +154,23 @@ def test_the_reasons_of_pending_jobs_cost_no_questions(
         assert job.pending_reason() == "Priority"
         job.group.mark("begun", 0)
         assert job.pending_reason() == ""
+
+
+def test_fray_run_tells_why_a_job_is_pending(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        (tmp_path / "told").touch()
+
+    monkeypatch.setattr("fray.backends.slurm.watch._ASK_SECONDS", 0.01)
+    monkeypatch.setattr("fray.cli.main._PENDING_SECONDS", 0.01)
+    monkeypatch.setattr("fray.cli.main._say", say)
+    state = '$([ -e "$here/../told" ] && echo "CANCELLED|None" || echo "PENDING|PartitionDown")'
+    tools(sbatch="echo 7", scontrol="exit 0", squeue=f'echo "7|N/A|{state}|fray:$(ls "$here/../shared/groups")"')
+    words = ["run", "--backend", f"slurm://main?dir={tmp_path}/shared", "--name", "waits", "--", "true"]
+    assert run_command_line(words) == 1
+    assert said[0] == "job slurm-7-waits is pending: PartitionDown"
 
 
 def test_a_stopped_map_is_one_scancel(tools: Tools, tmp_path: Path) -> None:

@@ -22,18 +22,19 @@ TRUE = Entrypoint.from_binary("true")
 
 
 def test_an_address_and_its_spec() -> None:
-    address = parse_address("gpu?account=lab&time=1:00:00&exclusive=&dir=/shared/me")
+    address = parse_address("gpu,cpu?account=lab&time=1:00:00&exclusive=&dir=/shared/me")
     assert address == SlurmAddress(
-        "gpu", (("account", "lab"), ("time", "1:00:00"), ("exclusive", "")), Path("/shared/me")
+        "gpu,cpu", (("account", "lab"), ("time", "1:00:00"), ("exclusive", "")), Path("/shared/me")
     )
     assert parse_address(address.spec.removeprefix("slurm://")) == address
-    assert address.arguments() == ["--partition=gpu", "--account=lab", "--time=1:00:00", "--exclusive"]
+    assert address.arguments() == ["--partition=gpu,cpu", "--account=lab", "--time=1:00:00", "--exclusive"]
     assert parse_address(None).arguments() == []
 
 
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
+        ("gpu&time=1", r"'gpu&time=1' is no name of a partition; write slurm://PARTITION\?OPTION=VALUE&OPTION=VALUE"),
         ("gpu?array=1-4", "'array' is not allowed; allowed are dir=FOLDER and options of sbatch"),
         ("gpu?outp=x", "'outp' is not allowed"),
         ("gpu?mem=1G", "'mem' is not allowed.*memory and GPUs are in a job's ResourceConfig"),

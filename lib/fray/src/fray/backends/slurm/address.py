@@ -5,11 +5,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from rigging.errors import InvalidRequest
 
 DEFAULT_DIR: Final = "~/.fray/slurm"
+_PARTITIONS: Final = re.compile(r"[\w.,+@-]*/?")
 _OPTION: Final = re.compile(r"[a-z][a-z0-9-]*")
 _OURS: Final = {
     "array", "chdir", "clusters", "comment", "cpus-per-task", "error", "export", "gpus-per-task", "help", "job-name",
@@ -42,7 +43,7 @@ class SlurmAddress:
     def spec(self) -> str:
         """The value of FRAY_CLIENT for this address."""
         query = urlencode([*self.options, ("dir", str(self.directory))])
-        return f"slurm://{quote(self.partition)}?{query}"
+        return f"slurm://{self.partition}?{query}"
 
     def arguments(self) -> list[str]:
         """Return the address as options of `sbatch`."""
@@ -57,6 +58,11 @@ def parse_address(address: str | None) -> SlurmAddress:
         InvalidRequest: An option is not one of sbatch's, this backend sets it itself, or it has no value.
     """
     partition, _, query = (address or "").partition("?")
+    if not _PARTITIONS.fullmatch(partition):
+        raise InvalidRequest(
+            f"fray client 'slurm://{address}': {partition!r} is no name of a partition; write "
+            "slurm://PARTITION?OPTION=VALUE&OPTION=VALUE"
+        )
     directory, options = DEFAULT_DIR, []
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name == "dir":

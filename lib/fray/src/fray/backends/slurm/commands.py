@@ -82,7 +82,7 @@ def expected_start(arguments: Sequence[str], script: str) -> str:
         Refused: Slurm would refuse it.
         NotAnswered: There was no answer.
     """
-    return _words(_sbatch("--test-only", *arguments, script))
+    return _words(_sbatch("--test-only", *arguments, script)).removeprefix("sbatch: ")
 
 
 def largest_array() -> int:
