@@ -1,8 +1,14 @@
-"""The rule of how many threads take tasks."""
+"""The rule of how many threads take tasks, and the thread that leads them."""
+
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
-from marin.execution.run.crew import Crew
+from marin.execution.run.crew import Crew, Workers
 
 
 @pytest.mark.parametrize(
@@ -46,3 +52,21 @@ def test_a_thread_that_was_just_wanted_does_not_rest(starters: int, stuck: int) 
     after = Crew(starters, before.active + before.wanted(1000, 1000), stuck)
     assert not after.is_one_too_many
     assert after.wanted(1000, 1000) == 0
+
+
+def test_ctrl_c_twice_while_another_thread_adds_tasks() -> None:
+    """The leading thread waits for the lock when the second one comes."""
+    workers = Workers(print, 1)
+
+    class Slow(list[Any]):
+        def __iter__(self) -> Any:
+            for _ in range(20):
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                time.sleep(0.005)
+            return super().__iter__()
+
+    adds = threading.Timer(0.05, workers.add, [cast(Sequence[Any], Slow())])
+    adds.start()
+    with pytest.raises(KeyboardInterrupt):
+        workers.lead(lambda: False)
+    adds.join()

@@ -102,8 +102,9 @@ class Workers:
     def __init__(self, work: Callable[[StepTask | Attempt], None], limit: int) -> None:
         self._work = work
         self._limit = limit
-        # Below, everything changes under this lock, which two conditions share.
-        guard = threading.Lock()
+        # Below, everything changes under this lock, which two conditions share. Ctrl-C in `Condition.wait` could keep
+        # it from taking a plain Lock back.
+        guard = threading.RLock()
         self._work_or_end = threading.Condition(guard)
         self._leading = threading.Condition(guard)
         self._ready: deque[StepTask | Attempt] = deque()
