@@ -10,13 +10,14 @@ from fray.protocols import (
     JobHandle,
     JobHours,
     RunsRayFunctions,
+    StopsMany,
     SubmitsMany,
     TellsHours,
     TellsPendingReason,
     TellsRegions,
     TellsStart,
 )
-from fray.waiting import wait_all
+from fray.waiting import stop_parts, wait_all
 
 __all__ = [
     "Client",
@@ -29,10 +30,12 @@ __all__ = [
     "JobHandle",
     "JobHours",
     "RunsRayFunctions",
+    "StopsMany",
     "SubmitsMany",
     "TellsHours",
     "TellsPendingReason",
     "TellsRegions",
     "TellsStart",
+    "stop_parts",
     "wait_all",
 ]

@@ -15,7 +15,7 @@ from fray.context import current_client
 from fray.protocols import Client, JobHandle, SubmitsMany
 from fray.requests.checks import check_count
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig, Value
-from fray.waiting import next_ended
+from fray.waiting import next_ended, stop_parts
 from rigging.errors import InvalidRequest, MarinError
 from rigging.process.calls import name_of
 
@@ -286,24 +286,18 @@ class _Mapping:
     def _stop(self) -> None:
         """Stop the remaining jobs, continuing past errors, but not past another Ctrl-C."""
         left = list(self._running.values())
-        together = isinstance(self._client, SubmitsMany)
-        parts = [left] if together and left else [[handle] for handle in left]
-        for index, part in enumerate(parts):
+        stopped = 0
+        for part, stop in stop_parts(left):
             try:
-                self._terminate(part)
+                stop()
             except (MarinError, KeyboardInterrupt) as error:
                 import logging  # not for every program that imports fray
 
                 logger = logging.getLogger(__name__)
                 if isinstance(error, KeyboardInterrupt):
                     names = f"{part[0].job_id} to {left[-1].job_id}"
-                    logger.warning("%d jobs were not stopped, and may run on: %s", len(left) - index, names)
+                    logger.warning("%d jobs were not stopped, and may run on: %s", len(left) - stopped, names)
                     raise
                 names = " to ".join(dict.fromkeys([part[0].job_id, part[-1].job_id]))
                 logger.warning("job %s could not be stopped: %s", names, error)
-
-    def _terminate(self, handles: list[JobHandle]) -> None:
-        if isinstance(self._client, SubmitsMany):
-            self._client.terminate_all(handles)
-        else:
-            handles[0].terminate()
+            stopped += len(part)

@@ -16,6 +16,7 @@ __all__ = [
     "JobHandle",
     "JobHours",
     "RunsRayFunctions",
+    "StopsMany",
     "SubmitsMany",
     "TellsHours",
     "TellsPendingReason",
@@ -270,7 +271,7 @@ class FindsEndedJobs(Protocol):
 
 @runtime_checkable
 class SubmitsMany(Protocol):
-    """A client that submits and stops many jobs in less time than one by one. Check with `isinstance`."""
+    """A client that submits many jobs at once in less time than one by one. Check with `isinstance`."""
 
     def submit_all(self, requests: Sequence[JobRequest]) -> Iterator[JobHandle]:
         """Submit jobs during the iteration, and yield their handles in order. If a part is refused, earlier ones run.
@@ -280,8 +281,13 @@ class SubmitsMany(Protocol):
         """
         ...
 
-    def terminate_all(self, handles: Iterable[JobHandle]) -> None:
-        """Stop jobs of this client, like `JobHandle.terminate` for each."""
+
+@runtime_checkable
+class StopsMany(Protocol):
+    """A `JobHandle` whose backend stops many jobs in less time than one by one. Check with `isinstance`."""
+
+    def terminate_with(self, others: Iterable[JobHandle]) -> None:
+        """Stop this job and others of the same type, like `JobHandle.terminate` for each."""
         ...
 
 

@@ -1,5 +1,6 @@
-"""Wait for jobs of any client."""
+"""Wait for jobs of any client, and stop them."""
 
+import functools
 import queue
 import threading
 import time
@@ -8,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 
 from fray.errors import JobFailed
-from fray.protocols import JobHandle
+from fray.protocols import JobHandle, StopsMany
 from fray.types import JobStatus
 from rigging.errors import DeadlineExceeded
 
@@ -113,3 +114,19 @@ def next_ended(
             if block is None:
                 return ended.get(timeout=left)
             block(handles, left)
+
+
+def stop_parts(jobs: Iterable[JobHandle]) -> list[tuple[list[JobHandle], Callable[[], None]]]:
+    """Return parts of jobs, with a function that stops each: many jobs at once where their backend can."""
+    parts: dict[object, list[JobHandle]] = {}
+    for job in jobs:
+        parts.setdefault(type(job) if isinstance(job, StopsMany) else id(job), []).append(job)
+    return [(part, functools.partial(_stop, part)) for part in parts.values()]
+
+
+def _stop(jobs: Sequence[JobHandle]) -> None:
+    first, *others = jobs
+    if isinstance(first, StopsMany):
+        first.terminate_with(others)
+    else:
+        first.terminate()

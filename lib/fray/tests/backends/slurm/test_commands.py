@@ -173,6 +173,18 @@ def test_fray_run_tells_why_a_job_is_pending(tools: Tools, tmp_path: Path, monke
     assert said[0] == "job slurm-7-waits is pending: PartitionDown"
 
 
+def test_a_node_that_does_not_see_the_folder(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fray.backends.slurm.watch._ASK_SECONDS", 0.01)
+    state = 'echo "7|N/A|FAILED|JobLaunchFailure|fray:$(ls "$here/../shared/groups")"'
+    tools(sbatch="echo 7", squeue=state, scontrol="echo JobState=FAILED Reason=JobLaunchFailure ExitCode=0:53")
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        job = client.submit(JobRequest("unseen", Entrypoint.from_binary("true")))
+        with pytest.raises(
+            JobFailed, match=rf"ExitCode=0:53; its log ends:\n.*does not see {tmp_path}.*all nodes share"
+        ):
+            job.wait(60)
+
+
 def test_a_stopped_map_is_one_scancel(tools: Tools, tmp_path: Path) -> None:
     fails = """(cd "$here"/../shared/groups/*/ends && echo '{"status": "failed"}' > 0); echo 7"""
     folder = tools(sbatch=fails, scontrol=ARRAYS.format(1001), scancel='echo "$@" >> "$here/said"')

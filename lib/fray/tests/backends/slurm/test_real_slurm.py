@@ -179,7 +179,9 @@ def test_the_time_limit(client: SlurmClient, tmp_path: Path) -> None:
 def test_preemption_by_a_partition(client: SlurmClient, tmp_path: Path) -> None:
     waiting = Waiting(client, tmp_path, resources=WHOLE)
     urgent = client_in(tmp_path, "urgent")
-    assert urgent.submit(request("urgent", os.getpid, resources=WHOLE)).wait(LONG) is JobStatus.SUCCEEDED
+    preempting = urgent.submit(request("urgent", os.getpid, resources=WHOLE))
+    eventually(lambda: waiting.job.status() is JobStatus.PENDING, "the job is preempted", LONG)
+    assert preempting.wait(LONG) is JobStatus.SUCCEEDED
     waiting.go.set()
     assert waiting.job.result(LONG) == 2
     urgent.shutdown()

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import pytest
@@ -40,6 +40,25 @@ class Handle:
         if self.told is None:
             raise NotFound(f"what {self.job_id} returned is not here: it ended before results were kept here")
         return self.told
+
+
+class TogetherHandle(Handle):
+    """A job whose backend stops many at once."""
+
+    def terminate_with(self, others: Iterable["TogetherHandle"]) -> None:
+        self.done.append(f"terminate with {[other.job_id for other in others]}")
+        if self.error is not None:
+            raise self.error
+
+
+def test_jobs_of_a_backend_that_stops_many_at_once_are_stopped_together(caplog: pytest.LogCaptureFixture) -> None:
+    jobs = LiveJobs()
+    first, second = TogetherHandle("a", Unavailable("no route")), TogetherHandle("b")
+    first.during = lambda: jobs.wait(cast(Any, second), "/p/b")
+    second.during = jobs.terminate
+    jobs.wait(cast(Any, first), "/p/a")
+    assert (first.done, second.done) == (["wait", "terminate with ['b']"], ["wait"])
+    assert "could not stop job a to b: no route" in caplog.text
 
 
 def test_jobs_are_stopped_with_their_run_or_one_by_one(caplog: pytest.LogCaptureFixture) -> None:

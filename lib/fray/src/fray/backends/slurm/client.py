@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -15,7 +15,7 @@ from fray.backends.slurm import commands
 from fray.backends.slurm.address import SlurmAddress, parse_address
 from fray.backends.slurm.commands import NotAnswered, Refused
 from fray.backends.slurm.folder import End, Group, SharedFolder, Spec
-from fray.backends.slurm.job import SlurmJob, stop
+from fray.backends.slurm.job import SlurmJob
 from fray.backends.slurm.packages import ensure_packages
 from fray.backends.slurm.request import check_request, options_of, spec_of, write_script
 from fray.backends.slurm.runner import NAME_ENV
@@ -97,12 +97,6 @@ class SlurmClient(BaseClient):
                 yield from self._submit_array(part)
             else:
                 yield from (self.submit(request, adopt_existing=False) for request in part)
-
-    def terminate_all(self, handles: Iterable[JobHandle]) -> None:
-        """Stop jobs of this client (see `fray.client.SubmitsMany`)."""
-        self.check_open("terminate_all()")
-        stop(handle for handle in handles if isinstance(handle, SlurmJob))
-        self.hurry()
 
     def expected_start(self, request: JobRequest) -> str:
         """Return when a job would start, in Slurm's words (see `fray.client.TellsStart`)."""

@@ -5,7 +5,7 @@ groups/<key>/spec         the fields that all jobs of the group share (`Spec`)
 groups/<key>/calls/<i>    the pickled callable of job i
 groups/<key>/job.sh       the batch script
 groups/<key>/id           Slurm's job id
-groups/<key>/begun/<i>    job i has begun
+groups/<key>/begun/<i>    job i has begun; removed when Slurm may start it again
 groups/<key>/stop/<i>     somebody asked job i to stop
 groups/<key>/ends/<i>     how job i ended (`End`): made by a link, so the first one counts
 groups/<key>/runs/<i>/<attempt>/   log, exit, error and value files by replica; `failed` if it counts as a failure
@@ -148,6 +148,10 @@ class Group:
     def mark(self, what: str, index: int) -> None:
         """Create the mark `begun` or `stop` of a job."""
         (self.path / what / str(index)).touch()
+
+    def unmark(self, what: str, index: int) -> None:
+        """Remove a mark, if it is there."""
+        (self.path / what / str(index)).unlink(missing_ok=True)
 
     def is_marked(self, what: str, index: int) -> bool:
         """Return whether a job has the mark."""

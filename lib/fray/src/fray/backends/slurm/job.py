@@ -97,8 +97,17 @@ class SlurmJob:
 
     def terminate(self) -> None:
         """Stop the job (see `JobHandle.terminate`). Child jobs continue."""
+        self.terminate_with(())
+
+    def terminate_with(self, others: Iterable[JobHandle]) -> None:
+        """Stop this job and others (see `fray.client.StopsMany`)."""
         self._check()
-        stop([self])
+        jobs = [self, *(job for job in others if isinstance(job, SlurmJob))]
+        ended = {group: group.ended() for group in {job.group for job in jobs}}
+        live = [job for job in jobs if job.index not in ended[job.group]]
+        for job in live:
+            job.group.mark("stop", job.index)
+        commands.cancel(job.task for job in live)
         self._client.hurry()
 
     def logs(self) -> str:
@@ -189,13 +198,3 @@ class SlurmJob:
             callback(self)
         except (Exception, SystemExit):  # the user's own, which must not end the thread that others need
             logger.exception("job %r: a done callback failed", self._name)
-
-
-def stop(jobs: Iterable[SlurmJob]) -> None:
-    """Stop jobs, unless they have ended."""
-    jobs = list(jobs)
-    ended = {group: group.ended() for group in {job.group for job in jobs}}
-    live = [job for job in jobs if job.index not in ended[job.group]]
-    for job in live:
-        job.group.mark("stop", job.index)
-    commands.cancel(job.task for job in live)

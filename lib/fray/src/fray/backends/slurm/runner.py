@@ -157,9 +157,13 @@ class Runner:
             if end.status is JobStatus.SUCCEEDED:
                 return self._finish(end)
             if self._terminated:
-                stopped = self._group.is_marked("stop", self._index)
-                return self._finish(End(JobStatus.STOPPED, attempt=end.attempt)) if stopped else 1
+                if self._group.is_marked("stop", self._index):
+                    return self._finish(End(JobStatus.STOPPED, attempt=end.attempt))
+                if self._may_restart:
+                    self._group.unmark("begun", self._index)
+                return 1
             if self._limit_reached and self._may_restart:
+                self._group.unmark("begun", self._index)
                 self._requeue()
                 time.sleep(_LONGEST_GRACE)  # Slurm ends this process
                 return 1

@@ -19,6 +19,8 @@ _SHARE: Final = 10
 _ASK_SECONDS: Final = 2.0
 _LONGEST_ASK_SECONDS: Final = 15.0
 _HURRY_SECONDS: Final = 0.3
+_STARTED: Final = ("COMPLETED", "FAILED", "PENDING")
+"""States of ended jobs that were started: pending ones are held after a failed launch."""
 
 
 class Watched(Protocol):
@@ -146,7 +148,10 @@ class JobWatcher:
 
 def settle(group: Group, index: int, task: str, state: SlurmState) -> End:
     """Store and return the end of a job that Slurm will not start again. An end that its runner stored comes first."""
-    end = judge(task, state, commands.describe(task) if state.state else "", group.slurm_log(index))
+    log = group.slurm_log(index)
+    if state.state in _STARTED and not log and not group.runs(index):
+        log = f"(it is empty: if the node does not see {group.path}, choose a dir that all nodes share)"
+    end = judge(task, state, commands.describe(task) if state.state else "", log)
     if state.state == "PENDING":
         commands.cancel([task])  # held after a failed launch
     try:

@@ -13,6 +13,8 @@ from marin.execution.report.progress import StepProgress, step_progress
 from rigging.errors import DeadlineExceeded, JobFailed, MarinError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fray.client import JobHandle
 
 logger = logging.getLogger(__name__)
@@ -96,8 +98,7 @@ class LiveJobs:
         with self._guard:
             self._stopped = True
             handles = list(self._handles.values())
-        for handle in handles:
-            _terminate(handle)
+        _terminate(handles)
         return bool(handles)
 
     def terminate_one(self, output_path: str) -> None:
@@ -106,7 +107,7 @@ class LiveJobs:
             handle = self._handles.get(output_path)
         if handle is not None:
             logger.warning("stopping job %s: its step lost the lease on %s", handle.job_id, output_path)
-            _terminate(handle)
+            _terminate([handle])
 
 
 def _wait(handle: JobHandle, progress: StepProgress, timeout: float | None) -> None:
@@ -138,7 +139,7 @@ def _wait(handle: JobHandle, progress: StepProgress, timeout: float | None) -> N
         if handle.status().finished():
             handle.wait()  # DeadlineExceeded may be its own error, or it has ended just now
             return
-        _terminate(handle)
+        _terminate([handle])
         raise StepTimedOut(
             f"job {handle.job_id}: still running after its step's timeout of {timeout:g} s, and stopped"
         ) from None
@@ -154,8 +155,12 @@ def _queue_reason(handle: JobHandle) -> str | None:
     return handle.pending_reason() if isinstance(handle, TellsPendingReason) else ""
 
 
-def _terminate(handle: JobHandle) -> None:
-    try:
-        handle.terminate()
-    except (MarinError, OSError) as error:
-        logger.warning("could not stop job %s: %s", handle.job_id, error)
+def _terminate(handles: Sequence[JobHandle]) -> None:
+    from fray.client import stop_parts
+
+    for part, stop in stop_parts(handles):
+        try:
+            stop()
+        except (MarinError, OSError) as error:
+            names = " to ".join(dict.fromkeys([str(part[0].job_id), str(part[-1].job_id)]))
+            logger.warning("could not stop job %s: %s", names, error)
