@@ -99,7 +99,7 @@ def test_a_run_writes_what_the_process_does_not(
 @pytest.mark.parametrize("guarded", [True, False])
 def test_a_killed_processs_part_is_completed_from_its_clusters_log(log: StepLog, tmp_path: Path, guarded: bool) -> None:
     (tmp_path / ".log").write_text(f"{ONE.opening}\none\n")
-    its = kept(log, tmp_path)
+    its = KeptLog(log, str(tmp_path), 1, closing_seconds=1000)  # the cluster may have killed its guard, too
     note = LogNote(ONE.heading, 0, guarded)
     its.take(0, note)
     other = [(1, text_of_note(LogNote("another's", 0, False)).encode() + b"x\n")]

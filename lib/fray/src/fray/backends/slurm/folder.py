@@ -166,13 +166,13 @@ class Group:
             return []
         return [folder / str(number) for number in numbers]
 
-    def log(self, index: int, replica: int) -> bytes:
-        """Return the output of a replica in all attempts."""
-        pieces = []
+    def outputs(self, index: int, replica: int) -> dict[int, bytes]:
+        """Return the output of a replica by attempt."""
+        found = {}
         for run in self.runs(index):
             with contextlib.suppress(FileNotFoundError):
-                pieces.append((run / f"log.{replica}").read_bytes())
-        return b"".join(pieces)
+                found[int(run.name)] = (run / f"log.{replica}").read_bytes()
+        return found
 
     def slurm_log(self, index: int) -> str:
         """Return the end of what Slurm and the runner wrote themselves."""

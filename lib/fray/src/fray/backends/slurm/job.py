@@ -117,8 +117,20 @@ class SlurmJob:
     def replica_logs(self) -> dict[int | None, str]:
         """Like `logs`, separately for each replica (see `fray.client.GivesReplicaLogs`)."""
         self._check()
-        logs = {replica: self.group.log(self.index, replica) for replica in range(self.group.spec().replicas)}
+        logs = {
+            replica: b"".join(self.group.outputs(self.index, replica).values())
+            for replica in range(self.group.spec().replicas)
+        }
         return {replica: data.decode(errors="replace") for replica, data in logs.items() if data}
+
+    def attempt_outputs(self) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
+        """Return the output of each attempt, all as stdout (see `fray.client.GivesAttemptOutputs`)."""
+        self._check()
+        return {
+            (replica, attempt): [(1, data)]
+            for replica in range(self.group.spec().replicas)
+            for attempt, data in self.group.outputs(self.index, replica).items()
+        }
 
     def add_done_callback(self, callback: Callable[[JobHandle], object]) -> None:
         self._check()

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 # A shell that completes a log starts an interpreter first.
 _CLOSING_SECONDS: Final = 15.0
+# The same, where the cluster keeps the output: it may have killed who completes the part.
+_KEPT_SECONDS: Final = 1.0
 
 
 class KeptLog:
@@ -103,9 +105,12 @@ class KeptLog:
 
     def _close(self, note: LogNote, handle: JobHandle, lease: WritesUnderLease) -> None:
         """Complete the part of a process that has not reported its end."""
+        from fray.client import GivesAttemptOutputs
+
         section = Section(note.log, note.replica if self._replicas > 1 else None)
         files = JobLogFiles(self._output_path, section, False, lease)
-        seconds = self._closing_seconds if note.guarded else 0.0
+        is_kept = isinstance(handle, GivesAttemptOutputs)
+        seconds = 0.0 if not note.guarded else _KEPT_SECONDS if is_kept else self._closing_seconds
         log = files.look_until(files.read, lambda log: is_closed(log, section), seconds)
         if not is_closed(log, section):
             printed = (lines for _, heading, lines in _processes(handle) if heading == note.log)
