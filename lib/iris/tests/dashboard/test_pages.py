@@ -110,7 +110,8 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
             use = pb.AttemptUsage(attempt_id=name, cpu_ms=second, memory_bytes=2**21, at_ms=begin + 500 * second)
             worker.send(pb.WorkerMessage(usage=[use]))
         used = pb.AttemptUsage(attempt_id=name, cpu_ms=5, at_ms=begin + lasted)
-        data = encode(False, begin, b"begun") + encode(True, begin, b"the end") + encode(False, begin, b" ")
+        data = encode(False, begin, b"begun") + encode(False, begin, b"out ", partial=True)
+        data += encode(True, begin, b"the end") + encode(False, begin, b"of luck") + encode(False, begin, b" ")
         worker.append_log(name, 0, data)
         worker.wait_for_log_ack(name, len(data))
         worker.observe(
@@ -127,14 +128,14 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
         'aria-label="Failure"',
         "out of luck",
         "exit code 3",
-        "/logs?id=%2Fann%2Fa%2F0&attempt=1#L2",
-        "Open the log at line 2<",
-        "the end</pre>",
+        "/logs?id=%2Fann%2Fa%2F0&attempt=1#L3",
+        "Open the log at line 3<",
+        "begun\nthe end\nout of luck</pre>",
     ):
         assert part in page, part
     overview = text_of(client, "/cluster")
     assert re.findall(r'<a class="last-line" href="(.*?)".*?>(.*?)</a>', overview) == [
-        ("/logs?id=%2Fann%2Fa%2F0&attempt=1#L2", "the end")
+        ("/logs?id=%2Fann%2Fa%2F0&attempt=1#L3", "out of luck")
     ]
     tasks = text_of(client, "/job/tasks?id=/ann/a")
     for part in ("attempt 0, 2.0 s: out of luck", 'class="fill-earlier" x="', "exit code 3"):
@@ -146,7 +147,7 @@ def test_a_job_shows_why_it_waits_or_failed_and_its_attempts(pages: Any, admin: 
     assert ("out of luck" in last, "4.0 s" in last, "2.0 s" in first) == (True, True, True)
     assert ("2 MiB" in last, 'data-usage="/task/usage?id=/ann/a/0"' in page) == (True, True)
     assert '"cpu_asked": [1.0, ' in text_of(client, "/task/usage?id=/ann/a/0"), "an ended task has a chart, too"
-    assert "the end" not in text_of(pages.browser("bob"), "/cluster"), "of others only the state is shown"
+    assert "out of luck" not in text_of(pages.browser("bob"), "/cluster"), "of others only the state is shown"
 
 
 def test_what_users_may_not_see_the_pages_do_not_show(pages: Any, admin: User) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from iris.client.types import LogLine
 from iris.dashboard.cluster_client import ClusterClient
 from iris.dashboard.log_lines import is_for_programs, last_lines, line_of
 from iris.rpc.generated import iris_pb2 as pb
@@ -50,9 +51,28 @@ async def failed_log(
         found = await last_lines(client, viewer, wanted, _READ_LINES)
     except MarinError:
         return None
-    lines = [(number, line) for number, line in found if not is_for_programs(line)]
+    lines = _whole([(number, line) for number, line in found if not is_for_programs(line)])
     while lines and not lines[-1][1].data.strip():
         lines.pop()
     last = next((number for number, line in reversed(lines) if number and not line.partial), None)
     address = f"/logs?{urlencode({'id': task_id, 'attempt': wanted.attempt})}" + (f"#L{last}" if last else "")
     return FailedLog(task_id, [str(line_of(line, wanted)["text"]) for _, line in lines], address if lines else "")
+
+
+def _whole(found: list[tuple[int, LogLine]]) -> list[tuple[int, LogLine]]:
+    """Return records as the log's page shows them: a line is where it ends, and unfinished ones come last."""
+    begun: dict[bool, bytes] = {}
+    lines: list[tuple[int, LogLine]] = []
+    unfinished: dict[bool, tuple[int, LogLine]] = {}
+    for number, line in found:
+        if line.note:
+            lines.append((number, line))
+            continue
+        stream = line.is_stderr
+        line = line._replace(data=begun.pop(stream, b"") + line.data)
+        unfinished.pop(stream, None)
+        if line.partial:
+            begun[stream], unfinished[stream] = line.data, (number, line)
+        else:
+            lines.append((number, line))
+    return [*lines, *unfinished.values()]
