@@ -108,6 +108,7 @@ def served(controller: ControllerProcess, secret: bytes, prefix: Path) -> Iterat
 def measure_pages(pages: Pages, big: str) -> None:
     counted = quote("SELECT state_word, count(*) FROM tasks GROUP BY 1")
     paths = {
+        "overview": "/cluster",
         "jobs": "/jobs",
         "jobs, searched": "/jobs?q=j99",
         "jobs, last page": "/jobs?page=200",
