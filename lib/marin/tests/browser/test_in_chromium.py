@@ -276,6 +276,7 @@ PAGES = {
     "step": f"step?path={TINY}&run=pretrain-0a1b2c",
     "step-failed": "step?path=eval/toxicity-badbad&run=evaluate-777777",
     "log": f"log?path={TINY}",
+    "log-found": f"log?path={TINY}&find=loss",
     "files": f"files?path={TINY}",
     "file-text": f"files?path={TINY}/notes.txt",
     "file-jsonl": f"files?path={TINY}/samples.jsonl.gz",

@@ -244,6 +244,14 @@ def test_lines_of_a_log_have_numbers_wherever_one_looks(empty: Pages) -> None:
         assert len(lines) == min(1000, 300_001 - number + 1)
     assert json.loads(empty.get("log/lines", path="many-111111", **{"from": 400_000})) == []
     assert empty.status("log/lines", path="none") == 404
+    found = empty.get("log", path="many-111111", find="99998")
+    numbers = [*range(99_998, 300_000, 100_000)]
+    assert [int(number) for number in re.findall(r'class="n" data-n="(\d+)" href="[^"]+#L\1"', found)] == numbers
+    assert found.count("<mark>99998</mark>") == 3
+    assert "The last 1\u202f000 lines" in empty.get("log", path="many-111111", find="1")
+    assert re.findall(r'data-n="(\d+)"', empty.get("log", path="many-111111", find="5 %")) == ["300001"]
+    assert "1 line with this text" in empty.get("log", path="many-111111", find="line 0000017\nline")
+    assert "0 lines with this text" in empty.get("log", path="many-111111", find="<b>")
 
 
 def test_a_download_is_the_file_and_never_a_page(samples: Pages) -> None:

@@ -50,6 +50,33 @@ class LineIndex:
                 return size
         return chunk * _CHUNK + at + 1
 
+    def matching(self, name: str, text: bytes, size: int, most: int) -> list[tuple[int, bytes]]:
+        """Return the last lines of a log that contain a text, each with its number.
+
+        Args:
+            name: The log.
+            text: The text, without line ends.
+            size: The log's size.
+            most: Maximum number of lines.
+        """
+        found: list[tuple[int, bytes]] = []
+        end = size
+        while end > 0 and len(found) < most:
+            start = max(0, end - _CHUNK)
+            content = self._place.read(name, start, end)
+            # Whole lines: the rest is of the part before, if it is no longer than that.
+            cut = (content.find(b"\n") + 1 or len(content)) if start else 0
+            hit = content.rfind(text, cut)
+            first = self.number_at(name, start) if hit >= 0 else 0
+            while hit >= 0 and len(found) < most:
+                begin = max(content.rfind(b"\n", 0, hit) + 1, cut)
+                over = content.find(b"\n", hit)
+                line = content[begin:] if over < 0 else content[begin:over]
+                found.append((first + content.count(b"\n", 0, begin), line))
+                hit = content.rfind(text, cut, begin)
+            end = start + cut if cut < len(content) else start
+        return found[::-1]
+
     def _counted(self, name: str, offset: int) -> list[int]:
         """Return the counts of at least the whole chunks before an offset."""
         head = self._place.read(name, 0, _HEAD)

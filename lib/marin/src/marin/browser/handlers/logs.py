@@ -15,6 +15,7 @@ from marin.output_files import LOG_FILE, STATUS_FILE
 from rigging.errors import MarinError, NotFound
 from rigging.web.context import is_fragment, render
 from rigging.web.events import event_response, last_event_id
+from rigging.web.pages import query_text
 from rigging.web.paging import asked_page
 
 LOG_BYTES: Final = 64 << 10
@@ -89,7 +90,8 @@ def status_word(status: str | None) -> str | None:
 
 
 def log_page(site: Site, request: Request) -> Response:
-    """Show a step's log: its last lines with their numbers, or of a long one a part, or the part before one."""
+    """Show a step's log: its last lines with their numbers, or those with a text; of a long one a part, or the part
+    before one."""
     name = asked_path(request)
     log = f"{name}/{LOG_FILE}"
     end = start_of_id(request.query_params.get("end"), -1)
@@ -99,10 +101,16 @@ def log_page(site: Site, request: Request) -> Response:
     shown: dict[str, Any] = {"name": name, "log": part, "address": address}
     if is_fragment(request):
         return render(request, "marin/log_part.html", **shown)
+    wanted = query_text(request, "find", 300).partition("\n")[0]
     if end < 0 and site.outputs.is_local and part.size <= MOST_NUMBERED:
+        shown["find"] = wanted
         lines = part.text.split("\n")
         first = site.lines.number_at(log, part.start)
         shown["lines"] = _rows(lines, first)[-_LINES:]
+    if "find" in shown and wanted:
+        found = site.lines.matching(log, wanted.encode("utf-8", "surrogateescape"), part.size, _LINES)
+        shown["found"] = [(number, _shown(line)[:_LONGEST].split(wanted)) for number, line in found]
+        shown["most"] = _LINES
     status = status_word(text_of(site.outputs, f"{name}/{STATUS_FILE}", 4096))
     return render(request, "marin/log.html", **shown, is_live=status in (None, _RUNNING))
 
