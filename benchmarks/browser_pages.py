@@ -25,6 +25,7 @@ from pathlib import Path
 
 import httpx2
 import psutil
+from tensorboardX import SummaryWriter
 
 from marin.browser.command import browser_app
 from marin.browser.site import make_site
@@ -94,6 +95,31 @@ def write_curves(root: Path, points: int) -> None:
     storage.run("curves-aaaaaa", steps, [started(CURVES), *map(step_ended, steps), ended()], hour=6)
 
 
+def write_events(root: Path, points: int) -> None:
+    """Write a run with 50 steps with a long curve each in a file of TensorBoard."""
+    storage = RecordedStorage(root)
+    steps = [storage.step(f"events{number}-{number:06x}") for number in range(CURVES)]
+    with SummaryWriter(str(root / "events")) as writer:
+        for number in range(points):
+            writer.add_scalar("loss", number, number)
+    [written] = (root / "events").iterdir()
+    for step in steps:
+        os.link(written, Path(step["output_path"], written.name))
+    storage.run("events-aaaaaa", steps, [started(CURVES), *map(step_ended, steps), ended()], hour=8)
+
+
+def time_events(client: httpx2.Client) -> None:
+    """Print how long pages take while 50 long files of TensorBoard are read, and how long that takes."""
+    began = time.perf_counter()
+    results = "run/results?run=events-aaaaaa"
+    time_page(client, "a run with 50 files of TensorBoard", results, repeats=0)
+    time.sleep(1)
+    time_page(client, "the list of runs while these are read", "runs")
+    while "Reading more metrics" in client.get(f"/experiments/{results}").text:
+        time.sleep(0.2)
+    print(f"50 files of TensorBoard are known after {time.perf_counter() - began:.1f} s")
+
+
 def time_curves(client: httpx2.Client) -> None:
     """Print how long the first points of 50 curves take, all points, and a part of them; and pages meanwhile."""
     time_page(client, "a run with 50 curves", RUN_OF_CURVES, repeats=0)
@@ -117,7 +143,7 @@ def time_painting(root: Path, name: str, address: str) -> None:
         base = str(client.base_url).rstrip("/")
         page = browser.new_page(viewport={"width": 1440, "height": 900}, bypass_csp=True)
         page.goto(base + login())
-        page.goto(f"{base}/experiments/runs")
+        page.wait_for_url("**/experiments/runs")
         drawn = "document.querySelector('[data-series]')?.dataset.drawn"
         for turn in ("first", "again"):
             began = time.perf_counter()
@@ -182,6 +208,7 @@ def main() -> None:
         root = Path(directory)
         write_root(root, options.runs, options.steps)
         write_curves(root, options.points)
+        write_events(root, options.points)
         first = psutil.Process().memory_info().rss / 2**20
         with served(root) as (client, _):
             time_page(client, f"{options.runs} runs, the newest", "runs")
@@ -201,6 +228,8 @@ def main() -> None:
         if chromium_path() is not None:
             time_painting(root, "a run with 50 curves", RUN_OF_CURVES)
             time_painting(root, "50 runs compared", COMPARED)
+        with served(root) as (client, _):
+            time_events(client)
         with served(root) as (client, _):
             time_curves(client)
             process = psutil.Process()

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -47,8 +48,15 @@ def test_curves_are_sampled_first_and_whole_later_with_each_spike(
     empty: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(empty, 20_000)
-    rests: list[float] = []
-    monkeypatch.setattr(curve_rows, "rest", lambda: rests.append(1))
+    usual, turns = sys.getswitchinterval(), []
+    read = curve_rows.CurveRows.add_lines
+
+    def add_lines(self: curve_rows.CurveRows, lines: bytes) -> None:
+        if threading.current_thread().name.startswith("marin-curves"):
+            turns.append(sys.getswitchinterval())
+        read(self, lines)
+
+    monkeypatch.setattr(curve_rows.CurveRows, "add_lines", add_lines)
     query = {"metric": "loss", "output": "train0-0a1b2c", "columns": 100}
     first = json.loads(empty.get("curves", **query))
     assert not first["whole"]
@@ -59,8 +67,9 @@ def test_curves_are_sampled_first_and_whole_later_with_each_spike(
     near = json.loads(empty.get("curves", **query, **{"from": 10.5, "to": 20}))
     assert near["steps"] == [*range(10, 22)]
     assert empty.status("curves", metric="loss", output="../x") == 400
-    size = (empty.root / "train0-0a1b2c/.executor_metrics").stat().st_size
-    assert len(rests) >= size // (64 << 10), "other requests have their turn while it reads"
+    eventually(lambda: sys.getswitchinterval() == usual, "it reads no more")
+    assert len(turns) == 1
+    assert turns[0] < usual / 5, "requests have their turn while it reads"
 
 
 def test_long_files_of_tensorboard_are_read_beside_the_page_and_once(

@@ -7,7 +7,6 @@ import math
 import operator
 import re
 import sys
-import time
 from array import array
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +23,6 @@ _BLOCK_BYTES: Final = 64 << 10
 _IN_NUMBERS: Final = b"0123456789+-.eE"
 _NUMBER: Final = re.compile(rb'(?<=": )[-+.\deE]+(?=[,}])')
 _MOST_COLUMNS: Final = 40
-_MOST_ROWS_AT_ONCE: Final = 500
-_REST_SECONDS: Final = 1e-4
 
 Curves = dict[str, Points]
 """The curve of each metric."""
@@ -50,14 +47,12 @@ class CurveRows:
     def __init__(self) -> None:
         self._found: defaultdict[str, tuple[array[float], array[float]]] = defaultdict(lambda: (array("d"), array("d")))
         self._count = 0
-        self._since = 0
 
     def add(self, name: str, step: float, value: float) -> None:
         """Add a value of a metric."""
         steps, values = self._found[name]
         steps.append(step)
         values.append(value)
-        self._give_way(1)
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add the numbers of rows. One without a step counts by its place."""
@@ -66,7 +61,6 @@ class CurveRows:
             key = step_name(row)
             step = int(row[key] if key is not None and is_number(row[key]) else self._count)
             self._count += 1
-            self._give_way(1)
             for name, value in row.items():
                 if name != key and is_number(value):
                     steps, values = found[name]
@@ -82,29 +76,13 @@ class CurveRows:
                 continue
             steps = columns.pop(step_name(columns) or "")
             self._count += len(steps)
-            self._give_way(len(steps))
             for name, column in columns.items():
                 self._found[name][0].extend(steps)
                 self._found[name][1].extend(column)
 
-    def _give_way(self, rows: int) -> None:
-        self._since += rows
-        if self._since > _MOST_ROWS_AT_ONCE:
-            self._since = 0
-            rest()
-
     def curves(self) -> Curves:
         """Return the points by step. A step that was repeated has its last value."""
         return {name: _by_step(*points) for name, points in self._found.items()}
-
-
-def rest() -> None:
-    """Let other threads run.
-
-    Python interrupts a thread that computes every 5 ms only, so another one that reads fifty files would wait 5 ms for
-    each.
-    """
-    time.sleep(_REST_SECONDS)
 
 
 def _blocks(lines: bytes) -> Iterator[bytes]:
