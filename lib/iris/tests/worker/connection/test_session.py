@@ -264,6 +264,15 @@ async def test_that_it_leaves_is_said_at_once_and_the_last_words_are_delivered(b
     await task
 
 
+async def test_why_its_host_ends_is_told_at_once_after_a_break(bench: Bench) -> None:
+    bench.supervisor.outbox.leave("spot")
+    task = await bench.patient()
+    told = await bench.next_sent(2)
+    assert (told.leaving, told.host_ends, told.ending) == (True, True, "spot")
+    bench.call.say(GOODBYE)
+    await task
+
+
 class ControllerLink:
     def __init__(self, address: str, token: str, call: Call) -> None:
         self.address, self.token, self._call = address, token, call
@@ -399,6 +408,15 @@ class TestAgents:
         call.say(end)
         assert await running is AgentEnd.LEFT
         assert "no session" not in caplog.text, "the controller hangs up on whoever leaves"
+
+    async def test_last_words_without_a_session_go_through_the_next_one(self) -> None:
+        agents = Agents(*[Unavailable("broken")] * 3, [welcome()])
+        running = asyncio.create_task(agents.run())
+        await asyncio.wait_for(agents.agent.leave(), 20)
+        call = agents.links[0]._call
+        assert call.half_closed
+        call.say(grpc.aio.EOF)
+        assert await running is AgentEnd.LEFT
 
 
 class Silent(iris_pb2_grpc.BlobServiceServicer):

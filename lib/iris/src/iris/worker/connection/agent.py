@@ -82,6 +82,7 @@ class Agent:
         self._contact_clock = contact_clock
         self._link: ControllerLink | None = None
         self._session: AgentSession | None = None
+        self._welcomed = asyncio.Event()
         self._leaving = False
         self._last_complaint = ""
 
@@ -112,6 +113,7 @@ class Agent:
         alone_since = self._monotonic()
         while True:
             end = await self._serve(supervisor)
+            self._welcomed.clear()
             if self._leaving:
                 return AgentEnd.LEFT
             if end is not None:
@@ -126,9 +128,10 @@ class Agent:
             await asyncio.sleep(self._backoff.next_interval())
 
     async def leave(self) -> None:
-        """Send the remaining reports through the open session, if there is one, and make `run` return."""
+        """Send the remaining reports and make `run` return. Without a session this waits for the next one."""
+        await self._welcomed.wait()
         self._leaving = True
-        if self._session is not None and self._session.welcomed:
+        if self._session is not None:
             await self._session.leave()
 
     async def close(self) -> None:
@@ -146,7 +149,9 @@ class Agent:
                 await self._link.close()
             self._link = self._open_link(address)
             call = await self._open_session(address, self._link)
-            self._session = AgentSession(call, self._identity, supervisor, self._contact_clock, self._offer)
+            self._session = AgentSession(
+                call, self._identity, supervisor, self._contact_clock, self._offer, self._welcomed.set
+            )
             end = await self._session.run()
         except Incompatible as error:
             logger.error("%s", error)

@@ -144,6 +144,7 @@ class AgentSession:
     Args:
         clock: Returns the time of a heartbeat in ms, like `guardian.protocol.boot_ms`.
         offer: Returns the resources currently offered; None if those of `identity` do not change.
+        on_welcome: Called when the controller has accepted the session.
     """
 
     def __init__(
@@ -153,7 +154,9 @@ class AgentSession:
         supervisor: Supervisor,
         clock: Callable[[], int] = boot_ms,
         offer: CapacityOffer | None = None,
+        on_welcome: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_welcome = on_welcome
         self._offer = offer or CapacityOffer(identity.capacity)
         self._call = call
         self._identity = identity
@@ -224,6 +227,9 @@ class AgentSession:
             )
         )
         self._said_leaving = outbox.leaving
+        if outbox.ending:  # Hello has no place for it, so that the first message tells it
+            self._said_leaving = False
+            outbox.leave(outbox.ending)
         message = await self._call.read()
         if message is not grpc.aio.EOF and message.challenge and identity.key is not None:
             proof = prove(identity.key, identity.worker_id, message.challenge)
@@ -242,6 +248,7 @@ class AgentSession:
         self._supervisor.contact(sent_ms)
         self._supervisor.resume_logs({ack.attempt_id: ack.offset for ack in welcome.log_offsets})
         self.welcomed = True
+        self._on_welcome()
 
     async def _read_wishes(self) -> SessionEnd:
         while True:
