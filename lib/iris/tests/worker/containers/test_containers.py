@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,24 @@ async def test_a_stop_is_first_asked_and_then_forced(
     (found,) = await controller.until_ended("/user/job/0:0", timeout_s=60)
     assert (TaskState(found.state), found.error) == (TaskState.KILLED, "enough")
     assert controller.output("/user/job/0:0") == b"up\n" + code
+
+
+async def test_a_notice_comes_before_the_signal(
+    controller: FakeController, worker: InProcessWorker, runtime: pb.Runtime | None
+) -> None:
+    """The file is what `iris.preemption` makes and reads; an image of another language can do the same."""
+    asks = ': > "$IRIS_ERROR_FILE.notice"; trap "echo TERM; exit" TERM; echo up'
+    script = (
+        f'{asks}; until test -s "$IRIS_ERROR_FILE.notice"; do sleep 0.05; done; cat "$IRIS_ERROR_FILE.notice"; exit 3'
+    )
+    controller.send(run=[run_command("/bin/sh", "-c", script, runtime=runtime)])
+    await controller.until(lambda: controller.output("/user/job/0:0"), timeout_s=60)
+    stop = pb.StopAttempt(attempt_id="/user/job/0:0", grace_ms=20_000, reason="drained", preemption="drain")
+    controller.send(stop=[stop])
+    await controller.until_ended("/user/job/0:0", timeout_s=60)
+    first, reason, deadline = controller.output("/user/job/0:0").decode().split()
+    assert (first, reason) == ("up", "drain")
+    assert 0 < float(deadline) - time.time() <= 20
 
 
 async def test_too_much_memory_is_told_as_such(

@@ -93,7 +93,7 @@ class Engine:
             *("--name", container.name, "--label", f"{_LABEL}={work_dir}", "--workdir", container.cwd),
             *("--env-file", container.env_file, "--entrypoint", ""),
             *(word for limit in ulimits for word in ("--ulimit", limit)),
-            *(_identity_words(container.uid) if container.uid else ()),
+            *_identity_words(container.uid),
             *_limit_words(container.limits),
             *(word for bind in container.binds for word in ("--volume", self._volume(bind))),
             *(word for device in container.devices for word in ("--device", device)),
@@ -128,8 +128,10 @@ def container_name(work_dir: Path, attempt_id: str) -> str:
 
 
 def _identity_words(uid: int) -> tuple[str, ...]:
+    # Named also for root, because a user of the image's could not write to the attempt's directories.
+    words = ("--user", f"{uid}:{uid}")
     # Else a setuid program of the image is root, who may read and write whatever is mounted.
-    return ("--user", f"{uid}:{uid}", "--security-opt", "no-new-privileges")
+    return (*words, "--security-opt", "no-new-privileges") if uid else words
 
 
 def _limit_words(limits: LimitRequest) -> list[str]:
