@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from iris.sim.run import SeedReport, run_seed
+from iris.sim.run import run_seed
+from iris.sim.scenario import make_preemptions, make_scenario
+from iris.sim.trace import SeedReport
 from iris.sim.workload.cli import run_workload
 from rigging.errors import MarinError
 
@@ -35,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--seed", type=int, required=True)
     replay.add_argument("--trace", action="store_true", help="show every line of what happens")
     replay.add_argument("--json", action="store_true", help="the report as JSON")
+    replay.add_argument("--preemptions", action="store_true", help="a gang that is preempted 200 times, with notices")
     replay.set_defaults(run=_replay)
     sweep = commands.add_parser("sweep", help="run many seeds of the fault simulation")
     sweep.add_argument("--seeds", type=int, default=200, help="how many")
@@ -45,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _replay(options: argparse.Namespace) -> int:
     logging.disable(logging.CRITICAL)
-    report = run_seed(options.seed, _say if options.trace else None)
+    report = run_seed(
+        options.seed, _say if options.trace else None, make_preemptions if options.preemptions else make_scenario
+    )
     if options.json:
         fields = {name: getattr(report, name) for name in report.__dataclass_fields__ if name != "tail"}
         print(json.dumps(fields))

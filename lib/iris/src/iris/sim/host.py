@@ -12,23 +12,23 @@ from typing import Any, Final
 from iris.domain.ids import AttemptId, JobId, parse_attempt_id, parse_task_id
 from iris.domain.job_spec import JobSpec
 from iris.domain.resources import Resources
-from iris.domain.states import FailureKind
+from iris.domain.states import PreemptionReason
 from iris.rpc.auth import PrincipalKind, make_token
 from iris.rpc.controller_address import ControllerAddress
 from iris.sim.network import Network
 from iris.sim.physics import Physics, Running
-from iris.sim.programs import Program
+from iris.sim.programs import Preparer, Program
 from iris.sim.world import Handle, Node, World
 from iris.worker.attempts.rooms import Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
-from iris.worker.connection.agent import Agent
+from iris.worker.connection.agent import Agent, AgentEnd
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.output.log_writer import LogWriter
 from iris.worker.paths import WorkPaths
-from iris.worker.prepare.task_env import PreparedEnvironment, TaskEnvironment
+from iris.worker.prepare.task_env import TaskEnvironment
 from iris.worker.processes import NOT_FOUND, Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
-from iris.worker.types import Launch, Observation, PreparationFailed
+from iris.worker.types import Observation
 from rigging.errors import NotFound
 from rigging.timing import ExponentialBackoff
 
@@ -91,6 +91,7 @@ class Process:
         self._timer: Handle | None = None
         self._node: Node | None = None
         self._deadline_s = 0.0  # of the notice of its preemption
+        self._has_saved = False
         context.world.trace.note(context.world.now, host.name, f"{attempt_id} begins to run")
         host.processes[attempt_id] = self
         if fence_ms:
@@ -99,7 +100,7 @@ class Process:
             self._node = Node(context.world, f"task {attempt_id}")
             context.run_children(self, self._node, Path(token_file).read_text())
         else:
-            self._timer = context.world.call_in(program.duration(context.source), self.finish)
+            self._timer = context.world.call_in(self._duration_s(), self.finish)
 
     def finish(self, children_code: int | None = None) -> None:
         """End the command normally."""
@@ -117,10 +118,23 @@ class Process:
         if notice or is_leaving:
             due_s = context.world.now + grace_ms / 1000
             self._deadline_s = min(self._deadline_s or due_s, due_s) if notice else 0.0
-        context.physics.told.add(self.attempt_id)
-        if not self.program.ignores_term:
+        context.physics.tell(self.attempt_id, notice)
+        if notice and self.program.resumes:
+            context.world.call_in(context.source.uniform(0.2, 0.9) * grace_ms / 1000, self._save)
+        elif not self.program.ignores_term:
             context.world.call_in(context.source.uniform(0, 1), self._end, Exit(0, signal.SIGTERM))
         context.world.call_in(grace_ms / 1000 + _KILL_TAKES_S, self._kill)
+
+    def _duration_s(self) -> float:
+        context, program = self.host.context, self.program
+        saved_s = context.physics.saved_s.get(self.running.job_id, 0)
+        return max(program.seconds - saved_s, 0) if program.resumes else program.duration(context.source)
+
+    def _save(self) -> None:
+        if not self._is_over:
+            self.host.context.physics.save(self.running)
+            self._has_saved = True
+            self._end(Exit(0, signal.SIGTERM))
 
     def _kill(self) -> None:
         context = self.host.context
@@ -160,6 +174,8 @@ class Process:
         world.trace.note(world.now, self.host.name, f"{self.attempt_id} ends: {exit.text()}")
         ending = (-exit.signal or exit.code) if by_itself else None
         self.host.context.physics.end(self.running, ending)
+        if self.program.resumes and not by_itself and not self._has_saved:
+            self.host.context.physics.unsaved.append(self.attempt_id)
         del self.host.processes[self.attempt_id]
         self._log.close()
         if self.listener is not None and not self.listener[0].is_dying:
@@ -234,30 +250,6 @@ class _Refused:
     def terminate(self, grace_ms: int, note: Mapping[str, Any] | None = None) -> None: ...
 
 
-class _Preparer:
-    """A preparer that takes time and sometimes fails, in place of BundlePreparer."""
-
-    def __init__(self, context: SimContext) -> None:
-        self._context = context
-
-    def ready(self, launch: Launch) -> PreparedEnvironment | None:
-        del launch  # nothing is kept
-        return None
-
-    async def prepare(self, launch: Launch) -> PreparedEnvironment:
-        program = self._context.program_of(JobId(launch.job_id), -1)
-        await asyncio.sleep(program.prepare_s)
-        if program.prepare_fails:
-            raise PreparationFailed(FailureKind.ENVIRONMENT, "no such package")
-        return PreparedEnvironment()
-
-    def compiled(self, tree: Path, python: str) -> str:
-        del tree, python
-        return ""
-
-    async def close(self) -> None: ...
-
-
 @dataclass
 class _Link:
     """Replaces GrpcControllerLink."""
@@ -281,7 +273,7 @@ class _Link:
             yield "", 0, b"", True
 
     async def upload(self, digest: str, data: bytes) -> None:
-        raise NotFound(f"blob {digest} of {len(data)} bytes has no place in a simulation")
+        raise NotFound(f"blob {digest} of {len(data)} bytes has no place")
 
     async def close(self) -> None:
         for stream in self.streams:
@@ -316,6 +308,7 @@ class SimHost:
         self._skew_s = skew_s
         self._lives = 0
         self._runtime: _Runtime | None = None
+        self._serving: asyncio.Task[AgentEnd] | None = None
 
     @property
     def is_up(self) -> bool:
@@ -359,23 +352,25 @@ class SimHost:
         for process in list(self.processes.values()):
             process.vanish()
 
-    def leave(self) -> None:
-        """Let the platform send SIGTERM: the agent ends and reports its attempts, and exits."""
+    def leave(self, notice: PreemptionReason | None = None) -> None:
+        """Let the agent end and report its attempts, and exit: SIGTERM, or a notice of the platform's."""
         if self.is_up and self.node is not None:
-            self.node.run(self.node.create_task, self._leave(self.node))
+            self.node.run(self.node.create_task, self._leave(self.node, notice))
 
     def reap(self, node: Node, attempt_id: AttemptId) -> None:
         """Handle the end of a process that the runtime started."""
         if self._runtime is not None and node is self.node:
             self._runtime.processes.pop(attempt_id, None)
 
-    async def _leave(self, node: Node) -> None:
+    async def _leave(self, node: Node, notice: PreemptionReason | None) -> None:
         assert self.supervisor is not None
         assert self.agent is not None
-        await self.supervisor.stop_all(f"worker {self.name} ended", int(_STOP_GRACE_S * 1000))
+        assert self._serving is not None
+        await self.supervisor.stop_all(f"worker {self.name} ended", int(_STOP_GRACE_S * 1000), notice)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_S):
                 await self.agent.leave()
+                await asyncio.wait((self._serving,))
         node.call_soon(node.kill, "left")
 
     def _build(self, node: Node) -> None:
@@ -395,7 +390,7 @@ class SimHost:
         )
         self._runtime = _Runtime(self, node)
         environment = TaskEnvironment(paths, self.name, {"PATH": ""})
-        room = furnish(paths, self._runtime.isolation, _Preparer(context), environment, self.agent.address)
+        room = furnish(paths, self._runtime.isolation, Preparer(context.program_of), environment, self.agent.address)
         self.supervisor = Supervisor(
             paths,
             self._runtime,
@@ -403,4 +398,4 @@ class SimHost:
             now=lambda: _EPOCH_S + context.world.now + self._skew_s,
         )
         self.supervisor.take_up_held()
-        node.create_task(self.agent.run(self.supervisor))
+        self._serving = node.create_task(self.agent.run(self.supervisor))

@@ -114,7 +114,8 @@ class Network:
         if self.server is None or self.server.node.is_dying:
             stream.break_off(self.delay(), None)
             return
-        stream.accept(self.server)
+        if not stream.is_broken:
+            stream.accept(self.server)
 
     def _arrive_late(self, stream: "Stream") -> None:
         if self.blocked_until(stream.peer, True) > self.world.now:
@@ -232,6 +233,11 @@ class Stream:
         self._error: MarinError | None = None  # what the worker knows of the end
         node.on_death.append(self._worker_died)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether the connection broke, or its worker died."""
+        return self._up.is_broken
+
     # ---- the worker's side ----
 
     async def write(self, message: Any) -> None:
@@ -320,7 +326,9 @@ class Stream:
         _wake(self._node, self._response_wake)
 
     def _at_server(self, item: Any) -> None:
-        if self._server is not None and not self._server.node.is_dying:
+        if self._server is None:
+            self._requests.append(item)  # Hello overtook the stream's own arrival
+        elif not self._server.node.is_dying:
             self._requests.append(item)
             _wake(self._server.node, self._request_wake)
 

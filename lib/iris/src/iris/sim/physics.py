@@ -1,6 +1,6 @@
 """The processes on the simulated hosts, as the ground truth for checking the controller."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from iris.domain.ids import AttemptId, JobId, TaskId, parse_attempt_id, parse_task_id
@@ -38,6 +38,9 @@ class Physics:
         with their successor, because they cannot be stopped before the worker is reachable again. Attempts of an
         exclusive job are not among them, because their host must end them in time.
         exits: The exits of attempts that ended by themselves: exit code, or minus the signal.
+        saved_s: Seconds of work in the checkpoint of each job that saves any; its first task writes it.
+        unsaved: Attempts of these jobs that were ended without a checkpoint.
+        notices: The reasons in the notices of attempts.
         told: Attempts whose process was asked to end, so that an exit code of 0 is not a success.
     """
 
@@ -49,6 +52,9 @@ class Physics:
     exits: dict[AttemptId, int] = field(default_factory=dict)
     seen: set[AttemptId] = field(default_factory=set)
     told: set[AttemptId] = field(default_factory=set)
+    saved_s: dict[JobId, float] = field(default_factory=dict)
+    unsaved: list[AttemptId] = field(default_factory=list)
+    notices: dict[AttemptId, str] = field(default_factory=dict)
     starts: int = 0
     overlaps: int = 0
 
@@ -74,6 +80,27 @@ class Physics:
         self.by_task.setdefault(task_id, []).append(process)
         self._weigh(host, capacity)
         return process
+
+    def tell(self, attempt_id: AttemptId, notice: str) -> None:
+        """Record that an attempt was asked to end, and the reason in its notice; empty for none."""
+        self.told.add(attempt_id)
+        if notice:
+            self.notices.setdefault(attempt_id, notice)
+
+    def save(self, process: Running) -> None:
+        """Record that a process has saved its checkpoint."""
+        if process.task_id.endswith("/0"):
+            self.saved_s[process.job_id] = self.saved_s.get(process.job_id, 0) + self.now() - process.started_s
+
+    def judge_notices(self) -> Iterator[str]:
+        """Yield the broken promises of a story in which every preemption is announced."""
+        for name in self.unsaved:
+            yield f"{name} lost its checkpoint: it was ended without a notice, or before its deadline"
+        for name, reason in self.notices.items():
+            job_id, number = parse_task_id(parse_attempt_id(name)[0])[0], parse_attempt_id(name)[1]
+            first = self.notices.get(AttemptId(f"{job_id}/0:{number}"))
+            if first != reason:
+                yield f"{name} had the notice {reason!r}, and the first member of its gang {first!r}"
 
     def end(self, process: Running, exit: int | None) -> None:
         """Record the end of a process; `exit` is None if it did not end by itself."""

@@ -1,10 +1,16 @@
 """The behaviour of the simulated commands, and the expected ends of their jobs."""
 
+import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from iris.domain.ids import JobId
 from iris.domain.job_spec import JobSpec
-from iris.domain.states import JobState
+from iris.domain.states import FailureKind, JobState
+from iris.worker.prepare.task_env import PreparedEnvironment
+from iris.worker.types import Launch, PreparationFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,8 @@ class Program:
         bad_tasks: Indexes of tasks that always end with code 1.
         blames_peer: Whether a failing run says that another member of its gang was gone.
         ignores_term: Whether only SIGKILL ends it.
+        resumes: Whether a run saves a checkpoint when it has a notice, and the next one continues from there; `seconds`
+            is the time of all runs together.
         output: Number of bytes that a run writes.
         cannot_start: Whether the command does not exist.
         prepare_s: Time to prepare its environment; 0 for none. prepare_fails: Whether the preparation fails.
@@ -34,6 +42,7 @@ class Program:
     bad_tasks: frozenset[int] = frozenset()
     blames_peer: bool = False
     ignores_term: bool = False
+    resumes: bool = False
     output: int = 0
     cannot_start: bool = False
     prepare_s: float = 0.0
@@ -52,6 +61,30 @@ class Program:
         if number < self.fails_below or index in self.bad_tasks:
             return 1, 0
         return self.exit_code, 0
+
+
+class Preparer:
+    """A preparer that takes time and sometimes fails, in place of BundlePreparer."""
+
+    def __init__(self, program_of: Callable[[JobId, int], Program]) -> None:
+        self._program_of = program_of
+
+    def ready(self, launch: Launch) -> PreparedEnvironment | None:
+        del launch  # nothing is kept
+        return None
+
+    async def prepare(self, launch: Launch) -> PreparedEnvironment:
+        program = self._program_of(JobId(launch.job_id), -1)
+        await asyncio.sleep(program.prepare_s)
+        if program.prepare_fails:
+            raise PreparationFailed(FailureKind.ENVIRONMENT, "no such package")
+        return PreparedEnvironment()
+
+    def compiled(self, tree: Path, python: str) -> str:
+        del tree, python
+        return ""
+
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from iris.controller.config.controller_config import ControllerConfig
 from iris.core.state.changes import Changes
 from iris.domain.entities import Job
 from iris.domain.events import WorkerCordoned, WorkerUncordoned
-from iris.domain.ids import AttemptId, JobId, TaskId
+from iris.domain.ids import AttemptId, JobId, TaskId, WorkerId
 from iris.domain.job_spec import JobSpec, is_gang
 from iris.domain.states import JobState, TaskState
 from iris.rpc.auth import load_or_create_secret
@@ -24,11 +24,10 @@ from iris.sim.network import Network
 from iris.sim.physics import Physics
 from iris.sim.programs import PlannedJob, Program
 from iris.sim.replay import differences
-from iris.sim.scenario import Fault, FaultKind, Scenario, make_scenario
-from iris.sim.trace import Trace
+from iris.sim.scenario import ENDINGS, Fault, FaultKind, Scenario, make_scenario
+from iris.sim.trace import SeedReport, Trace
 from iris.sim.world import Node, World
 from iris.store.event_rows import record_of
-from rigging.errors import MarinError
 
 _PATIENCE_S: Final = 3600.0
 # Grace of its attempts, its last words, and their way.
@@ -36,50 +35,20 @@ _LEAVING_S: Final = 8.0
 _TMPFS: Final = Path("/dev/shm")
 
 
-class SimulationFailed(MarinError, AssertionError):
-    """An invariant was violated. The message lists the violations and the command to reproduce them."""
-
-
-@dataclass
-class SeedReport:
-    """The result of a seed; `violations` is empty if every invariant held."""
-
-    seed: int
-    violations: list[str] = field(default_factory=list)
-    jobs: int = 0
-    starts: int = 0
-    overlaps: int = 0
-    lives: int = 0
-    commits: int = 0
-    checks: int = 0
-    steps: int = 0
-    end_s: float = 0.0
-    digest: str = ""
-    tail: list[str] = field(default_factory=list)
-
-    @property
-    def command(self) -> str:
-        """Return the command that repeats the run with its whole trace."""
-        return f"uv run python -m iris.sim replay --seed {self.seed} --trace"
-
-    def check(self) -> None:
-        """Raise SimulationFailed if an invariant was violated."""
-        if self.violations:
-            what = "\n  ".join(self.violations[:20])
-            raise SimulationFailed(f"seed {self.seed}:\n  {what}\nreplay: {self.command}")
-
-
-def run_seed(seed: int, show: Callable[[str], None] | None = None) -> SeedReport:
+def run_seed(
+    seed: int, show: Callable[[str], None] | None = None, make: Callable[[int], Scenario] = make_scenario
+) -> SeedReport:
     """Run one seed.
 
     Args:
         seed: Determines the scenario and all randomness.
         show: Called with every line of the trace.
+        make: Returns the scenario.
     """
     parent = str(_TMPFS) if _TMPFS.is_dir() else None
     root = Path(tempfile.mkdtemp(prefix="iris-sim-", dir=parent))
     try:
-        return Simulation(make_scenario(seed), root, Trace(show)).run()
+        return Simulation(make(seed), root, Trace(show)).run()
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -168,6 +137,8 @@ class Simulation:
             world.now,
             world.trace.digest,
             world.trace.tail(60),
+            Counter(str(reason) for name, reason in self.physics.notices.items() if "/0:" in name),
+            scenario.is_announced,
         )
 
     def _broken(self) -> list[str]:
@@ -250,6 +221,13 @@ class Simulation:
                     host.leave()
                     world.call_in(_LEAVING_S, self._check_has_left, host, host.node)
                 world.call_in(fault.for_s + _LEAVING_S, host.start)
+            case FaultKind.SPOT | FaultKind.MAINTENANCE:
+                reason, until_s = ENDINGS[fault.kind]
+                host.leave(reason)
+                world.call_in(until_s, host.vanish)
+                world.call_in(until_s + fault.for_s, host.start)
+            case FaultKind.UNCORDON:
+                self._uncordon_now(fault.target)
             case FaultKind.PARTITION:
                 self.network.partition(fault.target, world.now + fault.for_s, fault.up, fault.down)
             case FaultKind.RESET:
@@ -294,11 +272,15 @@ class Simulation:
         """Periodically uncordon and restart hosts, like an operator."""
         for host in self.hosts.values():
             host.start()
-        if self.life is not None and self.life.is_up:
-            for worker in list(self.life.view.workers.values()):
-                if worker.cordon_reason:
-                    self.life.node.run(self.life.engine.post, WorkerUncordoned(worker.worker_id))
+        for worker_id in self.hosts:
+            self._uncordon_now(worker_id)
         self.world.call_in(30, self._uncordon)
+
+    def _uncordon_now(self, worker_id: WorkerId) -> None:
+        if self.life is not None and self.life.is_up:
+            worker = self.life.view.workers.get(worker_id)
+            if worker is not None and worker.cordon_reason:
+                self.life.node.run(self.life.engine.post, WorkerUncordoned(worker_id))
 
     # ---- what jobs are ----
 
@@ -335,6 +317,8 @@ class Simulation:
         view = self.life.view
         yield from self._judge_history()
         yield from self.life.judge_ledger()
+        if self.scenario.is_announced:
+            yield from self.physics.judge_notices()
         for worker_id, load in view.loads.items():
             if load.bookings or load.cpu_millis or load.memory_bytes or load.disk_bytes or load.device_count:
                 yield f"{worker_id}: resources are still taken when nothing is left: {load.bookings}"

@@ -3,6 +3,7 @@
 Each imitates a plausible mistake.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,15 +26,17 @@ from iris.core.state.view import ClusterView
 from iris.domain.entities import Task
 from iris.domain.events import AttemptObserved, LendCpu
 from iris.domain.ids import attempt_id
-from iris.domain.states import FailureKind, TaskState
+from iris.domain.states import FailureKind, PreemptionReason, TaskState
 from iris.rpc.generated import iris_pb2 as pb
 from iris.sched import gang
+from iris.sim.run import run_seed
+from iris.sim.scenario import Scenario, make_preemptions, make_scenario
 from iris.store.store import Store
 from iris.worker.attempts.attempt import Attempt
 from iris.worker.attempts.prefill import PrefillQueue
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection import wire
-from iris.worker.types import DesiredChange
+from iris.worker.types import DesiredChange, Observation
 
 Patch = pytest.MonkeyPatch
 
@@ -44,10 +47,12 @@ class Planted:
 
     Args:
         plant: Plants the bug until the end of the test. seeds: Some seeds that catch it.
+        make: Returns the scenario of a seed.
     """
 
     plant: Callable[[Patch], None]
     seeds: tuple[int, ...]
+    make: Callable[[int], Scenario] = make_scenario
 
 
 def _believe_former_attempts(patch: Patch) -> None:
@@ -253,38 +258,77 @@ def _take_every_end_for_success(patch: Patch) -> None:
     patch.setattr(after_rules, "is_met", lambda condition, state: True)
 
 
+def _tell_only_the_host_that_ends(patch: Patch) -> None:
+    """The members of a gang on other hosts are stopped without a notice when the platform takes one host."""
+    patch.setattr(Sessions, "_preempt_gangs", lambda self, worker_id, ending: set())
+
+
+def _stop_at_a_notice_like_at_sigterm(patch: Patch) -> None:
+    """A worker whose host ends stops its tasks without a notice."""
+    real = Supervisor.stop_all
+
+    async def stop_all(self: Supervisor, reason: str, grace_ms: int, notice: PreemptionReason | None = None) -> None:
+        del notice
+        await real(self, reason, grace_ms)
+
+    patch.setattr(Supervisor, "stop_all", stop_all)
+
+
+def _charge_announced_ends(patch: Patch) -> None:
+    """An attempt that ends after the notice of its host's end counts as a failure of the user's code."""
+    real = wire.observations_to_wire
+
+    def observations_to_wire(observations: Iterable[Observation]) -> list[pb.Observation]:
+        def charge(seen: Observation) -> Observation:
+            if seen.failure is not FailureKind.PREEMPTED:
+                return seen
+            return replace(seen, state=TaskState.FAILED, failure=FailureKind.USER, exit_code=1)
+
+        return real(map(charge, observations))
+
+    patch.setattr(wire, "observations_to_wire", observations_to_wire)
+
+
 PLANTED: dict[str, Planted] = {
     function.__name__.strip("_"): Planted(function, seeds)
     for function, seeds in (
-        (_believe_former_attempts, (0, 2, 3)),
-        (_answer_before_the_commit, (1, 2, 3, 4)),
-        (_forget_before_the_commit, (0, 1, 2, 3)),
-        (_give_back_twice, (0, 1, 2, 3)),
-        (_give_back_at_once, (0, 1, 3, 4)),
+        (_believe_former_attempts, (0, 1, 3)),
+        (_answer_before_the_commit, (1, 2, 3)),
+        (_forget_before_the_commit, (0, 1, 2)),
+        (_give_back_twice, (0, 1, 2)),
+        (_give_back_at_once, (0, 3, 4)),
         (_no_inventory, (4,)),
-        (_start_again_under_the_same_number, (12, 14, 38)),
-        (_restart_one_member_alone, (0, 17, 43)),
-        (_share_hosts, (28, 32, 39)),
-        (_forget_what_is_stopping, (263,)),
+        (_start_again_under_the_same_number, (12, 22, 38)),
+        (_restart_one_member_alone, (0, 25, 43)),
+        (_share_hosts, (0, 28, 39)),
+        (_forget_what_is_stopping, (6,)),
         (_forget_ends_of_tasks_that_are_no_more, (81, 134)),
         (_no_idempotency, (3, 5)),
         (_charge_the_host_for_user_errors, (0, 2, 5)),
-        (_charge_the_user_for_lost_workers, (1, 6)),
+        (_charge_the_user_for_lost_workers, (1, 7)),
         (_give_up_exclusive_attempts_with_their_worker, (3, 7, 21)),
-        (_fence_by_half_the_time, (48, 52)),
+        (_fence_by_half_the_time, (3, 28)),
         (_begin_prefilled_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
-        (_stop_what_returns, (1, 3, 28)),
-        (_use_burnt_numbers_again, (28,)),
-        (_leave_lent_cpu_out_of_the_history, (0, 3)),
+        (_stop_what_returns, (1, 7, 28)),
+        (_use_burnt_numbers_again, (230, 1543)),
+        (_leave_lent_cpu_out_of_the_history, (3, 5)),
         (_count_silent_workers, (1, 2, 3)),
         (_take_every_end_for_success, (3, 4, 7)),
+        (_charge_announced_ends, (8,)),
     )
 }
 
 
-def caught_by(seeds: Iterable[int]) -> list[int]:
-    """Return the seeds that now break a promise."""
-    from iris.sim.run import run_seed
+PLANTED |= {
+    function.__name__.strip("_"): Planted(function, seeds, functools.partial(make_preemptions, rounds=2))
+    for function, seeds in (
+        (_tell_only_the_host_that_ends, (0,)),
+        (_stop_at_a_notice_like_at_sigterm, (0,)),
+    )
+}
 
-    return [seed for seed in seeds if run_seed(seed).violations]
+
+def caught_by(seeds: Iterable[int], make: Callable[[int], Scenario] = make_scenario) -> list[int]:
+    """Return the seeds that now break a promise."""
+    return [seed for seed in seeds if run_seed(seed, make=make).violations]
