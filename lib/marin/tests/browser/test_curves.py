@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fray.testing.waiting import eventually
+from marin.browser.curves import CurveStore
 from marin.browser.handlers.metrics import results_of
 from marin.recorded.reading import curve_rows
 from support.marin.recorded_runs import ended, started, step_ended
@@ -70,6 +71,19 @@ def test_curves_are_sampled_first_and_whole_later_with_each_spike(
     eventually(lambda: sys.getswitchinterval() == usual, "it reads no more")
     assert len(turns) == 1
     assert turns[0] < usual / 5, "requests have their turn while it reads"
+
+
+def test_curves_that_exceed_the_memory_keep_their_spikes(empty: Pages) -> None:
+    record(empty, 20_000)
+    store = CurveStore(empty.site.outputs, most_bytes=16 * 21_000)
+    try:
+        outputs = ["train0-0a1b2c", "train1-0a1b2c"]
+        eventually(lambda: all(store.read(output).is_whole for output in outputs), "all points have been read")
+        found = [store.read(output).curves["loss"].points for output in outputs]
+        assert [max(values) for _, values in found] == [900.0, 900.0]
+        assert sum(len(steps) for steps, _ in found) <= 22_000
+    finally:
+        store.stop()
 
 
 def test_long_files_of_tensorboard_are_read_beside_the_page_and_once(

@@ -50,7 +50,7 @@ class CurveStore:
 
     Args:
         place: The storage root.
-        most_bytes: Memory for curves. The least recently used ones are dropped.
+        most_bytes: Memory for curves. Of the least recently used ones only the outlines are kept.
     """
 
     def __init__(self, place: Confined, most_bytes: int = _MOST_BYTES) -> None:
@@ -120,12 +120,20 @@ class CurveStore:
         curves = _outlined(read_metrics(ConfinedFiles(self._place, output))[0])
         with self._lock:
             self._known[output] = (mark, time.monotonic(), curves)
-            sizes = {
-                name: sum(len(curve.points[0]) for curve in kept.values()) for name, (*_, kept) in self._known.items()
-            }
-            while len(self._known) > 1 and _POINT_BYTES * sum(sizes.values()) > self._most_bytes:
-                sizes.pop(self._known.popitem(last=False)[0])
+            self._shrink()
         return curves
+
+    def _shrink(self) -> None:
+        """Keep the outlines of the oldest curves, or nothing, if all points take too much memory."""
+        spare = self._most_bytes // _POINT_BYTES - sum(_size(kept) for *_, kept in self._known.values())
+        for output, (mark, read, kept) in [*self._known.items()]:
+            if spare >= 0:
+                return
+            outlines = {name: Curve(curve.outline, curve.outline) for name, curve in kept.items()}
+            self._known[output] = (mark, read, outlines)
+            spare += _size(kept) - _size(outlines)
+        while spare < 0 and len(self._known) > 1:
+            spare += _size(self._known.popitem(last=False)[1][2])
 
     def _sample(self, name: str) -> Mapping[str, Curve]:
         """Return the points of lines at equal distances in a file of metrics; none in a bucket, where each would be a
@@ -148,3 +156,7 @@ class CurveStore:
 
 def _outlined(curves: Curves) -> dict[str, Curve]:
     return {name: curve_of(points) for name, points in curves.items()}
+
+
+def _size(curves: Mapping[str, Curve]) -> int:
+    return sum(len(curve.points[0]) for curve in curves.values())
