@@ -106,12 +106,28 @@ def test_an_sbatch_that_prints_no_id(tools: Tools) -> None:
 
 
 def test_when_without_an_answer(tools: Tools) -> None:
-    tools(sbatch="echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    tools(sbatch=AWAY)
     with pytest.raises(NotAnswered, match="Unable to contact slurm controller"):
         commands.expected_start([], "job.sh")
     tools(sbatch="echo 'sbatch: error: invalid partition specified: gpuu' >&2; exit 1")
     with pytest.raises(Refused, match="invalid partition specified: gpuu"):
         commands.expected_start([], "job.sh")
+
+
+AWAY = "echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+
+def test_a_submission_waits_for_a_restarting_slurmctld(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(commands, "_OUTAGE_PAUSE_SECONDS", 0.01)
+    tools(sbatch=f'mkdir "$here/1" 2>/dev/null || mkdir "$here/2" 2>/dev/null || exec echo 7; {AWAY}')
+    assert commands.submit([], "job.sh") == "7"
+    assert caplog.messages == ["sbatch: trying again for 300 s: Unable to contact slurm controller (connect failure)"]
+    monkeypatch.setattr(commands, "_OUTAGE_SECONDS", 0.1)
+    tools(sbatch=AWAY)
+    with pytest.raises(NotAnswered, match="connect failure"):
+        commands.submit([], "job.sh")
 
 
 def test_a_command_that_hangs(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:

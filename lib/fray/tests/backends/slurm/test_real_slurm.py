@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,10 @@ def test_a_killed_daemon(client: SlurmClient, cluster: SlurmCluster, tmp_path: P
     cluster.kill(daemon)
     waiting.go.set()
     assert waiting.job.result(LONG) == 1
-    cluster.start_again(daemon)
-    assert client.submit(request("next", os.getpid)).wait(LONG) is JobStatus.SUCCEEDED
+    with ThreadPoolExecutor() as pool:
+        submitted = pool.submit(client.submit, request("next", os.getpid))
+        cluster.start_again(daemon)
+        assert submitted.result(LONG).wait(LONG) is JobStatus.SUCCEEDED
     assert waiting.starts.count() == 1
 
 

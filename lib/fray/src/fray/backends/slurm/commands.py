@@ -5,7 +5,8 @@ import logging
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rigging.errors import InvalidRequest, Unavailable
@@ -27,6 +28,9 @@ _KEPT: Final = {
 _LARGEST_ARRAY: Final = 1000
 _SET_ASIDE: Final = ("SBATCH_", "SCANCEL_", "SCONTROL_", "SLURM_", "SQUEUE_", "SRUN_")
 """Inside a job, Slurm's variables would be options of the new one. Others change what Slurm's tools print."""
+_NOT_DELIVERED: Final = "(connect failure)"
+_OUTAGE_SECONDS: Final = 300.0
+_OUTAGE_PAUSE_SECONDS: Final = 2.0
 _ALREADY_ENDED: Final = ("Invalid job id", "already completing", "already completed")
 _MOST_IDS: Final = 1000
 """Ids in one command: Linux limits its arguments."""
@@ -62,13 +66,13 @@ class NotAnswered(Unavailable):
 
 
 def submit(arguments: Sequence[str], script: str) -> str:
-    """Submit a batch script and return its job id.
+    """Submit a batch script and return its job id. Wait for a restarting slurmctld.
 
     Raises:
         Refused: Slurm refused it.
         NotAnswered: There was no answer.
     """
-    done = _sbatch("--parsable", *arguments, script)
+    done = _sbatch(_run_patiently, "--parsable", *arguments, script)
     slurm_id = done.stdout.strip().partition(";")[0]
     if not slurm_id.isdecimal():
         raise NotAnswered(f"sbatch: {_words(done)}")
@@ -82,7 +86,7 @@ def expected_start(arguments: Sequence[str], script: str) -> str:
         Refused: Slurm would refuse it.
         NotAnswered: There was no answer.
     """
-    return _words(_sbatch("--test-only", *arguments, script)).removeprefix("sbatch: ")
+    return _words(_sbatch(_run, "--test-only", *arguments, script)).removeprefix("sbatch: ")
 
 
 def largest_array() -> int:
@@ -91,7 +95,7 @@ def largest_array() -> int:
     Raises:
         Unavailable: Slurm did not answer.
     """
-    done = _run(["scontrol", "show", "config"])
+    done = _run_patiently(["scontrol", "show", "config"])
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.MULTILINE)
     if found is None:
         raise Unavailable(f"scontrol show config: {_words(done)}")
@@ -160,8 +164,10 @@ def _together(tasks: Iterable[str]) -> list[str]:
     return [f"{job}_[{','.join(found)}]" if found[0] else job for job, found in indices.items()]
 
 
-def _sbatch(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    done = _run(["sbatch", *arguments])
+def _sbatch(
+    run: "Callable[[Sequence[str]], subprocess.CompletedProcess[str]]", *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    done = run(["sbatch", *arguments])
     if done.returncode != 0:
         said = _words(done)
         unclear = done.returncode < 0 or any(words in said for words in _NOT_ANSWERED)
@@ -182,6 +188,17 @@ def _parsed(done: "subprocess.CompletedProcess[str]") -> Iterator[tuple[str, Slu
         if len(fields) == 5:  # a site's wrapper may print more
             job, task, state, reason, comment = fields
             yield (f"{job}_{task}" if task.isdecimal() else job), SlurmState(state, reason), comment
+
+
+def _run_patiently(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Run a command again while slurmctld cannot be reached: then, it was not carried out."""
+    deadline, is_told = time.monotonic() + _OUTAGE_SECONDS, False
+    while _NOT_DELIVERED in (done := _run(command)).stderr and time.monotonic() < deadline:
+        if not is_told:
+            logger.warning("%s: trying again for %g s: %s", command[0], _OUTAGE_SECONDS, _words(done))
+            is_told = True
+        time.sleep(_OUTAGE_PAUSE_SECONDS)
+    return done
 
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
