@@ -2,9 +2,11 @@
 
 usage: uv run --group dev python benchmarks/slurm.py [--peer-python FILE] [--turns N] [CASE]...
 
-CASE is `one:N` (N jobs, one after the other: medians from the call to its return, and to the result) or `array:N` (one
-map of N items as an array: until it is submitted, and until the last result). Each job returns a number. FILE is the
-interpreter of an environment with submitit; without it only this side is measured. Needs what the tests on Slurm need:
+CASE is `one:N` (N jobs, one after the other: medians from the call to its return, and to the result), `array:N` (one
+map of N items as an array: until it is submitted, and until the last result) or `gang:N` (a program on each of N nodes,
+which are all on this machine: until `submit` returns, until all replicas have ended, and from `terminate` to the end of
+a running gang; this side only). Each job returns a number. FILE is the interpreter of an environment with submitit;
+without it only this side is measured. Needs what the tests on Slurm need:
 root, and Debian's packages or an installed slurmctld. Prints one JSON line per case: medians over the turns.
 """
 
@@ -23,7 +25,7 @@ import fray
 from fray import Entrypoint, EnvironmentConfig, JobRequest, ResourceConfig
 from fray.backends.slurm import SlurmClient
 from fray.backends.slurm.address import SlurmAddress
-from support.slurm.cluster import SlurmCluster, running_slurm
+from support.slurm.cluster import CPUS, SlurmCluster, running_slurm
 
 PEER = Path(__file__).with_name("peers") / "submitit_jobs.py"
 DEFAULT_CASES = ("one:5", "array:100", "array:1000")
@@ -62,6 +64,28 @@ def one_turn(folder: str, case: str, count: int) -> dict[str, float]:
         return {"submit_s": statistics.median(submits), "result_s": statistics.median(ends)}
 
 
+def gang_turn(folder: str, count: int) -> dict[str, float]:
+    needs = ResourceConfig.with_cpu(cpu=CPUS, ram="64m", replicas=count)
+    with SlurmClient(SlurmAddress("main", directory=Path(folder))) as client:
+
+        def submit(script: str) -> fray.JobHandle[None]:
+            entrypoint = Entrypoint.from_binary("sh", ["-c", script])
+            return client.submit(JobRequest(f"gang-{os.urandom(4).hex()}", entrypoint, needs))
+
+        began = time.perf_counter()
+        job = submit("true")
+        submitted = time.perf_counter() - began
+        job.wait()
+        ended = time.perf_counter() - began
+        job = submit("echo begun; exec sleep 1000")
+        while job.logs().count("begun") < count:
+            time.sleep(0.05)
+        began = time.perf_counter()
+        job.terminate()
+        job.wait(raise_on_failure=False)
+        return {"submit_s": submitted, "end_s": ended, "cancel_s": time.perf_counter() - began}
+
+
 def peer_turn(python: str, folder: str, case: str, count: int) -> dict[str, float]:
     command = [python, str(PEER), folder, case, str(count)]
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
@@ -72,7 +96,9 @@ def peer_turn(python: str, folder: str, case: str, count: int) -> dict[str, floa
 def run(cluster: SlurmCluster, case: str, turns: int, python: str | None) -> dict[str, float | str]:
     kind, _, count = case.partition(":")
     sides: dict[str, Callable[[str], dict[str, float]]] = {"fray": lambda folder: one_turn(folder, kind, int(count))}
-    if python is not None:
+    if kind == "gang":
+        sides["fray"] = lambda folder: gang_turn(folder, int(count))
+    elif python is not None:
         sides["submitit"] = lambda folder: peer_turn(python, folder, kind, int(count))
     figures: dict[str, list[float]] = {}
     for _ in range(turns):
@@ -90,8 +116,9 @@ def main() -> None:
     parser.add_argument("--peer-python")
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
-    with running_slurm() as cluster:
-        for case in options.cases:
+    for case in options.cases:
+        kind, _, count = case.partition(":")
+        with running_slurm(int(count) if kind == "gang" else 1) as cluster:
             print(json.dumps(run(cluster, case, options.turns, options.peer_python)), flush=True)
 
 
