@@ -1,7 +1,9 @@
 """Starts and stops of clusters at Google, on the test server."""
 
 import asyncio
+import itertools
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -167,6 +169,21 @@ def test_a_start_restarts_a_controller_that_failed_or_is_stopped(desk: Desk) -> 
     instance["labels"] = {}
     with pytest.raises(Unavailable, match="is not of this cluster: it has no label iris-cluster"):
         desk.run(restart_controller(desk.machines, controller, "", desk.told.append))
+
+
+def test_a_controller_that_starts_and_fails_in_turn_is_not_waited_for(desk: Desk) -> None:
+    desk.answering = True
+    desk.start()
+    desk.answering = False
+    (machine,) = desk.server.machines("c-controller")
+    phases = itertools.cycle(["starting", "failed: no disk"])
+
+    async def sleep(_: float) -> None:
+        machine.guest["iris", "phase"] = next(phases)
+
+    waiting = replace(desk.waiting, sleep=sleep)
+    with pytest.raises(Unavailable, match="does not answer after 24 s: refused; its phase: failed: no disk"):
+        desk.run(await_controller(desk.machines, waiting))
 
 
 def test_a_start_creates_nothing_where_it_cannot_look_and_tells_refusals(desk: Desk) -> None:

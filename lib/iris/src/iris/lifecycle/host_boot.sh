@@ -26,7 +26,8 @@ while true; do
         "$release/venv/bin/iris" --config "$top/$file" cluster controller serve --host 0.0.0.0 --port "$port" \
             --state-dir "$top/state" 9>&-
     fi
-    phase "failed: it has ended ($?); next start in $pause s"
+    code=$? why=$(tail -n 1 "$top/log" | tr -d '[:cntrl:]' | tail -c 400)
+    phase "failed: it has ended ($code): ${why#iris: }; next start in $pause s"
     sleep "$pause"
     pause=$((pause < 60 ? pause * 2 : 60))
 done

@@ -18,7 +18,7 @@ from rigging.filesystem import read_bytes_or_none, url_to_fs, write_bytes_atomic
 
 _FOLDER: Final = "cluster"
 _STARTED: Final = "started.json"
-"""The file with the name, port and cluster file of the last start; it is removed by `stop`."""
+"""The file with the name, port, cluster file and host (empty: at Google) of the last start; `stop` removes it."""
 
 
 def publish(cluster: CloudCluster) -> str:
@@ -45,7 +45,7 @@ def publish(cluster: CloudCluster) -> str:
 
 
 def check_start(cluster: CloudCluster, *, runs: bool) -> None:
-    """Raise Conflict if the remote state is that of another cluster, or of this one with another port. Blocks.
+    """Raise Conflict if the remote state is that of another cluster, or of this one with another host or port. Blocks.
 
     Args:
         cluster: The cluster to start.
@@ -54,11 +54,17 @@ def check_start(cluster: CloudCluster, *, runs: bool) -> None:
     found = _started(cluster)
     if found is None:
         return
-    name, port, file = found
+    name, port, file, host = found
     if name != label_of(cluster.config):
         raise Conflict(
             f"{cluster.state_url} has the state of cluster {name}, started from {file}; give {cluster.file} another "
             f"storage.remote_state_dir, or stop {name} first with `iris cluster stop {file}`"
+        )
+    if host != cluster.host.host:
+        raise Conflict(
+            f"cluster {name} was started with its controller {_at(host)}, and {cluster.file} says "
+            f"{_at(cluster.host.host)}: stop it first with the former file. If that machine is gone for good, remove "
+            f"{_record_of(cluster)}. Nothing was changed"
         )
     if runs and port != cluster.port:
         raise Conflict(
@@ -71,23 +77,36 @@ def check_start(cluster: CloudCluster, *, runs: bool) -> None:
 def forget_start(cluster: CloudCluster) -> None:
     """Remove the record of a cluster that is stopped, so that another one may have its remote state. Blocks."""
     if _started(cluster) is not None:
-        fs, path = url_to_fs(f"{cluster.state_url}/{_FOLDER}/{_STARTED}")
+        fs, path = url_to_fs(_record_of(cluster))
         fs.rm_file(path)
 
 
 def _record(cluster: CloudCluster) -> None:
-    content = {"name": label_of(cluster.config), "port": cluster.port, "file": str(cluster.file)}
-    write_bytes_atomic(f"{cluster.state_url}/{_FOLDER}/{_STARTED}", json.dumps(content).encode())
+    content = {
+        "name": label_of(cluster.config),
+        "port": cluster.port,
+        "file": str(cluster.file),
+        "host": cluster.host.host,
+    }
+    write_bytes_atomic(_record_of(cluster), json.dumps(content).encode())
 
 
-def _started(cluster: CloudCluster) -> tuple[str, int, str] | None:
-    url = f"{cluster.state_url}/{_FOLDER}/{_STARTED}"
+def _record_of(cluster: CloudCluster) -> str:
+    return f"{cluster.state_url}/{_FOLDER}/{_STARTED}"
+
+
+def _at(host: str) -> str:
+    return f"on host {host}" if host else "at Google"
+
+
+def _started(cluster: CloudCluster) -> tuple[str, int, str, str] | None:
+    url = _record_of(cluster)
     found = read_bytes_or_none(url)
     if found is None:
         return None
     try:
         fields = json.loads(found)
-        return fields["name"], fields["port"], fields["file"]
+        return fields["name"], fields["port"], fields["file"], fields["host"]
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidRequest(f"{url} is damaged ({error}); remove it") from None
 

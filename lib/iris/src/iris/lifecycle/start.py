@@ -27,7 +27,7 @@ class Waiting:
         trouble: Returns why the controller on a machine does not answer; empty if it does.
         tell: Shows a phase.
         look_s: Interval between looks. deadline_s: How long to look.
-        failed_s: How long a host may say that its start failed; it tries again.
+        failed_s: How long in all a host may say that its start failed; it tries again.
         sleep: Waits for some seconds.
     """
 
@@ -93,7 +93,8 @@ async def await_controller(machines: Machines, waiting: Waiting) -> Machine:
         if phase and phase != told:
             waiting.tell(f"{machine}: {phase}")
             told = phase
-        failed_s = failed_s + waiting.look_s if phase.startswith(FAILED) else 0.0
+        if phase.startswith(FAILED):  # it tries again and again, with other phases between
+            failed_s += waiting.look_s
         if waited_s >= waiting.deadline_s or failed_s > waiting.failed_s:
             if machine is None:
                 raise Conflict("the controller's machine is gone: another command may have stopped the cluster")

@@ -235,7 +235,8 @@ def test_a_failed_start_is_told_in_the_hosts_words_and_another_host_is_tried(fle
     fleet.restart()
     fleet.group = replace(fleet.group, host=Resources(device=Device("gpu", "H100", 8)))
     assert fleet.create("s-2", avoid=frozenset([first.address])).outcome is Outcome.DONE
-    assert fleet.until("s-2", Phase.CREATING, "this host has no GPU").addresses[0] == second.address
+    found = fleet.until("s-2", Phase.CREATING, f"{second.address}: ended 1 iris: this host has no GPU")
+    assert (found.addresses[0], "a former line" in found.words) == (second.address, False)
     assert fleet.delete("s-2").outcome is Outcome.DONE
 
 

@@ -176,6 +176,10 @@ def test_what_a_scale_group_does_not_say() -> None:
         ({"slice_template": {"gcp": {"reservation": "r"}}}, "reservation is 'r'; it must be left out, unless"),
         ({"slice_template": {"manual": {}}}, "hosts is missing; it must be a list of addresses"),
         ({"slice_template": {"manual": {"hosts": ["a", "a"]}}}, "it must be a list without duplicates"),
+        *(
+            ({"slice_template": {"manual": {"hosts": [host]}}}, "it must be a list of addresses, such as [host1, 'host")
+            for host in ("a b", "-oProxyCommand=x", "a:65536", "a:0", "a:", "10.0.0.1:22:22", "root@a", "[::1", "a\nb")
+        ),
         ({"slice_template": {"manual": {"hosts": ["a"]}}, "hosts_per_slice": 2}, "it must be a multiple of 2 hosts"),
         ({"slice_template": {"manual": {"hosts": ["a"]}}, "zones": ["b-c"]}, "left out, as the hosts are given"),
         ({"slice_template": {"manual": {"hosts": ["a"]}}, "max_slices": 2}, "it must be 1 or less, as there are 1"),

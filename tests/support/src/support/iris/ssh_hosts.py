@@ -44,7 +44,7 @@ def main():
                 shutil.rmtree(work)
         return
     if "--gpu" in words:
-        sys.exit("iris: this host has no GPU")
+        sys.exit("a former line\\niris: this host has no GPU")
     work.mkdir(exist_ok=True)
     note.write_text(str(os.getpid()))
     (work / "words").write_text("\\n".join(words))

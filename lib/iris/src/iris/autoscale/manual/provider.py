@@ -194,12 +194,12 @@ class ManualProvider:
             elif look is not None or left[host] <= 1:
                 del left[host], self._targets[host]
                 self._looks.pop(host, None)
-                away = self._away.pop(host, None)
-                if away is not None:
-                    logger.warning("%s has left the cluster file, and what it runs is not known: %s", host, away.words)
-                elif self._former is not None:
+                if self._away.pop(host, None) is None and self._former is not None:
                     await asyncio.to_thread(self._former.forget, [host])
             else:
+                if left[host] == _FORMER_LOOKS:
+                    words = self._away[host].words
+                    logger.warning("%s has left the cluster file and may run a worker nevertheless: %s", host, words)
                 left[host] -= 1
 
     async def _run(self, host: str, script: str, deadline_s: float = 0) -> Mapping[str, str]:

@@ -84,7 +84,7 @@ exec 9>"$root/lock"
 flock -w 10 9 || exit 0
 printf '%s\\n' "$$" >"$root/pid"
 say() { printf '%s\\n' "$*" >"$root/phase.new" && mv "$root/phase.new" "$root/phase"; }
-words() { tail -n 4 "$1" | tr -s '[:cntrl:]' ' ' | tail -c 400; }
+words() { tail -n "$2" "$1" | tr -s '[:cntrl:]' ' ' | tail -c 400; }
 cd "$root"
 umask 022
 PATH=$PATH:/usr/local/bin:/usr/bin:/bin
@@ -97,7 +97,7 @@ if ! [ -e "$release/installed" ]; then
     "$uv" pip install --quiet --python "$release/venv/bin/python" "$@" &&
     : >"$release/installed"; } >"$root/install.log" 2>&1 9>&-
   code=$?
-  if [ $code != 0 ]; then say "failed $code $(words "$root/install.log")"; exit 1; fi
+  if [ $code != 0 ]; then say "failed $code $(words "$root/install.log" 4)"; exit 1; fi
 fi
 pause=1
 while :; do
@@ -105,7 +105,7 @@ while :; do
   began=$(date +%s)
   ( worker ) >>"$root/worker.log" 2>&1 9>&-
   code=$?
-  say "ended $code $(words "$root/worker.log")"
+  say "ended $code $(words "$root/worker.log" 1)"
   [ $(($(date +%s) - began)) -lt 60 ] || pause=1
   sleep $pause
   [ $pause -gt 30 ] || pause=$((pause * 2))

@@ -20,6 +20,11 @@ TEXT: Final = Key(Kind.TEXT, "")
 FLAG: Final = Key(Kind.FLAG, False)
 TEXTS: Final = Key(Kind.TEXTS, ())
 NAMES: Final = Key(Kind.NAMES, ())
+_PORT: Final = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+ADDRESS: Final = (
+    rf"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:({_PORT}))?|[0-9A-Fa-f]*(:[0-9A-Fa-f]*){{2,}}(%[A-Za-z0-9]+)?"
+)
+"""`host`, `host:port`, `[IPv6]`, `[IPv6]:port` or `IPv6`."""
 NUMBER: Final = Key(Kind.NUMBER, 0.0, most=1e12)
 SIZE: Final = Key(Kind.SIZE, 0, required=True)
 
@@ -85,7 +90,9 @@ CONTROLLER: Final[Table] = {
             "port": PORT,
         }
     ),
-    "manual": section({"host": needed("the controller's host"), "port": PORT}),
+    "manual": section(
+        {"host": replace(needed("the controller's host, such as host1 or 'host1:2222'"), pattern=ADDRESS), "port": PORT}
+    ),
 }
 STORAGE: Final[Table] = {
     "remote_state_dir": TEXT,
@@ -112,7 +119,9 @@ GCP_TEMPLATE: Final[Table] = {
     "labels": TEXTS,
 }
 MANUAL_TEMPLATE: Final[Table] = {
-    "hosts": Key(Kind.NAMES, (), allowed="a list of addresses, such as [host1, 'host2:2222']", required=True),
+    "hosts": Key(
+        Kind.NAMES, (), allowed="a list of addresses, such as [host1, 'host2:2222']", pattern=ADDRESS, required=True
+    ),
     "ssh_user": TEXT,
     "ssh_key_file": TEXT,
 }

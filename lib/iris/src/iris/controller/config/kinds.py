@@ -42,7 +42,7 @@ class Key:
         least, most: The range of a number; of a size in bytes, of a duration in seconds.
         allowed: The allowed values in words, to follow "must be"; empty for the kind's own.
         choices: The values of a choice.
-        pattern: What a text must match as a whole; empty for any.
+        pattern: What a text, or each text of a list, must match as a whole; empty for any.
         keys: The keys of a section, or of each item.
         required: Whether the file must have it.
         why: Why the key has no effect here; empty if it has one.
@@ -170,7 +170,7 @@ def _names(value: object, key: Key) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else [None]
     if not all(isinstance(item, str) and item.strip() for item in texts) or (key.required and not texts):
         raise ValueError(key.must_be)
-    return tuple(str(item).strip() for item in texts)
+    return tuple(_text(str(item).strip(), key) for item in texts)
 
 
 _READERS: Final[Mapping[Kind, Callable[[object, Key], Any]]] = MappingProxyType(

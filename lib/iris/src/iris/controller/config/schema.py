@@ -40,6 +40,12 @@ def file_schema() -> dict[str, Any]:
     }
 
 
+def _matching(made: dict[str, Any], pattern: str) -> dict[str, Any]:
+    if made["type"] == "array":
+        return {**made, "items": {"anyOf": [{**_STRING, "pattern": pattern}, _VARIABLE]}}
+    return {**made, "pattern": pattern}
+
+
 def _section(keys: Table) -> dict[str, Any]:
     properties = {name: _of(key) for name, key in keys.items()}
     return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
@@ -58,7 +64,7 @@ def _of(key: Key) -> dict[str, Any]:
     else:
         made = dict(_KINDS[key.kind])
     if key.pattern:
-        made["pattern"] = f"^(?:{key.pattern})$"
+        made = _matching(made, f"^(?:{key.pattern})$")
     if key.kind in (Kind.WHOLE, Kind.NUMBER):
         made["minimum"] = key.least
         if key.most < math.inf:
