@@ -158,6 +158,7 @@ RULES: dict[str, list[Rule]] = {
         by(SYNOPSIS, language="bash"),
         by(f"{PARTS}::test_the_cluster_config_is_read", language="yaml"),
     ],
+    "docs/how-to/running-tasks.md": [by(SYNOPSIS, language="bash")],
     "docs/how-to/services.md": [by(f"{PARTS}::test_the_receiver_of_notices", language="python")],
     "docs/migrating.md": [
         by(f"{MIGRATE}::test_the_commands_run", language="console"),

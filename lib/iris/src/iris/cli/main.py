@@ -15,7 +15,7 @@ from rigging.cli.running import run_program
 _NOUNS: Final = {
     "cluster": ("iris.cli.cluster.commands", "cluster", "Start, inspect and stop clusters."),
     "user": ("iris.cli.user", "user", "Set users' budgets and create their tokens."),
-    "task": ("iris.cli.task.commands", "task", "Watch the resource use of tasks."),
+    "task": ("iris.cli.task.commands", "task", "Watch tasks, and run commands inside them."),
     "doctor": ("iris.cli.doctor", "doctor", "Check this machine and the cluster, with remedies."),
     "completion": ("iris.cli.completion", "completion", "Print a shell's completion script."),
     "usage": ("iris.cli.ledger", "usage", "Show what cores and chips were used for, by user, job or group."),

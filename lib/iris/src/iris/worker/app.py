@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +20,12 @@ from iris.worker.attempts.ports import PortChooser
 from iris.worker.attempts.rooms import Room, Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent, AgentEnd, Resolver, cancel_and_wait
+from iris.worker.connection.exec_call import serve_exec
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.containers.engine import AUTO, Engine, find_engine
 from iris.worker.containers.removal import Containers
 from iris.worker.devices.allotment import NO_CHIPS, Allotment, Chips
+from iris.worker.exec.commands import AttemptCommands
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import DEFAULT_LINGER_S, GuardianPaths
 from iris.worker.host.disk_offer import CapacityOffer
@@ -180,8 +183,11 @@ async def _serve_guardian(
         send_blob=agent.upload,
     )
     supervisor.take_up_held()
+    commands = AttemptCommands(guardian.join, supervisor.exec_place, paths.tokens)
     if containers is not None:
+        commands.end_leftovers()
         containers.keep_only(lambda: supervisor.live_attempts)
+    agent.on_exec = partial(serve_exec, commands)
     serving = asyncio.create_task(agent.run(supervisor))
     waiting = asyncio.create_task(termination.received.wait())
     try:
@@ -212,6 +218,7 @@ async def _serve_guardian(
     finally:
         waiting.cancel()
         await cancel_and_wait(serving)
+        await commands.close()
         await agent.close()
         if containers is not None:
             await containers.close(0 if termination.interrupted_again.is_set() else config.leave_s)

@@ -59,6 +59,25 @@ class CommonSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """A command to run inside a running attempt: with its directory, files, variables, user and control groups. It ends
+    with the attempt, and with the worker process.
+
+    Args:
+        owner: The command's name.
+        argv: The command. For an attempt in a container: the engine's command line that runs it there.
+        streams: Paths of its stdin, stdout and stderr, or of one terminal.
+        env: Variables in addition to the attempt's.
+    """
+
+    owner: str
+    attempt: str
+    argv: tuple[str, ...]
+    streams: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """One command to run. `argv[0]` is looked up in the PATH of `env` (never in the worker's), relative to `cwd`."""
 
@@ -89,6 +108,8 @@ class ProcessSpec:
     """Its identity; None for the guardian's."""
     is_contained: bool = False
     """Whether the command is the program of a container engine: the engine limits the attempt's processes."""
+    join: JoinSpec | None = None
+    """The attempt in which it runs, and its streams; None for an attempt or a tool."""
     common: CommonSpec | None = None
     """The common part: `env` and `note` are added to these, and its other fields override those of the spec."""
 

@@ -209,7 +209,7 @@ def test_an_upload_that_fails_here_is_no_failure_of_the_controller(connection: C
             return pb.FindMissingBlobsResponse(digests=request.digests[1:])
 
     seen: list[Any] = []
-    call = Stubs(*[Blobs()] * 7, (), 1.0)
+    call = Stubs(*[Blobs()] * 8, (), 1.0)
     connection.current = lambda: call
     assert connection.missing_blobs(["a", "b"]) == ["b"]
     message = pb.UploadBlobsRequest()

@@ -23,7 +23,7 @@ from iris.controller.access.authority import (
 from iris.domain.ids import AttemptId
 from iris.domain.states import TaskState
 from iris.rpc.auth import Principal, PrincipalKind
-from iris.rpc.generated import access_pb2, actor_pb2, dashboard_pb2, endpoints_pb2
+from iris.rpc.generated import access_pb2, actor_pb2, dashboard_pb2, endpoints_pb2, exec_pb2
 from iris.rpc.generated import endpoints_pb2 as epb
 from iris.rpc.generated import iris_pb2 as pb
 from rigging.errors import Denied, InvalidRequest, MarinError
@@ -40,7 +40,7 @@ CALLERS: Final = (ADMIN, ANN, WORKER, JOB)
 
 METHODS: Final = {
     f"{service.name}/{method.name}": method
-    for described in (pb.DESCRIPTOR, endpoints_pb2.DESCRIPTOR, access_pb2.DESCRIPTOR, dashboard_pb2.DESCRIPTOR)
+    for described in (file.DESCRIPTOR for file in (pb, endpoints_pb2, access_pb2, dashboard_pb2, exec_pb2))
     for service in described.services_by_name.values()
     for method in service.methods
 }
@@ -88,6 +88,8 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "EndpointService/List": READ,
     "EndpointService/Watch": READ,
     "EndpointService/ActorKey": READ,
+    "ExecService/Exec": ("yyyy", "yyy.", "....", "...."),
+    "ExecService/Attach": ("....", "....", "....", "...."),
     "WorkerService/Session": ("....", "....", "....", "...."),
 } | {
     f"{service}/{method}": ("yyyy", "....", "....", "....")
@@ -180,6 +182,9 @@ def test_what_a_message_is_about(method: str, request_: Any, about: list[str]) -
         (ANN, "JobService/StopJob", "/bob/x", "user ann may not stop jobs of /bob/x: only user bob and admins may"),
         (ANN, "EndpointService/ActorKey", "/root", "user ann may not call actors of /root: only user root and admins"),
         (ANN, "ClusterService/CordonWorker", "w1", "user ann may not cordon workers: only an admin (the owner of the"),
+        (ANN, "ExecService/Exec", "/bob/x/0", "not run commands in tasks of /bob/x/0: only user bob and admins may"),
+        (JOB, "ExecService/Exec", "/ann/top/train/0", "may not run commands in tasks: only admins and users may"),
+        (WORKER, "ExecService/Attach", "w2", "may not serve commands in tasks as 'w2': each may only speak for itself"),
         (ANN, "WorkerService/Session", "w1", "user ann may not open sessions: only workers may"),
         (
             JOB, "JobService/StopJob", "/ann/other/0",

@@ -66,6 +66,8 @@ class ScriptedWorker:
         self.stops: list[pb.StopAttempt] = []
         self.forgotten: list[str] = []
         self.log_acks: dict[str, int] = {}
+        self.execs: list[str] = []
+        self.exec_ends: list[str] = []
         self.goodbye: pb.Goodbye | None = None
         self.heartbeats = 0
         self.beat_ack = 0
@@ -167,6 +169,8 @@ class ScriptedWorker:
         for ack in message.log_acks:
             self.log_acks[ack.attempt_id] = ack.offset
         self.beat_ack = max(self.beat_ack, message.beat_ack)
+        self.execs += message.execs
+        self.exec_ends += message.exec_ends
         kind = message.WhichOneof("kind")
         if kind == "challenge" and self._key is not None:
             self.send(pb.WorkerMessage(proof=prove(self._key, self.worker_id, message.challenge)))
@@ -183,7 +187,7 @@ class ScriptedWorker:
             answer = self._script(starts) if self._script and starts else None
             if answer is not None:
                 self.send(answer)
-        elif not (message.log_acks or message.beat_ack):
+        elif not (message.log_acks or message.beat_ack or message.execs or message.exec_ends):
             self.heartbeats += 1
 
 

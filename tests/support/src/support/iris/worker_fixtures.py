@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ import grpc.aio
 from iris.domain.resources import Resources
 from iris.domain.states import TaskState
 from iris.rpc.controller_address import ControllerAddress
+from iris.rpc.generated import exec_pb2_grpc, iris_pb2_grpc
 from iris.rpc.generated import iris_pb2 as pb
-from iris.rpc.generated import iris_pb2_grpc
 from iris.rpc.logformat import Record, decode_all
 from iris.rpc.protocol import PROTOCOL_VERSION, SERVER_OPTIONS
 from iris.worker.attempts.rooms import Rooms, furnish
 from iris.worker.attempts.supervisor import Supervisor
 from iris.worker.connection.agent import Agent, AgentEnd, cancel_and_wait
+from iris.worker.connection.exec_call import serve_exec
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.containers.engine import Engine
 from iris.worker.containers.removal import Containers
+from iris.worker.exec.commands import AttemptCommands
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import GuardianPaths
 from iris.worker.isolation.plan import IsolationMode, variables_of
@@ -29,6 +32,7 @@ from iris.worker.paths import WorkPaths
 from iris.worker.prepare.preparer import BundlePreparer
 from iris.worker.prepare.task_env import TaskEnvironment, base_variables
 from rigging.errors import Unavailable
+from support.iris.callers import Caller, CallerService
 
 
 class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServiceServicer):
@@ -60,12 +64,14 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         self._down: asyncio.Queue[pb.ControllerMessage | None] | None = None
         self._server: grpc.aio.Server | None = None
         self._revision = 0
+        self._callers = CallerService()
 
     async def start(self) -> None:
         """Listen on any port; later calls use the same port."""
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         iris_pb2_grpc.add_WorkerServiceServicer_to_server(self, self._server)
         iris_pb2_grpc.add_BlobServiceServicer_to_server(self, self._server)
+        exec_pb2_grpc.add_ExecServiceServicer_to_server(self._callers, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
 
@@ -103,6 +109,13 @@ class FakeController(iris_pb2_grpc.WorkerServiceServicer, iris_pb2_grpc.BlobServ
         self._revision += 1
         desired = pb.Desired(revision=self._revision, run=run, stop=stop, forget=forget)
         self.send_message(pb.ControllerMessage(desired=desired))
+
+    def call(self, attempt_id: str, *argv: str, window: tuple[int, int] | None = None, term: str = "") -> Caller:
+        """Call a command in an attempt of the connected worker."""
+        name, caller = self._callers.call(attempt_id, argv, window, term)
+        self.send_message(pb.ControllerMessage(execs=[name]))
+        caller.hang_up = lambda: self.send_message(pb.ControllerMessage(exec_ends=[name]))
+        return caller
 
     def send_message(self, message: pb.ControllerMessage | None) -> None:
         """Send a message; None ends the session."""
@@ -275,8 +288,11 @@ class InProcessWorker:
             send_blob=self.agent.upload,
         )
         self.supervisor.take_up_held()
+        self.commands = AttemptCommands(guardian.join, self.supervisor.exec_place, paths.tokens)
         if containers is not None:
+            self.commands.end_leftovers()
             containers.keep_only(lambda: self.supervisor.live_attempts)
+        self.agent.on_exec = partial(serve_exec, self.commands)
         self.serving: asyncio.Task[AgentEnd] = asyncio.create_task(self.agent.run(self.supervisor))
 
     @classmethod
@@ -297,11 +313,13 @@ class InProcessWorker:
     async def abandon(self) -> None:
         """Disappear silently, like after kill -9. The guardian continues."""
         self.guardian.close()
+        await self.commands.close()
         await cancel_and_wait(self.serving)
         await self.agent.close()
 
     async def close(self) -> None:
         await self.supervisor.stop_all("test is over", 0)
+        await self.commands.close()
         await self.guardian.finish()
         if self._containers is not None:
             await self._containers.close()

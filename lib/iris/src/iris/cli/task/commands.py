@@ -1,4 +1,4 @@
-"""`iris task top`."""
+"""`iris task`: its commands, and `iris task top`."""
 
 import sys
 import time
@@ -10,6 +10,7 @@ import click
 from iris.cli.context import CliContext, pass_context
 from iris.cli.output import clear, duration, echo, echo_json, output, say, table, terminal_width
 from iris.cli.params import JOB, NumberRange
+from iris.cli.task.exec import exec_command
 from iris.cli.usage import latest, processor_time, size
 from rigging.cli.groups import SuggestingGroup
 
@@ -24,7 +25,10 @@ _COLUMNS: Final = (
 
 @click.group(cls=SuggestingGroup)
 def task() -> None:
-    """Watch the resource use of tasks."""
+    """Watch the resource use of tasks, and run commands inside them."""
+
+
+task.add_command(exec_command)
 
 
 @task.command()

@@ -18,6 +18,7 @@ from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.generated.access_pb2_grpc import AccessServiceStub
 from iris.rpc.generated.dashboard_pb2_grpc import DashboardServiceStub
 from iris.rpc.generated.endpoints_pb2_grpc import EndpointServiceStub
+from iris.rpc.generated.exec_pb2_grpc import ExecServiceStub
 from iris.rpc.generated.iris_pb2_grpc import BlobServiceStub, ClientServiceStub, ClusterServiceStub, JobServiceStub
 from iris.rpc.protocol import CHANNEL_OPTIONS, call_metadata
 from iris.rpc.status_map import from_rpc_error
@@ -63,6 +64,7 @@ class Stubs:
     endpoints: EndpointServiceStub
     access: AccessServiceStub
     dashboard: DashboardServiceStub
+    execs: ExecServiceStub
     metadata: Metadata
     timeout: float
     """Timeout in seconds of an ordinary call."""
@@ -296,6 +298,7 @@ class Connection:
                 EndpointServiceStub(self._channel),
                 AccessServiceStub(self._channel),
                 DashboardServiceStub(self._channel),
+                ExecServiceStub(self._channel),
                 call_metadata(self._endpoint.token, self._attempt_id),
                 CALL_TIMEOUT if self._answered else self._connect_timeout,
                 self._endpoint.socket,

@@ -157,6 +157,9 @@ RULES: Final[dict[str, Rule]] = {
     "DashboardService/WatchChanges": Rule("watch the cluster", user=Scope.ANY),
     "DashboardService/CreateLoginLink": Rule("open the dashboard", user=Scope.ANY),
     "DashboardService/ControllerFigures": Rule("see the queue and the controller's figures", user=Scope.ANY),
+    # It runs as the job's user: more than reading.
+    "ExecService/Exec": Rule("run commands in tasks", user=Scope.OWN_USER),
+    "ExecService/Attach": Rule("serve commands in tasks", admin=Scope.NOTHING, worker=Scope.ITSELF),
     "WorkerService/Session": Rule("open sessions", admin=Scope.NOTHING, worker=Scope.ITSELF),
 }
 """The rules by service and method, without the package's name."""

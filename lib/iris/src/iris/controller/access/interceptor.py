@@ -38,7 +38,12 @@ _CONTEXT: Final[ContextVar[Any]] = ContextVar("iris_context", default=None)
 _MAX_KNOWN_TOKENS: Final = 4096
 _DIGITS: Final = 9
 _BETWEEN_COMPLAINTS_S: Final = 60.0
-_LASTING: Final = ("/iris.v1.WorkerService/", "/iris.v1.ClientService/", "/iris.v1.DashboardService/")
+_LASTING: Final = (
+    "/iris.v1.WorkerService/",
+    "/iris.v1.ClientService/",
+    "/iris.v1.DashboardService/",
+    "/iris.v1.ExecService/Attach",
+)
 """Streams that stay open as long as their callers live, and so do not count as activity."""
 
 _OF_PAGES: Final = "/iris.v1.DashboardService/ControllerFigures"

@@ -162,6 +162,8 @@ def outgoing_to_wire(
         log_acks=[pb.LogAck(attempt_id=attempt, offset=offset) for attempt, offset in outgoing.log_acks.items()],
         beat_ack=outgoing.beat_ack,
         sent_at_ms=now_ms,
+        execs=outgoing.execs,
+        exec_ends=outgoing.exec_ends,
     )
     if outgoing.goodbye is not None:
         message.goodbye.CopyFrom(pb.Goodbye(reason=outgoing.goodbye.reason, exit=outgoing.goodbye.exit))

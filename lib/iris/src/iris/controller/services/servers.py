@@ -11,11 +11,12 @@ from iris.controller.services.access import AccessService
 from iris.controller.services.blobs import BlobService
 from iris.controller.services.clients import ClientService
 from iris.controller.services.cluster import ClusterService
+from iris.controller.services.commands import ExecService
 from iris.controller.services.dashboard import DashboardService
 from iris.controller.services.endpoints import EndpointService
 from iris.controller.services.jobs import JobService
 from iris.controller.services.worker import WorkerService
-from iris.rpc.generated import access_pb2_grpc, dashboard_pb2_grpc, endpoints_pb2_grpc, iris_pb2_grpc
+from iris.rpc.generated import access_pb2_grpc, dashboard_pb2_grpc, endpoints_pb2_grpc, exec_pb2_grpc, iris_pb2_grpc
 from iris.rpc.generated import iris_pb2 as pb
 from iris.rpc.protocol import SERVER_OPTIONS, SOCKET_NAME
 
@@ -37,4 +38,5 @@ def make_servers(controller: Controller, interceptor: ServerInterceptor) -> tupl
     access_pb2_grpc.add_AccessServiceServicer_to_server(AccessService(controller), server)
     dashboard_pb2_grpc.add_DashboardServiceServicer_to_server(DashboardService(controller), server)
     iris_pb2_grpc.add_WorkerServiceServicer_to_server(workers, server)
+    exec_pb2_grpc.add_ExecServiceServicer_to_server(ExecService(controller), server)
     return server, local

@@ -28,6 +28,7 @@ class Outgoing:
         withdraw: Attempts to hand back, unless they have started.
         log_acks: Stored bytes of each log that grew.
         beat_ack: The highest heartbeat since the last answer; 0 for none.
+        execs: Commands in its attempts to attach to. exec_ends: Those whose callers have gone.
     """
 
     start: dict[JobId, dict[tuple[int, int], bool]] = field(default_factory=dict)
@@ -38,6 +39,8 @@ class Outgoing:
     log_acks: dict[AttemptId, int] = field(default_factory=dict)
     goodbye: Farewell | None = None
     beat_ack: int = 0
+    execs: list[str] = field(default_factory=list)
+    exec_ends: list[str] = field(default_factory=list)
 
     @property
     def has_desired(self) -> bool:
@@ -45,7 +48,7 @@ class Outgoing:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.has_desired or self.log_acks or self.goodbye or self.beat_ack)
+        return not (self.has_desired or self.log_acks or self.goodbye or self.beat_ack or self.execs or self.exec_ends)
 
 
 class WorkerOrders:
@@ -95,6 +98,16 @@ class WorkerOrders:
 
     def acknowledge_beat(self, beat: int) -> None:
         self._pending.beat_ack = max(beat, self._pending.beat_ack)
+        self._wake.set()
+
+    def attach(self, exec_id: str) -> None:
+        """Ask the worker to attach to a command in one of its attempts."""
+        self._pending.execs.append(exec_id)
+        self._wake.set()
+
+    def detach(self, exec_id: str) -> None:
+        """Tell the worker that the caller of a command has gone."""
+        self._pending.exec_ends.append(exec_id)
         self._wake.set()
 
     def goodbye(self, reason: str, exit: bool) -> None:

@@ -11,6 +11,7 @@ from iris.controller.engine.transaction import Transaction
 from iris.controller.logs.hub import LogHub
 from iris.controller.workers.connected import ConnectedWorker, Greeting, Report, WorkerHost, is_far
 from iris.controller.workers.held import HeldReports
+from iris.controller.workers.orders import WorkerOrders
 from iris.controller.workers.peers import PeerWait
 from iris.core.rules.contact import ContactRules, Contacts
 from iris.core.rules.reconcile import reconcile
@@ -211,6 +212,11 @@ class Sessions:
         """Return the known facts about a connected worker's host."""
         session = self._open.get(worker_id)
         return None if session is None else session.host
+
+    def orders_of(self, worker_id: WorkerId) -> WorkerOrders | None:
+        """Return the orders of a worker; None if it is not connected."""
+        session = self._open.get(worker_id)
+        return None if session is None else session.orders
 
     def resize(self, session: ConnectedWorker, capacity: Resources) -> None:
         """Record a worker's changed capacity."""

@@ -3416,6 +3416,8 @@ class ControllerMessage(_message.Message):
     LOG_ACKS_FIELD_NUMBER: _builtins.int
     SENT_AT_MS_FIELD_NUMBER: _builtins.int
     BEAT_ACK_FIELD_NUMBER: _builtins.int
+    EXECS_FIELD_NUMBER: _builtins.int
+    EXEC_ENDS_FIELD_NUMBER: _builtins.int
     challenge: _builtins.bytes
     """instead of welcome, before it: a nonce for the worker's key to sign"""
     sent_at_ms: _builtins.int
@@ -3430,6 +3432,14 @@ class ControllerMessage(_message.Message):
     def goodbye(self) -> Global___Goodbye: ...
     @_builtins.property
     def log_acks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogAck]: ...
+    @_builtins.property
+    def execs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """commands in its tasks, to be opened by ExecService.Attach"""
+
+    @_builtins.property
+    def exec_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """commands whose callers have gone"""
+
     def __init__(
         self,
         *,
@@ -3440,10 +3450,12 @@ class ControllerMessage(_message.Message):
         log_acks: _abc.Iterable[Global___LogAck] | None = ...,
         sent_at_ms: _builtins.int = ...,
         beat_ack: _builtins.int = ...,
+        execs: _abc.Iterable[_builtins.str] | None = ...,
+        exec_ends: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_ack", b"beat_ack", "challenge", b"challenge", "desired", b"desired", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "sent_at_ms", b"sent_at_ms", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_ack", b"beat_ack", "challenge", b"challenge", "desired", b"desired", "exec_ends", b"exec_ends", "execs", b"execs", "goodbye", b"goodbye", "kind", b"kind", "log_acks", b"log_acks", "sent_at_ms", b"sent_at_ms", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "desired", "goodbye", "challenge"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015

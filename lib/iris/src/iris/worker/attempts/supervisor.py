@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from iris.domain.job_spec import grace_ms_of
 from iris.domain.states import PreemptionReason, TaskState
@@ -11,12 +12,14 @@ from iris.worker.attempts.known import KnownAttempts
 from iris.worker.attempts.machine import AttemptPhase, HandedBack, StopAsked
 from iris.worker.attempts.reporting import AttemptReports
 from iris.worker.attempts.rooms import Rooms
+from iris.worker.exec.commands import ExecPlace
 from iris.worker.host.oom import OomKills
 from iris.worker.paths import WorkPaths
 from iris.worker.processes import Runtime
 from iris.worker.reports.outbox import ReportOutbox
 from iris.worker.reports.result_file import SendBlob
 from iris.worker.types import DesiredChange, Observation, StartRequest, StopRequest
+from rigging.errors import Conflict
 
 
 class Supervisor:
@@ -120,6 +123,19 @@ class Supervisor:
             self._driver.take_up(attempt)
         for room in self._rooms.all():
             room.directories.keep_only(self._attempts.live_ids)
+
+    def exec_place(self, attempt_id: str) -> ExecPlace:
+        """Return how to run a command in an attempt. Raise Conflict if it is not running."""
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None or attempt.ended or not attempt.state.pid:
+            raise Conflict(f"{attempt_id} is not running on this worker")
+        identity, containers = self._attempts.room(attempt).identity, self._rooms.containers
+        uid = 0 if identity is None else identity.uid
+        if not attempt.request.launch.runtime.image:
+            return ExecPlace(uid)
+        if containers is None:
+            raise Conflict(f"{attempt_id} runs in a container, and this worker has no container engine")
+        return ExecPlace(uid, partial(containers.exec, attempt_id))
 
     def apply(self, change: DesiredChange) -> None:
         """Apply a change of the desired set. Starting a known attempt or stopping an ended one has no effect."""

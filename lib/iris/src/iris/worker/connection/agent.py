@@ -85,6 +85,8 @@ class Agent:
         self._welcomed = asyncio.Event()
         self._leaving = False
         self._last_complaint = ""
+        self.on_exec: Callable[[str, ControllerAddress | None], None] = lambda *_: None
+        """Called with the id of a command in an attempt, and its controller; None if its caller has gone."""
 
     def address(self) -> str:
         """Return the controller's address for tasks; empty before the first connection."""
@@ -150,7 +152,13 @@ class Agent:
             self._link = self._open_link(address)
             call = await self._open_session(address, self._link)
             self._session = AgentSession(
-                call, self._identity, supervisor, self._contact_clock, self._offer, self._welcomed.set
+                call,
+                self._identity,
+                supervisor,
+                self._contact_clock,
+                self._offer,
+                self._welcomed.set,
+                lambda exec_id, is_new: self.on_exec(exec_id, address if is_new else None),
             )
             end = await self._session.run()
         except Incompatible as error:

@@ -145,6 +145,7 @@ class AgentSession:
         clock: Returns the time of a heartbeat in ms, like `guardian.protocol.boot_ms`.
         offer: Returns the resources currently offered; None if those of `identity` do not change.
         on_welcome: Called when the controller has accepted the session.
+        on_exec: Called with the id of a command in an attempt, and whether to run it, or its caller has gone.
     """
 
     def __init__(
@@ -155,8 +156,10 @@ class AgentSession:
         clock: Callable[[], int] = boot_ms,
         offer: CapacityOffer | None = None,
         on_welcome: Callable[[], None] = lambda: None,
+        on_exec: Callable[[str, bool], None] = lambda *_: None,
     ) -> None:
         self._on_welcome = on_welcome
+        self._on_exec = on_exec
         self._offer = offer or CapacityOffer(identity.capacity)
         self._call = call
         self._identity = identity
@@ -260,6 +263,10 @@ class AgentSession:
                 self._acknowledge(message.beat_ack, message.sent_at_ms)
             for ack in message.log_acks:
                 self._supervisor.acknowledge_log(ack.attempt_id, ack.offset)
+            for exec_id in message.execs:
+                self._on_exec(exec_id, True)
+            for exec_id in message.exec_ends:
+                self._on_exec(exec_id, False)
             kind = message.WhichOneof("kind")
             if kind == "desired":
                 self._supervisor.apply(wire.desired_from_wire(message.desired))

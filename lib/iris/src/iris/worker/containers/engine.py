@@ -3,7 +3,7 @@
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -109,6 +109,17 @@ class Engine:
     def inside(self, name: str) -> tuple[str, ...]:
         """Return the words that run the command after them in a container, with its user, variables and directory."""
         return (*self.words, "exec", name)
+
+    def exec(self, name: str, is_terminal: bool, env: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the words that run the command after them in a container, with streams.
+
+        Args:
+            name: The container.
+            is_terminal: Whether the streams are a terminal.
+            env: Variables in addition to the container's.
+        """
+        variables = (word for key, value in env.items() for word in ("--env", f"{key}={value}"))
+        return (*self.words, "exec", "--interactive", *(("--tty",) if is_terminal else ()), *variables, name)
 
     def list_all(self, work_dir: str) -> tuple[str, ...]:
         """Return the command line that prints the names of a worker's containers, one a line."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,10 @@ class Containers:
     def inside(self, attempt_id: str) -> tuple[str, ...]:
         """Return the words that run the command after them in an attempt's container."""
         return self.engine.inside(container_name(self._work_dir, attempt_id))
+
+    def exec(self, attempt_id: str, is_terminal: bool, env: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the words that run the command after them in an attempt's container, as `Engine.exec`."""
+        return self.engine.exec(container_name(self._work_dir, attempt_id), is_terminal, env)
 
     def ended(self, attempt_id: str) -> None:
         """Remove what is left of an attempt's container."""

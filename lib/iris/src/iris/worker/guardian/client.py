@@ -20,10 +20,19 @@ from iris.worker.guardian.protocol import (
     ProtocolError,
     encode,
 )
-from iris.worker.guardian.requests import Json, fields_of, fields_of_common
+from iris.worker.guardian.requests import Json, fields_of, fields_of_common, fields_of_join
 from iris.worker.isolation.plan import IsolationMode
 from iris.worker.limits.plan import Breach, LimitsMode
-from iris.worker.processes import CommonSpec, Exit, InheritedAttempt, Listener, ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import (
+    CommonSpec,
+    Exit,
+    InheritedAttempt,
+    JoinSpec,
+    Listener,
+    ProcessSpec,
+    StartFailed,
+    StartFailure,
+)
 from rigging.errors import Conflict, Unavailable
 from rigging.log_tail import log_tail
 
@@ -102,6 +111,12 @@ class GuardianClient(asyncio.Protocol):
         else:
             mounts = [mount.words() for mount in spec.mounts]
             self.ask("run", self._number(spec.common), spec.owner, spec.cwd, spec.log, spec.env, spec.note, mounts)
+        return command
+
+    def join(self, spec: JoinSpec, listener: Listener) -> _Command:
+        """Run a command inside a running attempt, as leader of its own session."""
+        command = self._listen(spec.owner, listener, True)
+        self.ask("join", fields_of_join(spec))
         return command
 
     def _number(self, common: CommonSpec) -> int:

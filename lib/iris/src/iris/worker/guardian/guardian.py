@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from iris.worker.guardian.held import HeldAttempt, HeldPhase
+from iris.worker.guardian.joining import joined_spec
 from iris.worker.guardian.process import ProcessRuntime
 from iris.worker.guardian.protocol import boot_ms
 from iris.worker.guardian.reactor import Reactor
-from iris.worker.guardian.requests import Json, common_from, spec_from, spec_of_run
+from iris.worker.guardian.requests import Json, common_from, join_from, spec_from, spec_of_run
 from iris.worker.guardian.watch import Watch
 from iris.worker.limits.probe import LimitsAbility
 from iris.worker.processes import CommonSpec, ProcessSpec, StartFailed, StartFailure
@@ -100,6 +101,8 @@ class Guardian:
                     self._run(*details)
                 case "start":
                     self._start(*details)
+                case "join":
+                    self._join(*details)
                 case "stop":
                     self._stop(*details)
                 case "forget":
@@ -154,6 +157,18 @@ class Guardian:
             self._add(name, ProcessSpec(name, (), {}, "/"))
             self._refuse(self._attempts[name], StartFailed(f"not understood: {error!r}", why=StartFailure.HOST))
 
+    def _join(self, fields: Json) -> None:
+        join = join_from(fields)
+        if join.owner in self._attempts:
+            return
+        target = self._attempts.get(join.attempt)
+        if target is None or target.process is None:
+            self._add(join.owner, ProcessSpec(join.owner, (), {}, "/", dies_with_worker=True))
+            error = StartFailed(f"{join.attempt} is not running here", why=StartFailure.STOPPED)
+            self._refuse(self._attempts[join.owner], error)
+            return
+        self._add(join.owner, joined_spec(target.spec, join))
+
     def _add(self, name: str, spec: ProcessSpec) -> None:
         attempt = HeldAttempt(spec if self._watch is None else self._watch.limited(spec), self, self._now_ms)
         self._attempts[name] = self._live[name] = attempt
@@ -194,7 +209,7 @@ class Guardian:
         except (OSError, ValueError) as error:
             self._refuse(attempt, StartFailed(f"the host cannot start it: {error}", why=StartFailure.HOST))
             return
-        self._tell(attempt, _STARTED_LATE_S)
+        self._tell(attempt, 0 if spec.join is not None else _STARTED_LATE_S)
         self._arm_sweep()
         if spec.fence_ms:
             self._arm_fence()

@@ -4,12 +4,12 @@ import errno
 import logging
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from iris.worker.guardian.descriptors import keep_descriptors_private, knowing_its_pipes
-from iris.worker.guardian.executables import find_executable, start_error
+from iris.worker.guardian.executables import find_executable, start_error, start_forked
+from iris.worker.guardian.joining import spawn_inside
 from iris.worker.guardian.reactor import READ, Reactor
 from iris.worker.guardian.running_process import CommandProcess, ProcessListener
 from iris.worker.guardian.warm_pool import HELPER_SOCKET, WarmPool
@@ -18,9 +18,9 @@ from iris.worker.isolation.views import TaskViews, ViewFailed, no_views
 from iris.worker.limits.groups import JOIN_VARIABLE, AttemptGroups, Group, GroupsFailed, OverLimit
 from iris.worker.limits.plan import MEMORY, Breach, GroupReading
 from iris.worker.output.pace import OutputPace
-from iris.worker.processes import ProcessSpec, StartFailed, StartFailure
+from iris.worker.processes import JoinSpec, ProcessSpec, StartFailed, StartFailure
 from iris.worker.strays.orphans import OrphanReaper
-from iris.worker.users.identity import gain_nothing, kill_all_of
+from iris.worker.users.identity import kill_all_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class ProcessRuntime:
             keep_descriptors_private()  # subprocess closes them in the child; posix_spawn cannot
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._processes: dict[str, CommandProcess] = {}
+        self._joined: dict[str, str] = {}  # attempts by the commands inside them
         self._uids: dict[str, int] = {}  # by owner, of those that are somebody else
         self._left_uids: set[int] = set()
         self._young: list[CommandProcess] = []
@@ -86,6 +87,8 @@ class ProcessRuntime:
 
     def start(self, spec: ProcessSpec, listener: ProcessListener) -> CommandProcess:
         """Start `spec` as leader of its own session. Raises StartFailed, or OSError if a resource is exhausted."""
+        if spec.join is not None:
+            return self._start_inside(spec, spec.join, listener)
         executable = spec.argv[0]
         if "/" not in executable:
             executable = find_executable(executable, spec.env.get("PATH", ""), spec.cwd)
@@ -136,15 +139,38 @@ class ProcessRuntime:
             raise
         if group is not None:
             self._hold(process, group)
-        self._orphans.add_own(pid)
-        self._processes[spec.owner] = process
+        self._track(process)
         if spec.run_as is not None:
             self._uids[spec.owner] = spec.run_as.uid
-        self._reactor.watch(process.pid_descriptor, process.check_exit)
         if not self._young:
             self._reactor.call_later(_LISTEN_LATE_S, self._listen)
         self._young.append(process)
         return process
+
+    def _start_inside(self, spec: ProcessSpec, join: JoinSpec, listener: ProcessListener) -> CommandProcess:
+        target = self._processes.get(join.attempt)
+        if target is None:
+            raise StartFailed(f"{join.attempt} has ended", why=StartFailure.STOPPED)
+        files = [] if target.group is None or self._groups is None else self._groups.join_files(target.group)
+        mark = self._orphans.expect(spec.owner)
+        self._go_home()
+        self._orphans.put_mark_on(mark)
+        try:
+            pid = spawn_inside(spec, join, target.pid, files, self._views)
+        except BaseException:
+            self._orphans.forget(mark)
+            raise
+        finally:
+            self._orphans.take_mark_off()
+        process = CommandProcess(pid, spec.owner, mark, None, None, listener, self, spec.limits)
+        self._joined[spec.owner] = join.attempt
+        self._track(process)
+        return process
+
+    def _track(self, process: CommandProcess) -> None:
+        self._orphans.add_own(process.pid)
+        self._processes[process.owner] = process
+        self._reactor.watch(process.pid_descriptor, process.check_exit)
 
     def _listen(self) -> None:
         young, self._young = self._young, []
@@ -170,6 +196,9 @@ class ProcessRuntime:
         self._reactor.unwatch(process.pid_descriptor)
         os.close(process.pid_descriptor)
         del self._processes[process.owner]
+        self._joined.pop(process.owner, None)
+        for name in [name for name, attempt in self._joined.items() if attempt == process.owner]:
+            self._processes[name].kill()
         if process.owner in self._uids:
             self._left_uids.add(self._uids.pop(process.owner))
         if not self._ended:
@@ -244,9 +273,12 @@ class ProcessRuntime:
         return [] if process.group is None or self._groups is None else self._groups.pids(process.group)
 
     def owners(self) -> dict[int, str]:
-        """Return the owner of each pid with a known owner, without descendants."""
+        """Return the owner of each pid with a known owner, without descendants. Commands inside an attempt count as
+        its own.
+        """
         known = {process.pid: owner for owner, process in self._processes.items()}
-        return self._orphans.owners(self._processes.keys()) | known
+        found = self._orphans.owners(self._processes.keys()) | known
+        return {pid: self._joined.get(owner, owner) for pid, owner in found.items()}
 
     def spawn_helper(self, executable: str, argv: tuple[str, ...], env: Mapping[str, str], descriptor: int) -> int:
         self._go_home()
@@ -334,27 +366,11 @@ class ProcessRuntime:
             self._views.leave()
 
     def _spawn_by_subprocess(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
-        who: dict[str, Any] = {}
-        if spec.run_as is not None:
-            gain_nothing()
-            who = {"user": spec.run_as.uid, "group": spec.run_as.uid, "extra_groups": spec.run_as.groups}
         self._orphans.put_mark_on(self._mark)
         try:
-            child = subprocess.Popen(
-                spec.argv,
-                **who,
-                executable=executable,
-                env=spec.env,
-                cwd=spec.cwd,
-                stdin=self._null,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+            return start_forked(executable, spec, (self._null, out, err))
         finally:
             self._orphans.take_mark_off()
-        child.returncode = 0  # we reap it; Popen must neither wait for the pid nor warn that it still runs
-        return child.pid
 
     def _spawn_from_own_cwd(self, executable: str, spec: ProcessSpec, out: int, err: int) -> int:
         if not self._is_away:

@@ -12,6 +12,7 @@ following frames, in any order and number:
 
     worker:    {"do": [[verb, …], …]}
                "start", {spec}      · "stop", id, grace_ms, note or null  · "forget", id
+               "join", {fields}     run a command inside a live attempt
                "common", number, {what many specs have in common}  · "drop", number
                "run", number, id, cwd, log, {env}, {note}, [mount, …]   with that and these
                "contact", ms        a beat sent at this moment of CLOCK_BOOTTIME was acknowledged by the controller

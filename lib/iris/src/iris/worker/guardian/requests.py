@@ -4,7 +4,7 @@ from typing import Any
 
 from iris.worker.isolation.plan import mounts_from
 from iris.worker.limits.plan import limits_from
-from iris.worker.processes import CommonSpec, ProcessSpec
+from iris.worker.processes import CommonSpec, JoinSpec, ProcessSpec
 from iris.worker.users.identity import identity_from
 
 Json = dict[str, Any]
@@ -91,6 +91,27 @@ def spec_of_run(
     return ProcessSpec(
         owner=name, argv=(), env=env, cwd=cwd, log=log, note=note, mounts=mounts_from(mounts), common=common
     ).whole()
+
+
+def join_from(fields: Json) -> JoinSpec:
+    """Parse a "join". Raises KeyError, TypeError or ValueError if it is invalid."""
+    streams = tuple(map(str, fields["streams"]))
+    if not fields["argv"] or len(streams) not in (1, 3):
+        raise ValueError("a join needs a command, and one terminal or three streams")
+    return JoinSpec(
+        owner=str(fields["id"]),
+        attempt=str(fields["attempt"]),
+        argv=tuple(map(str, fields["argv"])),
+        streams=streams,
+        env={str(name): str(value) for name, value in fields["env"].items()},
+    )
+
+
+def fields_of_join(spec: JoinSpec) -> Json:
+    """Return the fields of a "join", the inverse of `join_from`."""
+    return {
+        "id": spec.owner, "attempt": spec.attempt, "argv": spec.argv, "streams": spec.streams, "env": dict(spec.env)
+    }  # fmt: skip
 
 
 def fields_of(spec: ProcessSpec) -> Json:

@@ -69,8 +69,8 @@ class CommandProcess:
         pid: int,
         owner: str,
         mark: int,
-        stdout: int,
-        stderr: int,
+        stdout: int | None,
+        stderr: int | None,
         listener: ProcessListener,
         runtime: ProcessOwner,
         limits: LimitRequest,
@@ -85,8 +85,8 @@ class CommandProcess:
         self.owner = owner
         self.mark = mark
         self.pid_descriptor = os.pidfd_open(pid)
-        self._stdout: int | None = stdout
-        self._stderr: int | None = stderr
+        self._stdout = stdout
+        self._stderr = stderr
         self._listener = listener
         self._pace = pace or OutputPace()
         self._runtime = runtime

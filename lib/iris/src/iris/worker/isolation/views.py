@@ -91,6 +91,15 @@ class TaskViews:
         except OSError as error:
             raise ViewFailed(error.errno, f"the host cannot mount the task's files: {error.strerror}") from error
 
+    def enter_view_of(self, pid: int) -> None:
+        """Enter the view of a process, until `leave`. Raises OSError if the process has ended."""
+        if self.mode is not IsolationMode.COPY:
+            namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                syscalls.setns(namespace, syscalls.CLONE_NEWNS)
+            finally:
+                os.close(namespace)
+
     def drop_unused(self) -> bool:
         """Release kept mounts that were not used since the last call; return whether any are left."""
         for mounts, kept in list(self._kept.items()):
@@ -130,6 +139,8 @@ class TaskViews:
 
     def leave(self) -> None:
         """Return to the view of all tasks."""
+        if self.mode is IsolationMode.COPY:
+            return
         syscalls.setns(self._shared, syscalls.CLONE_NEWNS)
 
     @contextlib.contextmanager

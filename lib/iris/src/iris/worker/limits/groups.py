@@ -141,9 +141,13 @@ class AttemptGroups:
             for tree in self._trees[:entered]:
                 os.write(tree.home, b"0")
 
+    def join_files(self, group: Group) -> list[str]:
+        """Return the files to which a process writes 0 to enter the group."""
+        return [f"{tree.hierarchy.directory}/{group.name}/{tree.join_file}" for tree in self._trees]
+
     def join_words(self, group: Group) -> str:
-        """Return the value of JOIN_VARIABLE: the files to which a process writes 0 to enter the group."""
-        return "\n".join(f"{tree.hierarchy.directory}/{group.name}/{tree.join_file}" for tree in self._trees)
+        """Return the value of JOIN_VARIABLE."""
+        return "\n".join(self.join_files(group))
 
     def hold(self, group: Group) -> None:
         """Set the group's limits. Raises OverLimit, or OSError if the kernel refuses one."""

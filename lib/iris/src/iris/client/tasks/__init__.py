@@ -1,0 +1,1 @@
+"""Access to running tasks: commands inside them."""
