@@ -43,6 +43,8 @@ class Guardian:
     def held(self) -> list[Any]:
         return []
 
+    def join(self, spec: Any, listener: Any) -> None: ...
+
     async def finish(self) -> None:
         self._told.append(f"{self.guardian_id} finish")
 
@@ -104,6 +106,8 @@ class Played:
                 rooms.find("/ann/a/0:0")
 
             def take_up_held(self) -> None: ...
+
+            def exec_place(self, attempt_id: str) -> None: ...
 
             async def stop_all(self, reason: str, grace_ms: int, notice: str | None) -> None:
                 played.told.append(f"stop: {reason}; {grace_ms} ms{f', {notice}' if notice else ''}")
