@@ -16,7 +16,7 @@ from fray.backends.slurm.job import SlurmJob
 from fray.cli.main import run_command_line
 from fray.errors import JobFailed
 from fray.testing.waiting import eventually
-from fray.types import Entrypoint, JobRequest, JobStatus
+from fray.types import Entrypoint, JobRequest, JobStatus, ResourceConfig
 from rigging.errors import InvalidRequest, Unavailable
 
 Tools = Callable[..., Path]
@@ -94,6 +94,20 @@ def test_a_cancel_that_fails(tools: Tools, script: str, problem: str | None) -> 
         assert "Invalid job id" not in str(caught.value)
 
 
+def test_types_of_gpus(tools: Tools, tmp_path: Path) -> None:
+    lines = ["(null)", "gpu:A100:2(S:0-1),gpu:h100:4", "mygpu:x:1", "gpu:8", "nvme:1,gpu:a100_1g.5gb:7(S:0)"]
+    folder = tools(sinfo='echo "$@" >> "$here/asked"; cat "$here/lines"')
+    (folder / "lines").write_text("\n".join(lines))
+    assert commands.gpu_types("gpu") == {"A100", "h100", "", "a100_1g.5gb"}
+    tools(sbatch='echo "$@" > "$here/options"; echo 7')
+    request = JobRequest("train", Entrypoint.from_binary("true"), ResourceConfig.with_gpu("a100", count=2))
+    with SlurmClient(SlurmAddress("gpu", directory=tmp_path / "shared")) as client:
+        client.submit(request)
+        client.expected_start(request)
+    assert "--gpus-per-task=A100:2" in (folder / "options").read_text().split()
+    assert (folder / "asked").read_text() == "--noheader --format=%G --partition=gpu\n" * 2
+
+
 def test_what_a_site_adds_to_the_answer_of_squeue(tools: Tools) -> None:
     tools(squeue="echo Maintenance on Monday; echo '7|N/A|RUNNING|None|fray:a'")
     assert commands.states({"7": "fray:a"}) == {"7": SlurmState("RUNNING", "None")}
@@ -155,6 +169,19 @@ def test_a_watcher_outlives_what_it_cannot_read(
         end.unlink()
         group_in(tmp_path).set_end(0, End(JobStatus.SUCCEEDED))
         assert job.wait(60) is JobStatus.SUCCEEDED
+
+
+def test_a_result_does_not_wait_for_a_slow_squeue(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fray.backends.slurm.watch._ASK_SECONDS", 0.01)
+    folder = tools(sbatch="echo 7", squeue='touch "$here/asked"; while [ ! -e "$here/go" ]; do sleep 0.1; done')
+    with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client:
+        job = client.submit(JobRequest("quick", Entrypoint.from_binary("true")))
+        eventually((folder / "asked").exists, "squeue is asked")
+        group_in(tmp_path).set_end(0, End(JobStatus.SUCCEEDED))
+        assert job.wait(60) is JobStatus.SUCCEEDED
+        (folder / "go").touch()
 
 
 def test_the_reasons_of_pending_jobs_cost_no_questions(

@@ -12,7 +12,7 @@ from fray.backends.slurm import SlurmClient
 from fray.backends.slurm.address import SlurmAddress, parse_address
 from fray.backends.slurm.commands import SlurmState
 from fray.backends.slurm.folder import End, SharedFolder, Spec
-from fray.backends.slurm.request import options_of, write_script
+from fray.backends.slurm.request import gpu_type, options_of, write_script
 from fray.backends.slurm.watch import judge
 from fray.registry import BACKENDS
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
@@ -53,12 +53,33 @@ def test_refused_addresses(address: str, problem: str) -> None:
 def test_options_of_sbatch() -> None:
     needs = ResourceConfig.with_gpu("H100", count=8, cpu=2.5, ram="10g", replicas=4)
     request = JobRequest("train", TRUE, needs, max_retries_preemption=0)
-    assert options_of(request, "train", SlurmAddress(), None, count=3) == [
+    assert options_of(request, "train", SlurmAddress(), None, 3, "h100") == [
         "--job-name=train", "--ntasks=4", "--cpus-per-task=3", "--mem-per-cpu=3414M", "--signal=B:USR1@30",
         "--no-requeue", "--gpus-per-task=h100:8", "--array=0-2",
     ]  # fmt: skip
+    assert "--gpus-per-task=8" in options_of(request, "train", SlurmAddress(), None)
     whole_nodes = SlurmAddress(options=(("exclusive", ""),))
     assert "--mem=0" in options_of(request, "train", whole_nodes, None)
+
+
+@pytest.mark.parametrize(
+    ("variant", "known", "found"),
+    [
+        ("H100", {"h100", "H100"}, "H100"),
+        ("H100", {"h100", "nvidia_h100_80gb", "a100", ""}, "h100"),
+        ("H100", {"nvidia_h100_80gb_hbm3", "nvidia_h200"}, "nvidia_h100_80gb_hbm3"),
+        ("H100", {""}, ""),
+        ("H100", {"a100", "A40"}, "job 'x' asks for H100 GPUs; this partition has: A40, a100"),
+        ("A100", {"a100-40gb", "a100-80gb"}, "job 'x' asks for A100 GPUs; several types match: a100-40gb, a100-80gb"),
+        ("A100", set(), "job 'x' asks for A100 GPUs; this partition has: none"),
+    ],
+)
+def test_the_clusters_name_of_a_type_of_gpu(variant: str, known: set[str], found: str) -> None:
+    if found.startswith("job"):
+        with pytest.raises(InvalidRequest, match=f"^{found}$"):
+            gpu_type(variant, known, "job 'x'")
+    else:
+        assert gpu_type(variant, known, "job 'x'") == found
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from support.iris.controller_process import fixed_port
 PACKAGES = (
     "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "libmunge2", "libhwloc15", "liblua5.1-0",
 )  # fmt: skip
-COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct", "sinfo")
 CPUS = 16
 
 _CONF = """\

@@ -17,14 +17,14 @@ from fray.backends.slurm.commands import NotAnswered, Refused
 from fray.backends.slurm.folder import End, Group, SharedFolder, Spec
 from fray.backends.slurm.job import SlurmJob
 from fray.backends.slurm.packages import ensure_packages
-from fray.backends.slurm.request import check_request, options_of, spec_of, write_script
+from fray.backends.slurm.request import check_request, gpu_type, options_of, spec_of, write_script
 from fray.backends.slurm.runner import NAME_ENV
 from fray.backends.slurm.watch import JobWatcher, settle
 from fray.capabilities import BackendCapabilities
 from fray.errors import JobAlreadyExists
 from fray.protocols import JobHandle
 from fray.sending import pickling
-from fray.types import Entrypoint, JobRequest, JobStatus, Value
+from fray.types import Entrypoint, GpuConfig, JobRequest, JobStatus, Value
 from rigging.errors import Conflict, InvalidRequest, Unavailable
 
 CAPABILITIES = BackendCapabilities(
@@ -64,6 +64,7 @@ class SlurmClient(BaseClient):
         self._folder = SharedFolder(address.directory)
         self._watcher = JobWatcher()
         self._pruned = False
+        self._gpu_types: set[str] | None = None
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -105,7 +106,8 @@ class SlurmClient(BaseClient):
         with self._folder.refusals():
             script = write_script(self._folder.path, sys.executable, None)
         try:
-            return commands.expected_start(options_of(request, request.name, self._address, None), script)
+            options = options_of(request, request.name, self._address, None, gpu=self._gpu_type(request))
+            return commands.expected_start(options, script)
         except Refused as error:
             raise InvalidRequest(f"job {request.name!r}: Slurm refuses it: {error}") from None
 
@@ -183,6 +185,7 @@ class SlurmClient(BaseClient):
         if not self._pruned:
             self._pruned = True
             self._folder.prune()
+        gpu = self._gpu_type(request)
         group, count = self._folder.new_group(spec), len(spec.names)
         name = spec.names[0] if count == 1 else spec.names[0].rpartition("-")[0] or spec.names[0]
         try:
@@ -192,7 +195,7 @@ class SlurmClient(BaseClient):
                 for index, write in enumerate(keep):
                     write(group, index)
                 script = write_script(self._folder.path, sys.executable, group)
-            slurm_id = commands.submit(options_of(request, name, self._address, group, count), script)
+            slurm_id = commands.submit(options_of(request, name, self._address, group, count, gpu), script)
         except InvalidRequest as error:
             shutil.rmtree(group.path, ignore_errors=True)
             refused = "Slurm refuses it: " if isinstance(error, Refused) else ""
@@ -205,6 +208,14 @@ class SlurmClient(BaseClient):
             slurm_id = self._look_up(group, f"job {request.name!r}: {error}")
         group.keep_id(slurm_id)
         return [self._job(group, index) for index in range(count)]
+
+    def _gpu_type(self, request: JobRequest) -> str:
+        device = request.resources.device
+        if not isinstance(device, GpuConfig):
+            return ""
+        if self._gpu_types is None:
+            self._gpu_types = commands.gpu_types(self._address.partition)
+        return gpu_type(device.variant, self._gpu_types, f"job {request.name!r}")
 
     def _look_up(self, group: Group, problem: str) -> str:
         """Return the id of a group that Slurm may have."""

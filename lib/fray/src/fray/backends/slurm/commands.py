@@ -102,6 +102,19 @@ def largest_array() -> int:
     return min(_LARGEST_ARRAY, max(int(found[1]), 1))
 
 
+def gpu_types(partition: str) -> set[str]:
+    """Return the types of GPUs in a partition ("" for all), in the cluster's own spelling; "" for GPUs without a type.
+
+    Raises:
+        Unavailable: Slurm did not answer.
+    """
+    chosen = [f"--partition={partition}"] if partition else []
+    done = _run_patiently(["sinfo", "--noheader", "--format=%G", *chosen])
+    if done.returncode != 0:
+        raise Unavailable(f"sinfo: {_words(done)}")
+    return set(re.findall(r"\bgpu:(?:([^:,(\s]+):)?\d", done.stdout))
+
+
 def states(wanted: Mapping[str, str]) -> Mapping[str, SlurmState]:
     """Return the states of jobs and array tasks by id (`12`, `12_3`).
 

@@ -2,7 +2,9 @@
 
 import math
 import os
+import re
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +63,35 @@ def spec_of(request: JobRequest, names: list[str], address: SlurmAddress, packag
     )
 
 
-def options_of(request: JobRequest, name: str, address: SlurmAddress, group: Group | None, count: int = 1) -> list[str]:
+def gpu_type(variant: str, known: Collection[str], what: str) -> str:
+    """Return the cluster's own name of a type of GPU, like "nvidia_h100_80gb" for "H100"; "" if its GPUs have no types.
+
+    Args:
+        variant: The type in the request.
+        known: The cluster's types; "" for GPUs without a type.
+        what: The job, for errors.
+
+    Raises:
+        InvalidRequest: The cluster has no such type, or several. The message lists its types.
+    """
+    if variant in known:
+        return variant
+    word = variant.lower()
+    found = [each for each in known if each.lower() == word]
+    found = found or [each for each in known if word in re.split(r"[^a-z0-9]", each.lower())]
+    if len(found) == 1:
+        return found[0]
+    if not found and "" in known:
+        return ""
+    listed = ", ".join(sorted(each or "(without a type)" for each in found or known)) or "none"
+    raise InvalidRequest(
+        f"{what} asks for {variant} GPUs; {'several types match' if found else 'this partition has'}: {listed}"
+    )
+
+
+def options_of(
+    request: JobRequest, name: str, address: SlurmAddress, group: Group | None, count: int = 1, gpu: str = ""
+) -> list[str]:
     """Return the options of `sbatch` for a group.
 
     Args:
@@ -70,6 +100,7 @@ def options_of(request: JobRequest, name: str, address: SlurmAddress, group: Gro
         address: The cluster.
         group: The group; None if nothing is submitted.
         count: The number of jobs in the group.
+        gpu: The cluster's name of the type of GPU; "" for any.
     """
     needs = request.resources
     cpus = math.ceil(needs.cpu)
@@ -89,7 +120,7 @@ def options_of(request: JobRequest, name: str, address: SlurmAddress, group: Gro
         "--requeue" if request.max_retries_preemption else "--no-requeue",
     ]
     if isinstance(needs.device, GpuConfig):
-        options.append(f"--gpus-per-task={needs.device.variant.lower()}:{needs.device.count}")
+        options.append(f"--gpus-per-task={gpu}{':' if gpu else ''}{needs.device.count}")
     if count > 1:
         options.append(f"--array=0-{count - 1}")
     if group is not None:

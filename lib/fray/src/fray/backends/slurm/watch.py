@@ -1,9 +1,10 @@
 """Watch the jobs of a client for their ends: by their files, and rarely by asking Slurm."""
 
+import functools
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from fray.backends.slurm import commands
@@ -19,6 +20,7 @@ _SHARE: Final = 10
 _ASK_SECONDS: Final = 2.0
 _LONGEST_ASK_SECONDS: Final = 15.0
 _HURRY_SECONDS: Final = 0.3
+_LONGEST_JOIN_SECONDS: Final = 2.0
 _STARTED: Final = ("COMPLETED", "FAILED", "PENDING")
 """States of ended jobs that were started: pending ones are held after a failed launch."""
 
@@ -47,12 +49,14 @@ class Watched(Protocol):
 
 
 class JobWatcher:
-    """One thread that watches jobs while there are any."""
+    """A thread that looks at the files of jobs while there are any, and one that asks Slurm, which may take long."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, int], list[Watched]] = {}
         self._thread: threading.Thread | None = None
+        self._asking: threading.Thread | None = None
+        self._problems: dict[str, str] = {}
         self._wake = threading.Event()
         self._closed = False
         self._ask_at = 0.0
@@ -79,8 +83,9 @@ class JobWatcher:
             self._closed = True
             thread = self._thread
         self._wake.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        for each, seconds in ((thread, None), (self._asking, _LONGEST_JOIN_SECONDS)):
+            if each is not None and each is not threading.current_thread():
+                each.join(seconds)
 
     def _hurry(self, pause: float) -> None:
         self._ask_pause = min(self._ask_pause, pause)
@@ -88,7 +93,7 @@ class JobWatcher:
 
     def _work(self) -> None:
         self._ask_at = time.monotonic() + self._ask_pause
-        pause, problem = _LOOK_SECONDS, ""
+        pause = _LOOK_SECONDS
         while True:
             self._wake.wait(pause)
             with self._lock:
@@ -98,22 +103,30 @@ class JobWatcher:
                     self._thread = None
                     break
                 jobs = [job for jobs in self._jobs.values() for job in jobs]
-                due = time.monotonic() >= self._ask_at
-            began, failed = time.monotonic(), False
-            try:
-                self._look(jobs)
+                due = time.monotonic() >= self._ask_at and not (self._asking and self._asking.is_alive())
                 if due:
-                    self._ask()
-                    problem = ""
-            except Exception as error:  # waiters depend on this thread. The shared folder or Slurm may come back
-                failed, before, problem = True, problem, str(error)
-                if problem != before:
-                    unexpected = not isinstance(error, (OSError, MarinError))
-                    logger.warning("cannot look at jobs on Slurm, trying again: %s", error, exc_info=unexpected)
-            share = 0.0 if due else _SHARE * (time.monotonic() - began)
-            pause = _ASK_SECONDS if failed else max(_LOOK_SECONDS, share)
+                    self._asking = threading.Thread(
+                        target=self._try, args=("ask for", self._ask), name="fray-slurm-ask", daemon=True
+                    )
+                    self._asking.start()
+            began = time.monotonic()
+            looked = self._try("look at", functools.partial(self._look, jobs))
+            pause = max(_LOOK_SECONDS, _SHARE * (time.monotonic() - began)) if looked else _ASK_SECONDS
         for job in left:
             job.finish(None)
+
+    def _try(self, what: str, step: Callable[[], None]) -> bool:
+        """Take a step. A problem is told once: the shared folder or Slurm may come back, and waiters depend on it."""
+        try:
+            step()
+        except Exception as error:
+            if self._problems.get(what) != str(error):
+                self._problems[what] = str(error)
+                unexpected = not isinstance(error, (OSError, MarinError))
+                logger.warning("cannot %s jobs on Slurm, trying again: %s", what, error, exc_info=unexpected)
+            return False
+        self._problems.pop(what, None)
+        return True
 
     def _look(self, jobs: list[Watched]) -> None:
         ended = {group: group.ended() for group in {job.group for job in jobs}}
