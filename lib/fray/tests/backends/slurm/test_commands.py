@@ -57,7 +57,7 @@ def test_variables_of_slurm_change_no_job(
     assert kept.items() <= found.items()
     assert not ignored.keys() & found.keys()
     assert caplog.messages == [
-        "jobs ignore SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_WAIT; write options into "
+        "jobs ignore SBATCH_ARRAY_INX, SBATCH_EXPORT, SBATCH_WAIT, SLURM_CLUSTERS; write options into "
         "FRAY_CLIENT=slurm://PARTITION?OPTION=VALUE"
     ]
 

@@ -26,8 +26,10 @@ _KEPT: Final = {
 }  # fmt: skip
 """A site's defaults. Options in FRAY_CLIENT come before them."""
 _LARGEST_ARRAY: Final = 1000
-_SET_ASIDE: Final = ("SBATCH_", "SCANCEL_", "SCONTROL_", "SLURM_", "SQUEUE_", "SRUN_")
+_SET_ASIDE: Final = ("SBATCH_", "SCANCEL_", "SCONTROL_", "SINFO_", "SLURM_", "SQUEUE_", "SRUN_")
 """Inside a job, Slurm's variables would be options of the new one. Others change what Slurm's tools print."""
+_TOLD: Final = ("SBATCH_", "SLURM_CLUSTERS")
+"""Those of them that nobody but a user or a site sets."""
 _NOT_DELIVERED: Final = "(connect failure)"
 _OUTAGE_SECONDS: Final = 300.0
 _OUTAGE_PAUSE_SECONDS: Final = 2.0
@@ -216,7 +218,7 @@ def _run_patiently(command: Sequence[str]) -> "subprocess.CompletedProcess[str]"
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     env = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_SET_ASIDE)}
-    _tell_set_aside(frozenset(name for name in os.environ.keys() - env.keys() if name.startswith("SBATCH_")))
+    _tell_set_aside(frozenset(name for name in os.environ.keys() - env.keys() if name.startswith(_TOLD)))
     try:
         return subprocess.run(
             command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
