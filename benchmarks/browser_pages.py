@@ -145,12 +145,15 @@ def time_painting(root: Path, name: str, address: str) -> None:
         page.goto(base + login())
         page.wait_for_url("**/experiments/runs")
         drawn = "document.querySelector('[data-series]')?.dataset.drawn"
-        for turn in ("first", "again"):
+        for turn in ("first", "while all points are read", "with all points"):
             began = time.perf_counter()
             page.goto(f"{base}/experiments/{address}")
             page.evaluate("document.querySelector('[data-series]')?.scrollIntoView()")
             page.wait_for_function(f"{drawn} >= 1")
             print(f"a browser paints {name}, {turn}: {1000 * (time.perf_counter() - began):.0f} ms")
+            if turn == "first":
+                time.sleep(1.5)
+                continue
             page.wait_for_function("!document.querySelector('.sampled')", timeout=120_000)
             page.wait_for_function(f"{drawn} >= 2")
         for _ in range(3):

@@ -7,14 +7,17 @@ import os
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from fray.testing.waiting import eventually
+from marin.browser import curves
 from marin.browser.curves import CurveStore
 from marin.browser.handlers.metrics import results_of
 from marin.recorded.reading import curve_rows
+from marin.recorded.reading.curve_rows import Curves
 from support.marin.recorded_runs import ended, started, step_ended
 
 from .conftest import Pages
@@ -71,6 +74,21 @@ def test_curves_are_sampled_first_and_whole_later_with_each_spike(
     eventually(lambda: sys.getswitchinterval() == usual, "it reads no more")
     assert len(turns) == 1
     assert turns[0] < usual / 5, "requests have their turn while it reads"
+
+
+def test_what_is_read_beside_pages_waits_for_the_page_that_asks(empty: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(empty, 20_000)
+    began: list[float] = []
+
+    def read(files: object) -> tuple[Curves, dict[str, float]]:
+        began.append(time.monotonic())
+        return {}, {}
+
+    monkeypatch.setattr(curves, "read_metrics", read)
+    asked = time.monotonic()
+    empty.site.curves.read("train0-0a1b2c")
+    eventually(lambda: len(began) == 1, "it reads")
+    assert began[0] - asked > 0.2
 
 
 def test_curves_that_exceed_the_memory_keep_their_spikes(empty: Pages) -> None:

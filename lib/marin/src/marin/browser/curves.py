@@ -27,6 +27,7 @@ _HEAD_BYTES: Final = 1024
 _SWITCH_SECONDS: Final = 2e-4
 _USUAL_SWITCH_SECONDS: Final = sys.getswitchinterval()
 _PAUSE_SECONDS: Final = 0.5
+_BETWEEN_PAUSES_SECONDS: Final = 1.5
 _FRESH_SECONDS: Final = 10
 _OTHERS_COST: Final = 8
 _POINT_BYTES: Final = 16
@@ -60,6 +61,7 @@ class CurveStore:
         self._known: OrderedDict[str, tuple[object, float, Mapping[str, Curve]]] = OrderedDict()
         self._others: dict[str, tuple[float, int, int]] = {}
         self._pending: set[str] = set()
+        self._asked = -math.inf
         self._stopped = threading.Event()
         self._reader = ThreadPoolExecutor(1, "marin-curves")
 
@@ -80,11 +82,16 @@ class CurveStore:
             return OutputCurves(self._read(output, mark), True)
         with self._lock:
             if output not in self._pending:
-                if not self._pending:  # the page that asks has the processor first
-                    self._reader.submit(self._stopped.wait, _PAUSE_SECONDS)
+                self.give_way()
                 self._pending.add(output)
                 self._reader.submit(self._read_later, output, mark)
         return OutputCurves(curves or self._sample(f"{output}/{METRICS_FILE}"), False)
+
+    def give_way(self) -> None:
+        """Leave the processor to a page for a moment, now and then: the next output in the background waits."""
+        now = time.monotonic()
+        if now - self._asked > _BETWEEN_PAUSES_SECONDS:  # pages that ask all the time must not stop it
+            self._asked = now
 
     def stop(self) -> None:
         """Read nothing more in the background."""
@@ -107,6 +114,7 @@ class CurveStore:
         return (entry.size, (entry.size, entry.modified))
 
     def _read_later(self, output: str, mark: object) -> None:
+        self._stopped.wait(max(0.0, self._asked + _PAUSE_SECONDS - time.monotonic()))
         # A thread that computes usually gives way every 5 ms: a page that reads fifty files would wait 5 ms for each.
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:

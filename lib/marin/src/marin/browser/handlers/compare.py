@@ -59,6 +59,7 @@ def asked_runs(site: Site, request: Request) -> list[str]:
 
 def compare_page(site: Site, request: Request) -> Response:
     """Show the differences between two or more runs."""
+    site.curves.give_way()
     names = asked_runs(site, request)
     before, after = query_text(request, "before", 300).strip(), query_text(request, "after", 300).strip()
     shown: dict[str, Any] = {

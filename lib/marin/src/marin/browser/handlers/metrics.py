@@ -83,6 +83,7 @@ def measured_steps(site: Site, view: RunView, seconds: float = math.inf) -> tupl
     measured: list[Measured] = []
     is_whole = True
     deadline = time.monotonic() + seconds
+    site.curves.give_way()
     for step in () if is_in_another_region(site.outputs.root) else view.steps[:_MOST_STEPS]:
         output = site.outputs.name_of(step.path)
         if output is None or not view.is_own(step, output, site.outputs):
