@@ -45,3 +45,19 @@ def test_what_describes_no_runtime_is_named(text: str) -> None:
 def test_what_no_job_can_have_is_refused_by_name(runtime: TaskRuntime, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         validate_runtime(runtime)
+
+
+@pytest.mark.parametrize(
+    "image", ["py:3", "localhost:5000/a/b:v1", "docker:27", "ghcr.io/Org/x_y@sha256:0" + "0" * 63, "localhost/a-b"]
+)
+def test_a_reference_of_a_registry_is_an_image(image: str) -> None:
+    validate_runtime(TaskRuntime(image=image))
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["--privileged", "-v/:/host", "dir:/etc", "oci-archive:x.tar", "docker-archive:/root/x", "docker://x", "a b"],
+)
+def test_options_and_files_of_the_host_are_no_image(image: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"image is .*; write a reference such as"):
+        validate_runtime(TaskRuntime(image=image))

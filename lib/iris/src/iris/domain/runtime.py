@@ -16,7 +16,12 @@ NO_IMAGE: Final = "none"
 
 _LONGEST_PATH: Final = 4096
 _LONGEST_IMAGE: Final = 512
-_IMAGE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/@+-]*")
+_PART: Final = "[a-zA-Z0-9][a-zA-Z0-9._+-]*"
+_IMAGE: Final = re.compile(
+    # Podman reads "dir:x", "oci-archive:/x" and the like as files of the host.
+    r"(?!(?:atomic|containers-storage|dir|docker-archive|docker-daemon|oci|oci-archive|ostree|sif|tarball):)"
+    rf"(?:{_PART}(?::[0-9]+)?/)?(?:{_PART}/)*{_PART}(?::[a-zA-Z0-9_][a-zA-Z0-9._-]*)?(?:@[a-z0-9]+:[0-9a-f]+)?"
+)
 
 
 class PackageSource(IntEnum):

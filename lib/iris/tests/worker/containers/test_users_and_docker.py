@@ -2,13 +2,17 @@
 
 import asyncio
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from iris.domain.resources import Device
 from iris.rpc.generated import iris_pb2 as pb
 from iris.worker.containers.engine import find_engine
+from iris.worker.devices.allotment import Chips
+from iris.worker.devices.found import find_chips
 from support.iris.images import PODMAN, make_image, podman, why_not
 from support.iris.user_worker import worker_place
 from support.iris.worker_fixtures import FakeController, InProcessWorker, run_command
@@ -43,6 +47,32 @@ async def test_a_container_of_each_user_has_its_uid_and_its_files(open_path: Pat
         error = 'echo "of bob" > "$IRIS_ERROR_FILE"; cat "$IRIS_TOKEN_FILE" > /dev/null || exit 9; exit 3'
         end = await here.end(here.start("/bin/sh", "-c", error, user="bob", runtime=runtime))
         assert (end.exit_code, end.error) == (3, "of bob")
+
+
+async def test_a_container_has_the_device_files_of_its_own_chips_only(
+    controller: FakeController, image: str, tmp_path: Path
+) -> None:
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    for number in range(4):
+        os.mknod(dev / f"accel{number}", 0o600 | stat.S_IFCHR, os.makedev(1, 3))  # like /dev/null
+    chips = Chips(Device("tpu", "v5litepod-4", 4), find_chips("tpu", dev))
+    root, engine = tmp_path / "work", find_engine(PODMAN, str(tmp_path))
+    worker = await InProcessWorker.start(root, controller, dict(os.environ), engine=engine, chips=chips)
+    await controller.until(lambda: controller.hellos)
+    device = pb.Device(kind="tpu", variant="v5litepod-4", count=2)
+    script = f'echo "$TPU_VISIBLE_CHIPS" {dev}/*; sleep 60'
+    both = run_command(
+        "/bin/sh", "-c", script, indexes=(0, 1), runtime=pb.Runtime(image=image),
+        resources=pb.Resources(cpu_millis=100, memory_bytes=2**28, device=device),
+    )  # fmt: skip
+    controller.send(run=[both])
+    for index, names in enumerate((("0", "1"), ("2", "3"))):
+        task = f"/user/job/{index}:0"
+        await controller.until(lambda task=task: controller.output(task), timeout_s=60)
+        seen = controller.output(task).decode().split()
+        assert seen == [",".join(names), *(f"{dev}/accel{name}" for name in names)]
+    await worker.close()
 
 
 async def test_dockers_command_line_runs_stops_and_removes(

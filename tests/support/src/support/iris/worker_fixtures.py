@@ -24,6 +24,7 @@ from iris.worker.connection.exec_call import serve_exec
 from iris.worker.connection.session import WorkerIdentity
 from iris.worker.containers.engine import Engine
 from iris.worker.containers.removal import Containers
+from iris.worker.devices.allotment import NO_CHIPS, Allotment, Chips
 from iris.worker.exec.commands import AttemptCommands
 from iris.worker.guardian.client import GuardianClient, attach
 from iris.worker.guardian.launch import GuardianPaths
@@ -264,7 +265,9 @@ class InProcessWorker:
         controller: FakeController,
         environ: dict[str, str],
         engine: Engine | None = None,
+        chips: Chips = NO_CHIPS,
     ) -> None:
+        allotment = Allotment(chips)
         self.paths = paths
         self.guardian = guardian
         identity = WorkerIdentity("w1", guardian.guardian_id, Resources(2000, 1 << 30, 1 << 30), {"os": "linux"})
@@ -282,6 +285,7 @@ class InProcessWorker:
                     TaskEnvironment(self.paths, "w1", base | variables_of(guardian.isolation)),
                     self.agent.address,
                     engine=engine,
+                    allotment=allotment,
                 ),
                 containers=containers,
             ),
@@ -303,12 +307,13 @@ class InProcessWorker:
         environ: dict[str, str],
         isolation: IsolationMode = IsolationMode.OVERLAY,
         engine: Engine | None = None,
+        chips: Chips = NO_CHIPS,
     ) -> "InProcessWorker":
         """Start serving with the guardian of `work_dir`, which is started if needed."""
         paths = WorkPaths(work_dir)
         paths.make()
         guardian = await attach(GuardianPaths(work_dir), linger_s=1.0, isolation=isolation)
-        return cls(paths, guardian, controller, environ, engine)
+        return cls(paths, guardian, controller, environ, engine, chips)
 
     async def abandon(self) -> None:
         """Disappear silently, like after kill -9. The guardian continues."""
