@@ -44,7 +44,7 @@ class RunFacts:
 
 
 class FactStore:
-    """Read the values of runs. Those of ended runs are read once. Threads may share it.
+    """Read the values of runs. Those of runs that ended or died are read once. Threads may share it.
 
     Args:
         runs: The directory of run records.
@@ -82,7 +82,7 @@ class FactStore:
 
     def _read(self, run: RunSummary) -> RunFacts:
         facts = self._facts(run)
-        if run.state in ENDED:
+        if run.state in (*ENDED, RunState.DIED):
             with self._lock:
                 self._known[run.files.id] = facts
         return facts
