@@ -20,7 +20,7 @@ from iris.lifecycle.google import GoogleMachines
 from iris.lifecycle.machines import Found, Machine
 from iris.lifecycle.start import Waiting, await_controller, restart_controller, start_controller
 from iris.lifecycle.stop import Left, delete_all
-from rigging.errors import Unavailable
+from rigging.errors import Conflict, Unavailable
 from support.google import words
 from support.google.server import GoogleServer
 
@@ -184,6 +184,15 @@ def test_a_controller_that_starts_and_fails_in_turn_is_not_waited_for(desk: Desk
     waiting = replace(desk.waiting, sleep=sleep)
     with pytest.raises(Unavailable, match="does not answer after 24 s: refused; its phase: failed: no disk"):
         desk.run(await_controller(desk.machines, waiting))
+
+
+def test_a_start_ends_when_another_command_stops_the_cluster(desk: Desk) -> None:
+    async def sleep(_: float) -> None:
+        desk.server.cloud.instances.clear()
+
+    waiting = replace(desk.waiting, sleep=sleep, deadline_s=9999)
+    with pytest.raises(Conflict, match="is gone: another command may have stopped the cluster"):
+        desk.run(start_controller(desk.machines, "script", waiting))
 
 
 def test_a_start_creates_nothing_where_it_cannot_look_and_tells_refusals(desk: Desk) -> None:

@@ -44,8 +44,19 @@ def publish(cluster: CloudCluster) -> str:
     return install_script(release, {}) + lines + (files("iris.lifecycle") / "controller.sh").read_text()
 
 
+def check_host(cluster: CloudCluster) -> None:
+    """Raise Conflict if the cluster was started with its controller elsewhere than the file says. Blocks."""
+    found = _started(cluster)
+    if found is not None and found[3] != cluster.host.host:
+        raise Conflict(
+            f"cluster {found[0]} was started with its controller {_at(found[3])}, and {cluster.file} says "
+            f"{_at(cluster.host.host)}: stop it first with the former file. If that machine is gone for good, remove "
+            f"{_record_of(cluster)}. Nothing was changed"
+        )
+
+
 def check_start(cluster: CloudCluster, *, runs: bool) -> None:
-    """Raise Conflict if the remote state is that of another cluster, or of this one with another host or port. Blocks.
+    """Raise Conflict if the remote state is that of another cluster, or of this one with another port. Blocks.
 
     Args:
         cluster: The cluster to start.
@@ -54,17 +65,11 @@ def check_start(cluster: CloudCluster, *, runs: bool) -> None:
     found = _started(cluster)
     if found is None:
         return
-    name, port, file, host = found
+    name, port, file, _ = found
     if name != label_of(cluster.config):
         raise Conflict(
             f"{cluster.state_url} has the state of cluster {name}, started from {file}; give {cluster.file} another "
             f"storage.remote_state_dir, or stop {name} first with `iris cluster stop {file}`"
-        )
-    if host != cluster.host.host:
-        raise Conflict(
-            f"cluster {name} was started with its controller {_at(host)}, and {cluster.file} says "
-            f"{_at(cluster.host.host)}: stop it first with the former file. If that machine is gone for good, remove "
-            f"{_record_of(cluster)}. Nothing was changed"
         )
     if runs and port != cluster.port:
         raise Conflict(

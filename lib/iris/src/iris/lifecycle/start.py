@@ -17,6 +17,8 @@ _DEADLINE_S: Final = 900.0
 _FAILED_S: Final = 120.0
 _QUIET_S: Final = 60.0
 _TAIL_LINES: Final = 20
+_LOOKS_UNTIL_GONE: Final = 3
+"""A machine is gone when so many looks in turn lack it: a list may lag behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,14 @@ async def await_controller(machines: Machines, waiting: Waiting) -> Machine:
         Conflict: The machine is gone.
     """
     waited_s, failed_s, told, trouble = 0.0, 0.0, "", "it does not run yet"
+    missing = -1  # not seen yet
     while True:
-        machine = (await machines.find()).controller
+        found = await machines.find()
+        machine = found.controller
+        if machine is not None or found.unlisted:
+            missing = 0 if machine is not None else missing
+        elif missing >= 0:
+            missing += 1
         if machine is not None and machine.phase is Phase.READY:
             trouble = await waiting.trouble(machine)
             if not trouble:
@@ -95,7 +103,7 @@ async def await_controller(machines: Machines, waiting: Waiting) -> Machine:
             told = phase
         if phase.startswith(FAILED):  # it tries again and again, with other phases between
             failed_s += waiting.look_s
-        if waited_s >= waiting.deadline_s or failed_s > waiting.failed_s:
+        if waited_s >= waiting.deadline_s or failed_s > waiting.failed_s or missing >= _LOOKS_UNTIL_GONE:
             if machine is None:
                 raise Conflict("the controller's machine is gone: another command may have stopped the cluster")
             raise Unavailable(await _why_not(machines, machine, phase, f"after {waited_s:g} s: {trouble}"))

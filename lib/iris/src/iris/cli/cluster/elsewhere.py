@@ -128,7 +128,7 @@ async def _closing(machines: "Machines", work: Coroutine[Any, Any, None]) -> Non
 
 async def _start(context: CliContext, cluster: "CloudCluster", machines: "Machines") -> None:
     from iris.autoscale.port import Phase
-    from iris.lifecycle.publish import check_start
+    from iris.lifecycle.publish import check_host, check_start
     from iris.lifecycle.start import start_controller
     from iris.local.saved_clusters import save_start
 
@@ -136,6 +136,7 @@ async def _start(context: CliContext, cluster: "CloudCluster", machines: "Machin
     before = (await machines.find()).controller
     runs = before is not None and before.phase in (Phase.CREATING, Phase.READY)
     await asyncio.to_thread(check_start, cluster, runs=runs)
+    await asyncio.to_thread(check_host, cluster)
     if before is None or await waiting.trouble(before):
         script = await asyncio.to_thread(_published, cluster)
         save_start(os.environ, cluster.name, cluster.file)
@@ -232,7 +233,7 @@ class _Stop:
     for_good: bool
 
     async def run(self, yes: bool, dry_run: bool) -> None:
-        from iris.lifecycle.publish import forget_start
+        from iris.lifecycle.publish import check_host, forget_start
         from iris.lifecycle.stop import delete_all
         from iris.local.saved_clusters import forget_cluster
 
@@ -241,6 +242,7 @@ class _Stop:
         show_machines(found)
         if dry_run:
             return
+        await asyncio.to_thread(check_host, self.cluster)
         if found.machines:
             await self._prepare(found, yes)
         left = await delete_all(
