@@ -22,7 +22,7 @@ from fray.context import set_current_client
 from fray.errors import JobFailed
 from fray.testing.signals import Flag, Tally, eventually
 from fray.types import Entrypoint, EnvironmentConfig, JobRequest, JobStatus, ResourceConfig
-from rigging.errors import Unavailable
+from rigging.errors import InvalidRequest, Unavailable
 from support.slurm.cluster import CPUS, SlurmCluster, running_slurm
 
 pytestmark = pytest.mark.soak
@@ -83,6 +83,15 @@ from test_real_slurm import Waiting, client_in, signal, os
 Waiting(client_in(Path(sys.argv[1])), Path(sys.argv[1]))
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_each_replica_of_a_gang_has_its_own_gpus(client: SlurmClient) -> None:
+    """Before slurmctld is killed: this release of it then refuses steps with GPUs, whatever their options."""
+    needs = ResourceConfig.with_gpu("H100", count=1, cpu=1, ram="64m", replicas=2)
+    job = client.submit(request("gpus", os.getenv, "CUDA_VISIBLE_DEVICES", resources=needs))
+    assert job.result(LONG) == ["2", "3"]
+    with pytest.raises(InvalidRequest, match="asks for V100 GPUs; this partition has: A100, nvidia_h100_80gb"):
+        client.submit(request("none", os.getpid, resources=ResourceConfig.with_gpu("V100")))
 
 
 def test_a_killed_driver(client: SlurmClient, cluster: SlurmCluster, tmp_path: Path) -> None:

@@ -53,10 +53,15 @@ SlurmdLogFile={state}/slurmd.%n.log
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 SlurmdParameters=config_overrides
-NodeName=DEFAULT CPUs={cpus} RealMemory=16000 State=UNKNOWN
+GresTypes=gpu
+NodeName=DEFAULT CPUs={cpus} RealMemory=16000 Gres=gpu:A100:2,gpu:nvidia_h100_80gb:2 State=UNKNOWN
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=10
+"""
+_GPUS = """\
+Name=gpu Type=A100 File=/run/gpu[0-1]
+Name=gpu Type=nvidia_h100_80gb File=/run/gpu[2-3]
 """
 _IN_NAMESPACE = 'cd "$0" && exec "$@"'
 
@@ -98,6 +103,7 @@ class SlurmCluster:
         )  # fmt: skip
         (self._state / "slurm.conf").write_text(conf)
         (self._state / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        (self._state / "gres.conf").write_text(_GPUS)
         script = Path(__file__).with_name("namespace.sh")
         self._holder = subprocess.Popen(
             ["unshare", "-m", "bash", str(script), str(self._state), str(self._nodes)],

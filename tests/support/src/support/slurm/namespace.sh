@@ -19,12 +19,15 @@ mkdir -p /var/spool/slurmd
 # Small, so that a test can fill it.
 mount -t tmpfs -o size=${nodes}m none /var/spool/slurmd
 mkdir -p /etc/slurm /run/munge /var/log/munge /var/lib/munge /etc/munge
-cp "$state"/slurm.conf "$state"/cgroup.conf /etc/slurm/
+cp "$state"/slurm.conf "$state"/cgroup.conf "$state"/gres.conf /etc/slurm/
 head -c 1024 /dev/urandom >/etc/munge/munge.key
 chown -R root:root /etc/munge /var/log/munge /var/lib/munge /run/munge
 chmod 400 /etc/munge/munge.key
 chmod 700 /etc/munge /var/log/munge /var/lib/munge
 chmod 755 /run/munge
+for number in 0 1 2 3; do
+    mknod "/run/gpu$number" c 1 3 # like /dev/null
+done
 munged >"$state/munged.log" 2>&1
 slurmctld -c >"$state/start.log" 2>&1
 for number in $(seq "$nodes"); do

@@ -228,6 +228,9 @@ class Runner:
             words = ["srun", "--kill-on-bad-exit=1", f"--ntasks={spec.replicas}", "--chdir", spec.cwd]
             # Since 22.05, a step does not inherit it.
             words.append(f"--cpus-per-task={self._environ.get('SLURM_CPUS_PER_TASK') or 1}")
+            if gpus := self._environ.get("SLURM_GPUS_PER_TASK"):
+                # Without the type, with which Slurm 22.05 gives tasks no GPU of their own.
+                words.append(f"--gpus-per-task={gpus.rpartition(':')[2]}")
             argv = [*words, sys.executable, "-I", "-S", _TASK, str(run), "1" if call else "0", *argv]
             log = LogFile(run / "srun")
         elif call:
