@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+import google.auth
+import httpx2
 import pytest
 from google.auth.credentials import Credentials
 from google.auth.exceptions import RefreshError
@@ -131,4 +133,26 @@ def test_credentials_are_refreshed_once_for_all_calls_and_a_failure_is_told() ->
             assert ([each.status for each in others], keys.refreshes) == ([200] * 5, 2)
             await api.close()
 
+    asyncio.run(calls())
+
+
+def test_after_another_login_the_new_credentials_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = ["refused", "good"]
+
+    def default(scopes: list[str]) -> tuple[Keys, str]:
+        keys = Keys()
+        keys.refreshes = 1
+        monkeypatch.setattr(keys, "refresh", lambda _: setattr(keys, "token", tokens.pop(0)))
+        return keys, scopes[0]
+
+    def answered(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200 if request.headers["authorization"] == "Bearer good" else 401, json={})
+
+    async def calls() -> None:
+        api = GoogleApi(transport=httpx2.MockTransport(answered))
+        statuses = [(await api.call("GET", "v2/projects/p/locations/z/nodes")).status for _ in range(3)]
+        assert (statuses, tokens) == ([401, 200, 200], [])
+        await api.close()
+
+    monkeypatch.setattr(google.auth, "default", default)
     asyncio.run(calls())

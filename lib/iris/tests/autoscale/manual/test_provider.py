@@ -18,6 +18,7 @@ from iris.autoscale.rules import Platform
 from iris.domain.resources import Device, Resources
 from iris.domain.scale_groups import ManualTemplate, ScaleGroup
 from support.iris.host_cluster import until
+from support.iris.small_disk import small_disk
 from support.iris.ssh_hosts import (
     SshHost,
     SshHosts,
@@ -238,6 +239,19 @@ def test_a_failed_start_is_told_in_the_hosts_words_and_another_host_is_tried(fle
     found = fleet.until("s-2", Phase.CREATING, f"{second.address}: ended 1 iris: this host has no GPU")
     assert (found.addresses[0], "a former line" in found.words) == (second.address, False)
     assert fleet.delete("s-2").outcome is Outcome.DONE
+
+
+def test_a_full_disk_is_told(fleet: Fleet) -> None:
+    host = fleet.hosts.hosts[0]
+    with small_disk(host.files, "1m") as disk:
+        if disk is None:
+            pytest.skip("this user may not mount")
+        fleet.create("s-0", failures=dict.fromkeys(fleet.hosts.addresses[2:], 1))
+        told = f"{host.address}: cannot store the release ({host.files}/bin/uv): no reason given; is its disk full?"
+        found = fleet.until("s-0", Phase.BROKEN, told)
+        assert found.outcome is Outcome.UNKNOWN, "other hosts may do"
+        assert fleet.delete("s-0").outcome is Outcome.DONE
+        assert fleet.list().found == {}
 
 
 def test_a_slice_on_hosts_that_have_left_the_file_is_broken_and_ends(fleet: Fleet) -> None:

@@ -14,6 +14,7 @@ from iris.cluster.types import JobState
 from iris.lifecycle import access, publish, start
 from iris.lifecycle.ssh import ssh_command
 from rigging.errors import NotFound, Unavailable
+from support.google import words
 from support.google.server import Cut, GoogleServer
 from support.iris.cli import Client, Iris, job
 from support.iris.cloud_story import begin, until
@@ -97,6 +98,10 @@ def test_a_start_saves_the_cluster_under_its_name_and_a_stop_leaves_nothing(
     )
     dry = iris("cluster", "stop", file, "--dry-run")[1]
     assert [line.split()[0] for line in dry.splitlines()] == ["NAME", "tpu-0", "lab-controller"]
+    google.fail_next("GET ...", words.UNAUTHENTICATED, 3)
+    said = iris("cluster", "stop", file, "--dry-run")[2]
+    assert "not listed: TPUs in all zones (p): Request had invalid authentication credentials." in said
+    assert ("no machine is listed" in said, "has no machines" in said) == (True, False)
     client.jobs = [job("/ann/a")]
     assert "cluster lab has live jobs: /ann/a; stop them, or add --force" in iris("--cluster=lab", "cluster", "stop")[2]
     client.jobs, client.answer = [job("/ann/a", JobState.SUCCEEDED)], None

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 from iris.autoscale.gcp.outcomes import Json, answer_of
@@ -68,7 +69,7 @@ class GoogleApi:
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._endpoint = endpoint.rstrip("/")
-        self._credentials = credentials
+        self._given = self._credentials = credentials
         self._deadline_s = deadline_s
         self._refreshing = asyncio.Lock()
         limits = httpx2.Limits(
@@ -91,10 +92,14 @@ class GoogleApi:
             async with asyncio.timeout(self._deadline_s):
                 headers = await self._headers()
                 try:
-                    return _reply(await self._client.request(verb, url, params=query, json=body, headers=headers))
+                    reply = _reply(await self._client.request(verb, url, params=query, json=body, headers=headers))
                 except (httpx2.NetworkError, httpx2.RemoteProtocolError):
-                    return _reply(await self._client.request(verb, url, params=query, json=body, headers=headers))
+                    reply = _reply(await self._client.request(verb, url, params=query, json=body, headers=headers))
+            if reply.status == HTTPStatus.UNAUTHORIZED:
+                self._credentials = self._given  # somebody may log in again: the next call looks for the new ones
+            return reply
         except GoogleAuthError as error:
+            self._credentials = self._given
             return _no_reply(f"no credentials for Google: {error}")
         except TimeoutError:
             return _no_reply(f"{verb} {url}: no answer in {self._deadline_s:g} s")

@@ -89,7 +89,7 @@ class Ssh:
         Raises:
             HostFailure: The host is out of reach, or cannot store them.
         """
-        connection = await self._connection(target)
+        connection, place = await self._connection(target), ""
         try:
             async with connection.start_sftp_client() as sftp:
                 for place, source in files.items():
@@ -101,7 +101,8 @@ class Ssh:
                     await sftp.chmod(f"{place}.part", 0o755)
                     await sftp.posix_rename(f"{place}.part", place)
         except asyncssh.SFTPError as error:
-            words = f"{target.address}: cannot store the release: {error.reason or error.code}"
+            why = "no reason given; is its disk full?" if isinstance(error, asyncssh.SFTPFailure) else error.reason
+            words = f"{target.address}: cannot store the release ({place}): {why}"
             raise HostFailure(Answer(Outcome.CONFIG, words), is_away=False) from None
         except (OSError, asyncssh.Error) as error:
             self._drop(target)

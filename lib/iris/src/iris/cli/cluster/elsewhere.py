@@ -219,7 +219,7 @@ def show_machines(found: "Found", as_json: bool = False) -> None:
     for place in found.unlisted:
         say(f"not listed: {place}")
     if not (rows or as_json):
-        say("the cluster has no machines")
+        say("no machine is listed" if found.unlisted else "the cluster has no machines")
 
 
 @dataclass(frozen=True, slots=True)
