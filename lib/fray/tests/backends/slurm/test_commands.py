@@ -263,8 +263,9 @@ def test_a_refused_array_leaves_the_handles_of_those_before(tools: Tools, tmp_pa
             next(handles)
 
 
-def test_an_array_whose_submission_is_interrupted(
-    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_submission_that_is_interrupted(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Nobody has the handles of its jobs: they are stopped if Slurm has them, and end at once if it gets them later."""
     listed = 'echo "7|0|PENDING|None|fray:$(ls "$here/../shared/groups")"'
@@ -275,6 +276,6 @@ def test_an_array_whose_submission_is_interrupted(
 
     monkeypatch.setattr(commands, "submit", interrupt)
     with SlurmClient(SlurmAddress(directory=tmp_path / "shared")) as client, pytest.raises(KeyboardInterrupt):
-        next(client.submit_all(calls(2)))
+        next(client.submit_all(calls(count)))
     assert (folder / "said").read_text() == "--quiet 7\n"
-    assert [group_in(tmp_path).is_marked("stop", index) for index in range(2)] == [True, True]
+    assert [group_in(tmp_path).is_marked("stop", index) for index in range(count)] == [True] * count

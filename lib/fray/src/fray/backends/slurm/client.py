@@ -83,7 +83,7 @@ class SlurmClient(BaseClient):
             known = file.read()
             live = None if known is None else self._live(*known)
             if live is None:
-                (live,) = self._send(prepared, [file.write])
+                (live,) = self._send(prepared, [file.write], adopt_existing)
             elif not adopt_existing:
                 raise _taken(request, live)
         self._watcher.add([live])
@@ -158,7 +158,7 @@ class SlurmClient(BaseClient):
                 if known is not None and (live := self._live(*known)) is not None:
                     raise _taken(request, live)
                 files.append(file.write)
-            jobs = self._send(prepared, files)
+            jobs = self._send(prepared, files, adoptable=False)
         self._watcher.add(jobs)
         return jobs
 
@@ -179,8 +179,16 @@ class SlurmClient(BaseClient):
         names = [_full_name(request.name) for request in requests]
         return _Prepared(first, spec_of(first, names, self._address, packages), calls, roots)
 
-    def _send(self, prepared: "_Prepared", keep: Sequence[Callable[[Group, int], None]]) -> list[SlurmJob]:
-        """Submit a group. `keep` stores its jobs' places before Slurm can know of them."""
+    def _send(
+        self, prepared: "_Prepared", keep: Sequence[Callable[[Group, int], None]], adoptable: bool
+    ) -> list[SlurmJob]:
+        """Submit a group. `keep` stores its jobs' places before Slurm can know of them.
+
+        Args:
+            prepared: The group's jobs.
+            keep: For each job.
+            adoptable: Whether an interrupted submission is left for the next one of its name, instead of stopped.
+        """
         request, spec = prepared.request, prepared.spec
         if not self._pruned:
             self._pruned = True
@@ -201,7 +209,7 @@ class SlurmClient(BaseClient):
             refused = "Slurm refuses it: " if isinstance(error, Refused) else ""
             raise InvalidRequest(f"job {request.name!r}: {refused}{error}") from None
         except KeyboardInterrupt:
-            if count > 1:  # nobody has their handles
+            if not adoptable:  # nobody will have the handles
                 _stop_unanswered(group, count)
             raise
         except NotAnswered as error:
