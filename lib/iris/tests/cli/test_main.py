@@ -29,7 +29,7 @@ from rigging.errors import (
     Unavailable,
 )
 
-NOUNS = ["cluster", "completion", "doctor", "job", "query", "task", "usage", "user", "worker"]
+NOUNS = ["cluster", "completion", "doctor", "job", "process", "query", "task", "usage", "user", "worker"]
 
 
 @pytest.fixture(autouse=True)

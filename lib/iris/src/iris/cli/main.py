@@ -16,6 +16,7 @@ _NOUNS: Final = {
     "cluster": ("iris.cli.cluster.commands", "cluster", "Start, inspect and stop clusters."),
     "user": ("iris.cli.user", "user", "Set users' budgets and create their tokens."),
     "task": ("iris.cli.task.commands", "task", "Watch tasks, and run commands inside them."),
+    "process": ("iris.cli.process", "process", "Look at the processes of tasks, workers and the controller."),
     "doctor": ("iris.cli.doctor", "doctor", "Check this machine and the cluster, with remedies."),
     "completion": ("iris.cli.completion", "completion", "Print a shell's completion script."),
     "usage": ("iris.cli.ledger", "usage", "Show what cores and chips were used for, by user, job or group."),

@@ -130,4 +130,4 @@ def test_it_ends_with_its_task(cluster: Cluster) -> None:
         assert cluster.iris("job", "stop", "short").code == 0
         assert caller.wait(60) == 137
     over = cluster.iris("task", "exec", "short", "--", "true")
-    assert "short/0 is killed: commands can be run only in a running task" in over.err
+    assert "short/0 is killed: it must be running" in over.err

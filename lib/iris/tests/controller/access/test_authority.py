@@ -89,6 +89,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "EndpointService/Watch": READ,
     "EndpointService/ActorKey": READ,
     "ExecService/Exec": ("yyyy", "yyy.", "....", "...."),
+    "ExecService/Inspect": READ,
     "ExecService/Attach": ("....", "....", "....", "...."),
     "WorkerService/Session": ("....", "....", "....", "...."),
 } | {
@@ -138,7 +139,8 @@ def test_a_rule_that_depends_on_whose_says_where_that_stands_in_the_message(meth
     limited = {rule.scope(kind) for kind in PrincipalKind} - {Scope.ANY, Scope.NOTHING}
     if limited and not described.client_streaming:
         assert rule.about is not None
-        request = getattr(epb if "Endpoint" in method else pb, described.input_type.name)()
+        file = epb if "Endpoint" in method else exec_pb2 if "Exec" in method else pb
+        request = getattr(file, described.input_type.name)()
         list(rule.about(ANN, request))  # its fields exist
 
 

@@ -1,8 +1,11 @@
 """Commands in running tasks, between real clients and scripted workers: who may, where it goes, and how it ends."""
 
+import json
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -11,6 +14,7 @@ import pytest
 from fray.testing.waiting import eventually
 from iris.client.connection.connection import Connection
 from iris.client.tasks.command import TaskCommand
+from iris.client.tasks.inspection import inspect
 from iris.controller.workers import commands as relays
 from iris.rpc.auth import PrincipalKind
 from iris.rpc.controller_address import ControllerAddress
@@ -52,11 +56,14 @@ class Calls:
         self.controller, self.worker = controller, worker
         self.opened: list[Any] = []
 
-    def call(self, task_id: str = "/ann/a/0", *argv: str, name: str = "ann", **options: Any) -> TaskCommand:
+    def connection(self, name: str) -> Connection:
         token = self.controller.token(PrincipalKind.ADMIN if name == "root" else PrincipalKind.USER, name)
         connection = Connection(lambda _: ControllerAddress(str(self.controller.address), token))
         self.opened.append(connection)
-        return TaskCommand(connection, task_id, argv or ("ls",), **options)
+        return connection
+
+    def call(self, task_id: str = "/ann/a/0", *argv: str, name: str = "ann", **options: Any) -> TaskCommand:
+        return TaskCommand(self.connection(name), task_id, argv or ("ls",), **options)
 
     def attached(self) -> Attached:
         self.worker.wait(lambda: bool(self.worker.execs), "command")
@@ -141,7 +148,7 @@ def test_a_call_that_cannot_be_is_refused(
 
 def test_a_task_that_does_not_run_takes_none(calls: Calls, user: User) -> None:
     user.submit("/ann/big", cpu_millis=1990, memory_bytes=1, replicas=2)
-    with pytest.raises(Conflict, match="task /ann/big/1 is pending: commands can be run only in a running task"):
+    with pytest.raises(Conflict, match="task /ann/big/1 is pending: it must be running"):
         list(calls.call("/ann/big/1").output())
     calls.worker.observe("/ann/a/0:0", iris_pb2.TASK_STATE_SUCCEEDED)
     user.wait_one("/ann/a")
@@ -197,3 +204,48 @@ def test_only_the_tasks_worker_may_attach(calls: Calls, exec_id: str, worker_id:
     with pytest.raises(grpc.RpcError) as refused:
         stranger.read()
     assert refused.value.code().name == code  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("target", "what", "name", "error", "text"),
+    [
+        ("/ann/a/0", "status", "bob", Denied, "user bob may not look at tasks' processes of /ann/a/0"),
+        ("worker/w1", "status", "ann", Denied, "user ann may not look at worker/w1: only an admin"),
+        ("controller", "logs", "ann", Denied, "user ann may not look at controller: only an admin"),
+        ("worker/w9", "status", "root", NotFound, "there is no worker 'w9'"),
+        ("w1", "status", "root", InvalidRequest, "'w1' is neither a task's id, nor worker/NAME, nor controller"),
+        (
+            "/ann/a/0",
+            "secrets",
+            "ann",
+            InvalidRequest,
+            "'secrets' is not something to find out; use one of status, logs",
+        ),
+    ],
+)
+def test_a_look_that_cannot_be_is_refused(
+    calls: Calls, target: str, what: str, name: str, error: type[MarinError], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        list(inspect(calls.connection(name), target, what))
+    assert not calls.worker.execs
+
+
+def test_a_look_goes_to_the_worker_and_its_result_comes_back(calls: Calls) -> None:
+    for target, name, attempt_id in (("/ann/a/0", "ann", "/ann/a/0:0"), ("worker/w1", "root", "")):
+        before, found = len(calls.worker.execs), queue.SimpleQueue[Any]()
+        look = partial(inspect, calls.connection(name), target, "cpu", 7)
+        threading.Thread(target=lambda look=look, found=found: found.put(b"".join(look())), daemon=True).start()
+        calls.worker.wait(lambda before=before: len(calls.worker.execs) > before, "request")
+        attached = calls.attached()
+        start = attached.read().start
+        assert (start.attempt_id, start.inspect.what, start.inspect.seconds) == (attempt_id, "cpu", 7)
+        attached.send(stdout=b"some")
+        attached.send(stdout=b"thing")
+        attached.send(end=pb.ExecEnd())
+        assert found.get(timeout=20) == b"something"
+
+
+def test_an_admin_sees_the_controllers_own_process(calls: Calls) -> None:
+    (found,) = json.loads(b"".join(inspect(calls.connection("root"), "controller", "status")))[:1]
+    assert found["pid"] == os.getpid()

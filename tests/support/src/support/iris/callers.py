@@ -83,6 +83,9 @@ class CallerService(exec_pb2_grpc.ExecServiceServicer):
     def Exec(self, request_iterator: Any, context: Any) -> Any:
         raise NotImplementedError
 
+    def Inspect(self, request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
     async def Attach(self, request_iterator: AsyncIterator[pb.ExecOutput], context: Any) -> AsyncIterator[pb.ExecInput]:
         del context
         caller = self._callers[(await anext(request_iterator)).exec_id]

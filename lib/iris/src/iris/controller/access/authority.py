@@ -98,6 +98,10 @@ def _watched(principal: Principal, request: Request) -> Iterable[str]:
     return (*_below(principal, request), *_endpoints(principal, request))
 
 
+def _inspected(_: Principal, request: Request) -> Iterable[str]:
+    return (request.target,) if request.target.startswith("/") else ()  # others are for admins: see the servicer
+
+
 def _user(principal: Principal, request: Request) -> Iterable[str]:
     return (f"/{request.user or principal.user}",)
 
@@ -159,6 +163,7 @@ RULES: Final[dict[str, Rule]] = {
     "DashboardService/ControllerFigures": Rule("see the queue and the controller's figures", user=Scope.ANY),
     # It runs as the job's user: more than reading.
     "ExecService/Exec": Rule("run commands in tasks", user=Scope.OWN_USER),
+    "ExecService/Inspect": Rule("look at tasks' processes", **_OWN, about=_inspected),
     "ExecService/Attach": Rule("serve commands in tasks", admin=Scope.NOTHING, worker=Scope.ITSELF),
     "WorkerService/Session": Rule("open sessions", admin=Scope.NOTHING, worker=Scope.ITSELF),
 }

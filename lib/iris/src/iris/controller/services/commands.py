@@ -1,19 +1,23 @@
 """ExecService: commands in running tasks, passed on between their callers and the tasks' workers."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
-from iris.controller.access.authority import RULES, authorize
+from iris.controller.access.authority import ADMIN_WORDS, RULES, authorize
 from iris.controller.access.interceptor import current_caller, current_principal
 from iris.controller.context import Controller
 from iris.controller.workers.commands import CommandRelay, CommandRelays, HandOff
 from iris.domain.events import Requested
 from iris.domain.ids import AttemptId, TaskId, WorkerId, is_task_id
 from iris.domain.states import TaskState
+from iris.inspection.running import Inspection, inspect
+from iris.rpc.auth import PrincipalKind
 from iris.rpc.generated import exec_pb2 as pb
 from iris.rpc.generated import exec_pb2_grpc
-from rigging.errors import Conflict, InvalidRequest, Unavailable
+from rigging.errors import Conflict, Denied, InvalidRequest, NotFound, Unavailable
 
 Context = Any  # grpc's own, which is untyped here
 Relay = CommandRelay[pb.ExecInput, pb.ExecOutput]
@@ -48,6 +52,30 @@ class ExecService(exec_pb2_grpc.ExecServiceServicer):
             finally:
                 feeding.cancel()
 
+    async def Inspect(self, request: pb.InspectRequest, context: Context) -> AsyncGenerator[pb.InspectPiece, None]:
+        del context
+        asked, principal = Inspection(request.what, request.seconds), current_principal()
+        asked.check()
+        if not request.target.startswith("/") and principal.kind is not PrincipalKind.ADMIN:
+            raise Denied(f"{principal} may not look at {request.target}: only {ADMIN_WORDS} may")
+        if request.target == "controller":
+            async with aclosing(inspect(asked, os.getpid())) as pieces:
+                async for piece in pieces:
+                    yield pb.InspectPiece(data=piece)
+            return
+        worker_id, attempt_id = await self._found(request.target)
+        start = pb.ExecInput(start=pb.ExecStart(attempt_id=attempt_id, inspect=request))
+        with self._relays.opened(worker_id, attempt_id) as relay:
+            await relay.inputs.put(start)
+            await relay.until_attached()
+            while (output := await relay.outputs.get()) is not None:
+                if output.HasField("end"):
+                    if output.end.error:
+                        raise Conflict(f"{request.target}: {output.end.error}")
+                    return
+                yield pb.InspectPiece(data=output.stdout)
+            raise Unavailable(f"the connection to worker {worker_id} broke")
+
     async def Attach(
         self, request_iterator: AsyncIterator[pb.ExecOutput], context: Context
     ) -> AsyncGenerator[pb.ExecInput, None]:
@@ -64,12 +92,23 @@ class ExecService(exec_pb2_grpc.ExecServiceServicer):
             feeding.cancel()
             relay.close()
 
+    async def _found(self, target: str) -> tuple[WorkerId, AttemptId]:
+        """Return the worker of a target, and the attempt; "" for the worker itself."""
+        kind, _, name = target.partition("/")
+        if kind == "worker" and name:
+            if name not in self._controller.view.workers:
+                raise NotFound(f"there is no worker {name!r}")
+            return WorkerId(name), AttemptId("")
+        if not is_task_id(target):
+            raise InvalidRequest(f"{target!r} is neither a task's id, nor worker/NAME, nor controller")
+        return await self._running(TaskId(target))
+
     async def _running(self, task_id: TaskId) -> tuple[WorkerId, AttemptId]:
         """Return where a task runs. Raise NotFound, or Conflict if it is not running."""
         await self._controller.engine.settled()
         task = self._controller.view.task(task_id)
         if task.state is not TaskState.RUNNING or task.worker_id is None:
-            raise Conflict(f"task {task_id} is {task.state.word}: commands can be run only in a running task")
+            raise Conflict(f"task {task_id} is {task.state.word}: it must be running")
         return task.worker_id, task.attempt_id
 
 

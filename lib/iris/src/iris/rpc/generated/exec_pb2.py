@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1diris/rpc/generated/exec.proto\x12\x07iris.v1\"+\n\nWindowSize\x12\x0c\n\x04rows\x18\x01 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\x05\"s\n\tExecStart\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\t\x12%\n\x08terminal\x18\x03 \x01(\x0b\x32\x13.iris.v1.WindowSize\x12\x0c\n\x04term\x18\x04 \x01(\t\x12\x12\n\nattempt_id\x18\x05 \x01(\t\"\x86\x01\n\tExecInput\x12#\n\x05start\x18\x01 \x01(\x0b\x32\x12.iris.v1.ExecStartH\x00\x12\x0f\n\x05stdin\x18\x02 \x01(\x0cH\x00\x12\x14\n\nstdin_ends\x18\x03 \x01(\x08H\x00\x12%\n\x06window\x18\x04 \x01(\x0b\x32\x13.iris.v1.WindowSizeH\x00\x42\x06\n\x04kind\"@\n\x07\x45xecEnd\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x13\n\x0b\x65xit_signal\x18\x02 \x01(\x05\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"l\n\nExecOutput\x12\x11\n\x07\x65xec_id\x18\x01 \x01(\tH\x00\x12\x10\n\x06stdout\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06stderr\x18\x03 \x01(\x0cH\x00\x12\x1f\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x10.iris.v1.ExecEndH\x00\x42\x06\n\x04kind2y\n\x0b\x45xecService\x12\x33\n\x04\x45xec\x12\x12.iris.v1.ExecInput\x1a\x13.iris.v1.ExecOutput(\x01\x30\x01\x12\x35\n\x06\x41ttach\x12\x13.iris.v1.ExecOutput\x1a\x12.iris.v1.ExecInput(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1diris/rpc/generated/exec.proto\x12\x07iris.v1\"+\n\nWindowSize\x12\x0c\n\x04rows\x18\x01 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x02 \x01(\x05\"\x9d\x01\n\tExecStart\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\t\x12%\n\x08terminal\x18\x03 \x01(\x0b\x32\x13.iris.v1.WindowSize\x12\x0c\n\x04term\x18\x04 \x01(\t\x12\x12\n\nattempt_id\x18\x05 \x01(\t\x12(\n\x07inspect\x18\x06 \x01(\x0b\x32\x17.iris.v1.InspectRequest\"?\n\x0eInspectRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0c\n\x04what\x18\x02 \x01(\t\x12\x0f\n\x07seconds\x18\x03 \x01(\x05\"\x1c\n\x0cInspectPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x86\x01\n\tExecInput\x12#\n\x05start\x18\x01 \x01(\x0b\x32\x12.iris.v1.ExecStartH\x00\x12\x0f\n\x05stdin\x18\x02 \x01(\x0cH\x00\x12\x14\n\nstdin_ends\x18\x03 \x01(\x08H\x00\x12%\n\x06window\x18\x04 \x01(\x0b\x32\x13.iris.v1.WindowSizeH\x00\x42\x06\n\x04kind\"@\n\x07\x45xecEnd\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x13\n\x0b\x65xit_signal\x18\x02 \x01(\x05\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"l\n\nExecOutput\x12\x11\n\x07\x65xec_id\x18\x01 \x01(\tH\x00\x12\x10\n\x06stdout\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06stderr\x18\x03 \x01(\x0cH\x00\x12\x1f\n\x03\x65nd\x18\x04 \x01(\x0b\x32\x10.iris.v1.ExecEndH\x00\x42\x06\n\x04kind2\xb6\x01\n\x0b\x45xecService\x12\x33\n\x04\x45xec\x12\x12.iris.v1.ExecInput\x1a\x13.iris.v1.ExecOutput(\x01\x30\x01\x12;\n\x07Inspect\x12\x17.iris.v1.InspectRequest\x1a\x15.iris.v1.InspectPiece0\x01\x12\x35\n\x06\x41ttach\x12\x13.iris.v1.ExecOutput\x1a\x12.iris.v1.ExecInput(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +33,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WINDOWSIZE']._serialized_start=42
   _globals['_WINDOWSIZE']._serialized_end=85
-  _globals['_EXECSTART']._serialized_start=87
-  _globals['_EXECSTART']._serialized_end=202
-  _globals['_EXECINPUT']._serialized_start=205
-  _globals['_EXECINPUT']._serialized_end=339
-  _globals['_EXECEND']._serialized_start=341
-  _globals['_EXECEND']._serialized_end=405
-  _globals['_EXECOUTPUT']._serialized_start=407
-  _globals['_EXECOUTPUT']._serialized_end=515
-  _globals['_EXECSERVICE']._serialized_start=517
-  _globals['_EXECSERVICE']._serialized_end=638
+  _globals['_EXECSTART']._serialized_start=88
+  _globals['_EXECSTART']._serialized_end=245
+  _globals['_INSPECTREQUEST']._serialized_start=247
+  _globals['_INSPECTREQUEST']._serialized_end=310
+  _globals['_INSPECTPIECE']._serialized_start=312
+  _globals['_INSPECTPIECE']._serialized_end=340
+  _globals['_EXECINPUT']._serialized_start=343
+  _globals['_EXECINPUT']._serialized_end=477
+  _globals['_EXECEND']._serialized_start=479
+  _globals['_EXECEND']._serialized_end=543
+  _globals['_EXECOUTPUT']._serialized_start=545
+  _globals['_EXECOUTPUT']._serialized_end=653
+  _globals['_EXECSERVICE']._serialized_start=656
+  _globals['_EXECSERVICE']._serialized_end=838
 # @@protoc_insertion_point(module_scope)

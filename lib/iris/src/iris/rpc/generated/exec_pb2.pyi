@@ -49,6 +49,7 @@ class ExecStart(_message.Message):
     TERMINAL_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    INSPECT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     term: _builtins.str
     """TERM of the terminal"""
@@ -60,6 +61,10 @@ class ExecStart(_message.Message):
     def terminal(self) -> Global___WindowSize:
         """unset: pipes instead of a terminal"""
 
+    @_builtins.property
+    def inspect(self) -> Global___InspectRequest:
+        """from the controller to the worker: look at the attempt, or at the worker, instead"""
+
     def __init__(
         self,
         *,
@@ -68,14 +73,64 @@ class ExecStart(_message.Message):
         terminal: Global___WindowSize | None = ...,
         term: _builtins.str = ...,
         attempt_id: _builtins.str = ...,
+        inspect: Global___InspectRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["inspect", b"inspect", "terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "attempt_id", b"attempt_id", "task_id", b"task_id", "term", b"term", "terminal", b"terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "attempt_id", b"attempt_id", "inspect", b"inspect", "task_id", b"task_id", "term", b"term", "terminal", b"terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecStart: _TypeAlias = ExecStart  # noqa: Y015
+
+@_typing.final
+class InspectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """a task, "worker/NAME" or "controller" """
+    what: _builtins.str
+    """status, logs, threads, cpu or mem"""
+    seconds: _builtins.int
+    """duration of a profile"""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        what: _builtins.str = ...,
+        seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "target", b"target", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectRequest: _TypeAlias = InspectRequest  # noqa: Y015
+
+@_typing.final
+class InspectPiece(_message.Message):
+    """A piece of the result: JSON (status), text (logs, threads), SVG (cpu) or HTML (mem)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectPiece: _TypeAlias = InspectPiece  # noqa: Y015
 
 @_typing.final
 class ExecInput(_message.Message):

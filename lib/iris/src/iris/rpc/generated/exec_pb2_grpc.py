@@ -39,6 +39,11 @@ class ExecServiceStub(object):
                 request_serializer=iris_dot_rpc_dot_generated_dot_exec__pb2.ExecInput.SerializeToString,
                 response_deserializer=iris_dot_rpc_dot_generated_dot_exec__pb2.ExecOutput.FromString,
                 _registered_method=True)
+        self.Inspect = channel.unary_stream(
+                '/iris.v1.ExecService/Inspect',
+                request_serializer=iris_dot_rpc_dot_generated_dot_exec__pb2.InspectRequest.SerializeToString,
+                response_deserializer=iris_dot_rpc_dot_generated_dot_exec__pb2.InspectPiece.FromString,
+                _registered_method=True)
         self.Attach = channel.stream_stream(
                 '/iris.v1.ExecService/Attach',
                 request_serializer=iris_dot_rpc_dot_generated_dot_exec__pb2.ExecOutput.SerializeToString,
@@ -50,6 +55,12 @@ class ExecServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Exec(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Inspect(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -69,6 +80,11 @@ def add_ExecServiceServicer_to_server(servicer, server):
                     servicer.Exec,
                     request_deserializer=iris_dot_rpc_dot_generated_dot_exec__pb2.ExecInput.FromString,
                     response_serializer=iris_dot_rpc_dot_generated_dot_exec__pb2.ExecOutput.SerializeToString,
+            ),
+            'Inspect': grpc.unary_stream_rpc_method_handler(
+                    servicer.Inspect,
+                    request_deserializer=iris_dot_rpc_dot_generated_dot_exec__pb2.InspectRequest.FromString,
+                    response_serializer=iris_dot_rpc_dot_generated_dot_exec__pb2.InspectPiece.SerializeToString,
             ),
             'Attach': grpc.stream_stream_rpc_method_handler(
                     servicer.Attach,
@@ -103,6 +119,33 @@ class ExecService(object):
             '/iris.v1.ExecService/Exec',
             iris_dot_rpc_dot_generated_dot_exec__pb2.ExecInput.SerializeToString,
             iris_dot_rpc_dot_generated_dot_exec__pb2.ExecOutput.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Inspect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/iris.v1.ExecService/Inspect',
+            iris_dot_rpc_dot_generated_dot_exec__pb2.InspectRequest.SerializeToString,
+            iris_dot_rpc_dot_generated_dot_exec__pb2.InspectPiece.FromString,
             options,
             channel_credentials,
             insecure,

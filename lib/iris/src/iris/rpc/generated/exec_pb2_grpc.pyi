@@ -32,6 +32,7 @@ class ExecServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExecServiceAsyncStub: ...
     Exec: _grpc.StreamStreamMultiCallable[_exec_pb2.ExecInput, _exec_pb2.ExecOutput]
+    Inspect: _grpc.UnaryStreamMultiCallable[_exec_pb2.InspectRequest, _exec_pb2.InspectPiece]
     Attach: _grpc.StreamStreamMultiCallable[_exec_pb2.ExecOutput, _exec_pb2.ExecInput]
     """The worker's half of an Exec, opened when the controller asks for it in its session (ControllerMessage.execs)."""
 
@@ -39,6 +40,7 @@ class ExecServiceStub:
 class ExecServiceAsyncStub(ExecServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Exec: _aio.StreamStreamMultiCallable[_exec_pb2.ExecInput, _exec_pb2.ExecOutput]  # type: ignore[assignment]
+    Inspect: _aio.UnaryStreamMultiCallable[_exec_pb2.InspectRequest, _exec_pb2.InspectPiece]  # type: ignore[assignment]
     Attach: _aio.StreamStreamMultiCallable[_exec_pb2.ExecOutput, _exec_pb2.ExecInput]  # type: ignore[assignment]
     """The worker's half of an Exec, opened when the controller asks for it in its session (ControllerMessage.execs)."""
 
@@ -49,6 +51,13 @@ class ExecServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_exec_pb2.ExecInput],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_exec_pb2.ExecOutput], _abc.AsyncIterator[_exec_pb2.ExecOutput]]: ...
+
+    @_abc_1.abstractmethod
+    def Inspect(
+        self,
+        request: _exec_pb2.InspectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_exec_pb2.InspectPiece], _abc.AsyncIterator[_exec_pb2.InspectPiece]]: ...
 
     @_abc_1.abstractmethod
     def Attach(

@@ -132,10 +132,10 @@ class Supervisor:
         identity, containers = self._attempts.room(attempt).identity, self._rooms.containers
         uid = 0 if identity is None else identity.uid
         if not attempt.request.launch.runtime.image:
-            return ExecPlace(uid)
+            return ExecPlace(attempt.state.pid, uid)
         if containers is None:
             raise Conflict(f"{attempt_id} runs in a container, and this worker has no container engine")
-        return ExecPlace(uid, partial(containers.exec, attempt_id))
+        return ExecPlace(attempt.state.pid, uid, partial(containers.exec, attempt_id))
 
     def apply(self, change: DesiredChange) -> None:
         """Apply a change of the desired set. Starting a known attempt or stopping an ended one has no effect."""

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from iris.inspection.running import Inspection
 from iris.rpc.channels import open_aio_channel
 from iris.rpc.controller_address import ControllerAddress
 from iris.rpc.generated import exec_pb2 as pb
@@ -44,7 +45,8 @@ class ExecCall:
             return None
         start = message.start
         window = (start.terminal.rows, start.terminal.columns) if start.HasField("terminal") else None
-        return CommandRequest(start.attempt_id, tuple(start.argv), window, start.term)
+        inspection = Inspection(start.inspect.what, start.inspect.seconds) if start.HasField("inspect") else None
+        return CommandRequest(start.attempt_id, tuple(start.argv), window, start.term, inspection)
 
     async def inputs(self) -> AsyncIterator[bytes | tuple[int, int] | None]:
         while (message := await self._read()) is not None:

@@ -6,12 +6,13 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from iris.domain.usage import Usage
+from iris.inspection.running import Inspection, inspect
 from iris.worker.exec.streams import CommandStreams
 from iris.worker.processes import NOT_EXECUTABLE, Exit, JoinSpec, Listener, RunningCommand, StartFailed
 from iris.worker.strays.orphans import environment_value
@@ -33,12 +34,14 @@ class CommandRequest:
     Args:
         window: Rows and columns of its terminal; None for pipes.
         term: TERM for the terminal.
+        inspection: What to find out about the attempt's processes instead, or about this worker if there is no attempt.
     """
 
     attempt_id: str
     argv: tuple[str, ...]
     window: tuple[int, int] | None = None
     term: str = ""
+    inspection: Inspection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,13 @@ class ExecPlace:
     """A running attempt in which commands can run.
 
     Args:
+        pid: Its first process.
         uid: Its uid; 0 for the worker's.
         inside: Creates the command line that runs another one in its container, given whether it has a terminal, and
             variables; None without a container.
     """
 
+    pid: int
     uid: int = 0
     inside: Callable[[bool, dict[str, str]], tuple[str, ...]] | None = None
 
@@ -138,6 +143,8 @@ class AttemptCommands:
 
     async def _run(self, call: CommandCall, request: CommandRequest, name: str) -> tuple[int, int, str]:
         """Run a command; return its exit code and signal, and why it was not started."""
+        if request.inspection is not None:
+            return await self._inspect(call, request, request.inspection)
         try:
             place = self._find(request.attempt_id)
             if len(self._running) > MOST_COMMANDS:
@@ -162,6 +169,25 @@ class AttemptCommands:
             command.terminate(_GRACE_MS)
             if place.inside is not None:
                 kill_marked(self._mark(name))
+
+    async def _inspect(self, call: CommandCall, request: CommandRequest, asked: Inspection) -> tuple[int, int, str]:
+        async def pass_on() -> None:
+            place = self._find(request.attempt_id) if request.attempt_id else ExecPlace(os.getpid())
+            async with aclosing(inspect(asked, place.pid, request.attempt_id, place.uid)) as pieces:
+                async for piece in pieces:
+                    await call.send_output(piece, False)
+
+        work, gone = asyncio.create_task(pass_on()), asyncio.create_task(call.gone.wait())
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Unavailable("it closed its connection")
+            error = work.exception()
+            return (NOT_EXECUTABLE if error else 0), 0, str(error or "")
+        finally:
+            work.cancel()
+            gone.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
 
     def _mark(self, name: str) -> str:
         return f"{self._folder}:{name}"
