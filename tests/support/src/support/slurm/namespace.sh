@@ -3,6 +3,16 @@
 # usage: unshare -m bash namespace.sh STATE NODES (STATE has debs/*.deb, slurm.conf)
 set -e
 state=$1 nodes=$2
+end_all() {
+    own=$(readlink /proc/$$/ns/mnt)
+    for folder in /proc/[0-9]*; do
+        pid=${folder#/proc/}
+        if [ "$pid" != $$ ] && [ "$(readlink "$folder/ns/mnt" 2>/dev/null)" = "$own" ]; then
+            kill -9 "$pid" 2>/dev/null || true
+        fi
+    done
+}
+trap end_all EXIT
 mount -t tmpfs none "$state/overlay"
 for folder in usr etc var; do
     mkdir -p "$state/overlay/$folder" "$state/overlay/$folder.work"
@@ -35,10 +45,3 @@ for number in $(seq "$nodes"); do
 done
 echo started
 cat >/dev/null || true
-own=$(readlink /proc/$$/ns/mnt)
-for folder in /proc/[0-9]*; do
-    pid=${folder#/proc/}
-    if [ "$pid" != $$ ] && [ "$(readlink "$folder/ns/mnt" 2>/dev/null)" = "$own" ]; then
-        kill -9 "$pid" 2>/dev/null || true
-    fi
-done
