@@ -148,7 +148,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with tempfile.TemporaryDirectory() as name:
         state = Path(name)
-        controller = ControllerProcess(state, settings={"disk_reserve_bytes": 0}, tls=arguments.tls)
+        controller = ControllerProcess(state, tls=arguments.tls)
         try:
             place = ControllerAddress(str(controller.address), "")
             target = Target(place, read_certificates(state).ca_certificate if arguments.tls else None)

@@ -13,6 +13,7 @@ from typing import Final
 
 from iris.controller.config.controller_config import Address, ControllerConfig, Durability
 from iris.store.replicate.replicator import Pace
+from iris.tls.certificates import ensure_certificates
 from rigging.errors import MarinError
 
 _LEASE_TIMEOUT_S: Final = 2.0
@@ -44,11 +45,14 @@ class ControllerProcess:
         port: int = 0,
         remote_state_dir: str = "",
         durability: str = "remote",
+        *,
+        tls: bool = False,
     ) -> None:
         port = port or fixed_port()
         command = [
             *(sys.executable, "-m", "support.iris.controller_process"),
             *(str(state_dir), str(port), remote_state_dir, durability if remote_state_dir else "local"),
+            *(("--tls",) if tls else ()),
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -88,8 +92,10 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("remote_state_dir")
     parser.add_argument("durability", type=Durability)
+    parser.add_argument("--tls", action="store_true")
     arguments = parser.parse_args()
     config = ControllerConfig(
+        tls=ensure_certificates(arguments.state_dir) if arguments.tls else None,
         state_dir=arguments.state_dir,
         port=arguments.port,
         remote_state_dir=arguments.remote_state_dir,
