@@ -186,6 +186,35 @@ class TestStarts:
         assert bench.runtime.sweeps == 3
 
 
+JOIN = {"id": "exec 1", "attempt": "a", "argv": ["ls"], "streams": ["/tty"], "env": {"TERM": "xterm"}}
+
+
+class TestCommandsInAttempts:
+    def test_one_has_what_its_attempt_has_and_is_told_at_once(self, bench: Bench) -> None:
+        bench.run("a", env={"A": "1"}, cwd="/work", log="/log", fence_ms=9, note={"n": 1}, run_as=[1000])
+        bench.news()
+        bench.do("join", JOIN)
+        bench.guardian.start_some()
+        assert bench.due_in() == 0
+        spec = bench.runtime.specs[-1]
+        assert (spec.owner, spec.argv, spec.env, spec.cwd) == ("exec 1", ("ls",), {"A": "1", "TERM": "xterm"}, "/work")
+        assert spec.run_as is not None
+        assert (spec.run_as.uid, spec.log, spec.note, spec.fence_ms, spec.dies_with_worker) == (1000, "", {}, 0, True)
+        assert [fields["id"] for fields in bench.guardian.held()] == ["a"], "the next worker does not get it"
+
+    def test_one_without_an_attempt_is_refused_as_the_worker_waits_for_a_word(self, bench: Bench) -> None:
+        bench.do("join", JOIN)
+        assert bench.refused() == [["exec 1", "stopped", "a is not running here"]]
+        assert bench.guardian.live_count == 0
+
+    def test_what_makes_no_sense_is_passed_over(self, bench: Bench) -> None:
+        bench.run()
+        for wrong in ({"argv": []}, {"streams": ["/in", "/out"]}, {"env": None}):
+            bench.do("join", {**JOIN, **wrong})
+        bench.guardian.start_some()
+        assert list(bench.runtime.processes) == ["a"]
+
+
 COMMON = {"argv": ["true"], "env": {"A": "1", "B": "1"}, "log_limit": 9, "note": {"replicas": 3}}
 
 
