@@ -1,14 +1,13 @@
 """`iris process`: status, logs and profiles of running processes."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from iris.cli.context import CliContext, pass_context
-from iris.cli.output import echo_json, moment, output, say
+from iris.cli.output import echo, echo_data, echo_json, moment, output, say
 from iris.cli.params import JOB
 from iris.cli.task.exec import find_task
 from iris.cli.usage import processor_time, size
@@ -58,7 +57,7 @@ def logs(context: CliContext, target: str) -> None:
             _write(_inspect(client, target, "logs"), None)
             return
         for line in client.read_logs(find_task(client, target)):
-            click.echo(line.text)
+            echo(line.text)
 
 
 @process.group(cls=SuggestingGroup)
@@ -106,8 +105,7 @@ def _inspect(client: "IrisClient", target: str, what: str, seconds: int = 1) -> 
 
 def _write(data: bytes, place: Path | None) -> None:
     if place is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
+        echo_data(data.decode(errors="replace"))
         return
     place.write_bytes(data)
     say(f"wrote {place}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[5] / "tests" / "benchmarks" / "map_files.py"
+SCRIPT = Path(__file__).parents[5] / "benchmarks" / "map_files.py"
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
