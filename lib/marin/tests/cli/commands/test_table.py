@@ -8,7 +8,7 @@ import pytest
 
 from rigging.filesystem import write_bytes_atomic
 from support.marin.buckets import bucket_root
-from support.marin.recorded_runs import Done, RecordedStorage, ended, started, step_ended
+from support.marin.recorded_runs import STARTED, Done, RecordedStorage, ended, started, step_ended
 
 
 @pytest.fixture
@@ -42,6 +42,17 @@ def test_the_values_that_differ_and_the_last_metrics_sorted(run: str, marin: Cal
     assert table.out == "step,model.lr,loss\ntrain,0.4,\ntrain,0.2,1\ntrain,0.1,3\n"
     [first, *_] = marin("table", "train-000001", "--json").json
     assert (first["step"], first["metrics"]) == ("train", {"loss": 1.0, "accuracy": 0.5})
+
+
+def test_a_run_does_not_show_what_a_later_run_recorded(storage: RecordedStorage, marin: Callable[..., Done]) -> None:
+    steps = [storage.step(f"train-00000{number}") for number in range(3)]
+    for number, step in enumerate(steps):
+        Path(step["output_path"], ".artifact").write_text(str(number))
+    failed = {"status": "failed", "error": "ValueError: x", "began": STARTED}
+    events = [step_ended(steps[0]), step_ended(steps[1], **failed)]  # the third never began
+    run = storage.run("x-0a1b2c", steps, [started(3), *events, ended("1 of 3 steps failed")])
+    assert [row["metrics"] for row in marin("table", run, "--json").json] == [{"returned": 0.0}]
+    assert len(marin("table", "train-*", "--json").json) == 3
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import fnmatch
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
@@ -14,10 +15,10 @@ from marin.cli.commands.show import run_or_step
 from marin.cli.context import CliContext, pass_context
 from marin.cli.options import NAME, RUN_OR_STEP, json_option, prefix_option, runs_option
 from marin.cli.output import Output, echo, say
-from marin.output_files import INFO_FILE, TARGET_CONFIG_FILE
+from marin.output_files import INFO_FILE, STATUS_FILE, TARGET_CONFIG_FILE
 from marin.recorded.deciding.curves import Curve, svg_chart, text_chart
 from marin.recorded.deciding.metric_table import MetricRow, flat, metric_table
-from marin.recorded.deciding.run_steps import steps_of_run
+from marin.recorded.deciding.run_steps import is_own_output, steps_of_run
 from marin.recorded.deciding.step_names import split_word
 from marin.recorded.deciding.thinning import Points
 from marin.recorded.reading.places import runs_directory, storage_root
@@ -123,7 +124,7 @@ def read_rows(names: Sequence[str], root: str, directory: str, metric: str = "")
 
 
 def _outputs(root: str, directory: str, name: str) -> list[str]:
-    """Return the output paths that a name stands for."""
+    """Return the output paths that a name stands for; of a run, those with the values that its own steps recorded."""
     from marin.recorded.reading.runs import read_events, read_info
     from marin.recorded.reading.steps import is_output
 
@@ -136,7 +137,15 @@ def _outputs(root: str, directory: str, name: str) -> list[str]:
     found = run_or_step(root, directory, name, say)
     if isinstance(found, str):
         return [found]
-    return [step.path for step in steps_of_run(read_info(directory, found), read_events(directory, found))]
+    events = read_events(directory, found)
+    steps = steps_of_run(read_info(directory, found), events)
+    return [step.path for step in steps if not events or is_own_output(step, None, partial(_written, step.path))]
+
+
+def _written(path: str) -> float | None:
+    from marin.recorded.reading.store import below, modified_at
+
+    return modified_at(below(path, STATUS_FILE))
 
 
 def _near(paths: Sequence[str], root: str) -> list[str]:
