@@ -181,6 +181,10 @@ class ControllerLife:
         self.controller.waiters.close()
         await self.controller.sessions.say_goodbye("the controller was told to stop", False, _FAREWELL_S)
         self.controller.sessions.stop_timers()
+        self.node.call_soon(self._end)
+
+    def _end(self) -> None:
+        # No part of the task above: a crash in a task would end only the task.
         self.engine.close()
         self.ledger.save_or_tell()
         self.node.call_soon(self.node.kill, "stopped in order")

@@ -311,7 +311,7 @@ PLANTED: dict[str, Planted] = {
         (_begin_prefilled_at_once, (3, 4, 5)),
         (_begin_what_was_handed_back, (3, 4, 5)),
         (_stop_what_returns, (1, 7, 28)),
-        (_use_burnt_numbers_again, (230, 1543)),
+        (_use_burnt_numbers_again, (630, 1543)),
         (_leave_lent_cpu_out_of_the_history, (3, 5)),
         (_count_silent_workers, (1, 2, 3)),
         (_take_every_end_for_success, (3, 4, 7)),
