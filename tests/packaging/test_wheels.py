@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(600)]
 FROM_EXTRAS = {
     *("ray", "aiohttp", "pytest", "jax", "matplotlib", "grpc_tools", "gcsfs", "s3fs", "numpy", "starlette", "uvicorn"),
     *("jinja2", "httpx2", "websockets", "anyio", "playwright", "IPython", "pyarrow", "pydantic"),
+    *("google", "asyncssh"),
 }
 
 IMPORT_ALL = """
@@ -32,7 +33,8 @@ for name in ("rigging", "fray", "iris", "marin"):
         try:
             importlib.import_module(found.name)
         except ImportError as error:
-            failed[found.name] = (error.name or str(error)).partition(".")[0]
+            lacks = error.name or getattr(error.__cause__, "name", None) or str(error)  # the cause of a MissingExtra
+            failed[found.name] = lacks.partition(".")[0]
 print(json.dumps([count, failed]))
 """
 
