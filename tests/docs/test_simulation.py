@@ -18,7 +18,7 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     lines = [*faults.text.splitlines(), *workloads.text.splitlines()]
     ours = [line for line in lines if "pytest" not in line]  # those are the suite's own tests
-    assert len(ours) == 4
+    assert len(ours) == 5
     for line in ours:
         command = line.replace("uv run ", "").replace("--with matplotlib ", "").replace("--seeds 200", "--seeds 20")
         assert run_program(command, tmp_path, seconds=600).stdout

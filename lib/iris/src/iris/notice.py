@@ -15,7 +15,7 @@ _next_look_s = 0.0
 class Preemption(NamedTuple):
     """The notice of a preemption.
 
-    Args:
+    Attributes:
         reason: "drain" (an operator drains the host), "band" (more urgent work needs the room), "spot" (the platform
             takes the host back) or "maintenance" (the platform stops it).
         deadline: Unix time in seconds at which the task is killed.

@@ -368,7 +368,7 @@ class QueryResult:
 class ScaleGroupStatus(Record):
     """A pool of identical slices that a cluster may start, whether or not one exists.
 
-    Args:
+    Attributes:
         demand: Slices that pending jobs need, beyond those that exist.
         ready, booting, failed: Numbers of slices.
         outcome: Why none is created now, e.g. "stock-out: ..."; empty while the group is open.
