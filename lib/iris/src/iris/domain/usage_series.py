@@ -17,7 +17,7 @@ TASK_ROWS: Final = 160
 TASK_BYTES: Final = 20_000
 JOB_BYTES: Final = 20_000_000
 _ROWS_EACH: Final = 8
-"""Of more attempts than have so many rows each, the oldest are dropped."""
+"""The oldest attempts are dropped while there is no room for this number of rows each."""
 _WIDTH: Final = 6
 _ROW_BYTES: Final = _WIDTH * 8 * 4 // 3  # as text
 _FRAME_BYTES: Final = 32  # what compression, Base64 and the format's number add

@@ -130,7 +130,6 @@ def profile(what: str, pid: int, seconds: int) -> None:
                     raise CannotLook(f"process {pid} used no processor time within {seconds} s") from None
                 raise
         else:
-            os.chmod(folder, 0o777)  # the process itself writes there
             memray = _program("memray")
             if not any(map(shutil.which, ("gdb", "lldb"))):
                 raise CannotLook("memray needs gdb or lldb on its host")

@@ -15,12 +15,14 @@ MOST_SECONDS: Final = 600
 _MOST: Final = 4
 _SLACK_S: Final = 60.0
 _PIECE: Final = 64 * 1024
+# A task's user can read the variables of a process that runs as that user: no others of the worker's.
+_VARIABLES: Final = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR")
 _running: set[object] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What to find out about a process.
+    """A request to look at a process.
 
     Args:
         what: One of `KINDS`.
@@ -63,6 +65,7 @@ async def inspect(asked: Inspection, pid: int, attempt: str = "", uid: int = 0) 
             sys.executable,
             *words,
             **who,
+            env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             cwd="/",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=pipe,

@@ -63,7 +63,7 @@ class Found:
 
 
 class Machines(Protocol):
-    """What a platform does with a cluster's machines. No call raises for a refusal: it returns the answer."""
+    """The operations of a platform on a cluster's machines. No call raises for a refusal: it returns the answer."""
 
     async def find(self) -> Found:
         """Return all machines of the cluster, however many, by a few requests."""

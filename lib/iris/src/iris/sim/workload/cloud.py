@@ -48,7 +48,7 @@ def draw_dry_times(source: random.Random, hours: float, wet_h: float, dry_h: flo
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a requested slice, in seconds of the simulation.
+    """The times of a requested slice, in seconds of the simulation.
 
     Args:
         answer: The final answer, told at `told_s`.

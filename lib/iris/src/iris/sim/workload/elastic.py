@@ -18,7 +18,7 @@ from iris.sim.workload.simulate import Simulation, SimulationResult
 
 @dataclass
 class ElasticResult:
-    """What a policy achieved.
+    """The results of a policy.
 
     Args:
         workload: The figures of the jobs.

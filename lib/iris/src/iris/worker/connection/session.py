@@ -72,7 +72,7 @@ class WorkerIdentity:
 
 
 class SessionEnd(StrEnum):
-    """What to do after a session."""
+    """The worker's next action after a session."""
 
     RECONNECT = "reconnect"
     EXIT = "exit"

@@ -1,4 +1,4 @@
-"""What this host is at Google, by its metadata server, and the phase that operators can read there."""
+"""The description of this host by Google's metadata server, and the phase that operators can read there."""
 
 import contextlib
 import re
@@ -19,7 +19,7 @@ _LONGEST: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class GceIdentity:
-    """What a host is.
+    """The description of a host.
 
     Args:
         slice_name: The name of its TPU node; of a virtual machine its own.
