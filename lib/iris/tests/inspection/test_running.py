@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris.inspection.running import Inspection, inspect
+from rigging.errors import InvalidRequest
 
 
 def test_it_has_none_of_the_workers_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +24,11 @@ def test_it_has_none_of_the_workers_secrets(tmp_path: Path, monkeypatch: pytest.
     told = asyncio.run(look()).decode()
     assert f"PATH={os.environ['PATH']}" in told
     assert "hunter2" not in told
+
+
+def test_a_task_cannot_name_a_file_of_the_host_as_its_log() -> None:
+    async def look() -> None:
+        await anext(inspect(Inspection("logs", 1), os.getpid(), "/ann/a/0:0"))
+
+    with pytest.raises(InvalidRequest, match="iris job logs"):
+        asyncio.run(look())

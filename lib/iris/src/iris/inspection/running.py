@@ -51,8 +51,12 @@ async def inspect(asked: Inspection, pid: int, attempt: str = "", uid: int = 0) 
 
     Raises:
         Conflict: It cannot be found out; the message says why.
+        InvalidRequest: The log of an attempt was asked for.
         Unavailable: Too many run already.
     """
+    if attempt and asked.what == "logs":
+        # Its stderr may have a name in its own view of the files that is another file's in this process's.
+        raise InvalidRequest("the log of a task is that of its job: iris job logs")
     if len(_running) >= _MOST:
         raise Unavailable(f"{_MOST} profiles are being made there already: try again later")
     words = ("-P", "-m", "iris.inspection.program", asked.what, str(pid), str(asked.seconds), attempt)

@@ -16,7 +16,7 @@ from iris.inspection.running import Inspection, inspect
 from iris.worker.exec.streams import CommandStreams
 from iris.worker.processes import NOT_EXECUTABLE, Exit, JoinSpec, Listener, RunningCommand, StartFailed
 from iris.worker.strays.orphans import environment_value
-from rigging.errors import MarinError, Unavailable
+from rigging.errors import Conflict, MarinError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +173,8 @@ class AttemptCommands:
     async def _inspect(self, call: CommandCall, request: CommandRequest, asked: Inspection) -> tuple[int, int, str]:
         async def pass_on() -> None:
             place = self._find(request.attempt_id) if request.attempt_id else ExecPlace(os.getpid())
+            if place.inside is not None and asked.what == "mem":
+                raise Conflict("memory profiles are impossible in containers: the host's memray cannot write there")
             async with aclosing(inspect(asked, place.pid, request.attempt_id, place.uid)) as pieces:
                 async for piece in pieces:
                     await call.send_output(piece, False)
