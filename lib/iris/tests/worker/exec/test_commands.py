@@ -113,7 +113,7 @@ async def test_it_runs_where_the_attempt_runs(place: Place) -> None:
 
 async def test_a_terminal_has_the_callers_size_and_keys(place: Place) -> None:
     await place.begin()
-    script = "[ -t 0 ] && echo term $TERM; trap 'echo interrupted; exit 5' INT; while true; do sleep 0.1; done"
+    script = "trap 'echo interrupted; exit 5' INT; [ -t 0 ] && echo term $TERM; while true; do sleep 0.1; done"
     caller = place.shell(script, window=(31, 97), term="vt100")
     await caller.until(b"term vt100\r\n")
     caller.send(b"\x03")
